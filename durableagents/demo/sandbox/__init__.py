@@ -1,0 +1,114 @@
+'''The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
+
+A separate process (``python -m durableagents.demo.sandbox``) that imports no Django and none of the engine. It plays six
+systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server. Everything is on disk,
+fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was acknowledged.
+
+Environment: ``DURABLEAGENTS_DATA`` (default ``.data`` in the checkout; the store is ``sandbox/sandbox.db`` in it),
+``SANDBOX_PORT`` (8001), ``SANDBOX_SMTP_PORT`` (``SANDBOX_PORT`` + 1). It binds 127.0.0.1 only. A taken port, a bad value or a
+second sandbox on the same data is one line on stderr and exit code 2. SIGTERM and SIGINT end it within about two seconds, exit 0.
+
+Headers a tool sends
+====================
+``X-Run-Id``
+    Spelt as the API spells run ids; 1-200 printable ASCII characters. In mail: a header of the message.
+``Idempotency-Key``
+    1-255 printable ASCII characters without spaces. Required on keyed operations, recorded on reads. Ignored in mail.
+
+Bodies are JSON objects (UTF-8, at most 1 MiB, at most 32 levels deep, no NaN, no duplicate names, no NUL and no lone surrogate).
+Every error is ``application/problem+json``: ``{type, title, status, detail}`` and, where one field is to blame, ``field``.
+400 malformed request or missing/ill-formed header, 404 unknown path, 405 method, 409 key in progress, 413 body too large,
+422 a field is wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body
+that are not named below are accepted and ignored, but they are part of the bytes the key is bound to.
+
+Pure reads
+==========
+``GET /api/registry/companies?name=&country=&tax_id=`` - ``registry.lookup``
+    All three required: name 1-300 characters, country two letters, tax_id 4-20 letters, digits, hyphens. Answers for any
+    well-formed company, always the same: 200 ``{legal_name, country, tax_id, registration_number, status, legal_form,
+    incorporated_on, dissolved_on, address {street, city, postal_code, country}, notes [text]}``.
+    ``status`` is ``active``, ``dissolved`` or ``sanctioned``. Documented names (case, accents, punctuation and legal form
+    don't matter):
+
+    =================================  ==============  ========================================================
+    Phoenix Dissolved Trading Ltd      ``dissolved``   struck off the register; ``dissolved_on`` is set
+    Orion Ghost Logistics LLC          ``dissolved``   wound up; ``dissolved_on`` is set
+    Volga Heavy Industries             ``sanctioned``  the register carries a sanctions note
+    Crimson Delta Maritime             ``sanctioned``  the register carries a sanctions note
+    =================================  ==============  ========================================================
+
+    Every other name is ``active`` with no notes, e.g. "Nordlicht Antriebe GmbH", "Acme Pallets Ltd", "Baltic Cold Chain OÜ".
+
+``GET /api/sanctions/screen?name=&country=`` - ``sanctions.screen``
+    name required, country optional (it is echoed and shown beside a match; it never hides one). 200 ``{query {name, country},
+    matches [{name, score, list, reason, country, aliases, matched_on}], best, threshold, is_hit}``. ``score`` is an integer 0-100;
+    ``matches`` holds the entries at or above ``threshold`` (85), best first; ``best`` is the highest score met, also when it is
+    below; ``is_hit`` is ``best >= threshold``. "Volga Heavy Industries" and near misses ("Volga Hevy Industrys") hit.
+
+Keyed effects
+=============
+Same key and same body bytes: the stored status and answer, with ``Idempotent-Replayed: true``. Same key, other body: 422.
+The first one still in progress: 409 with ``Retry-After: 1`` (a client that gave up waiting has not stopped the request:
+retry until the stored answer comes). Missing key: 400. Keys are scoped per operation and kept for ever. Refusals (4xx) and injected
+errors are not stored: the key is free again.
+
+``POST /api/portal/w9-requests {legal_name, tax_id, contact_email, callback_url}`` - ``portal.request_w9``
+    202 ``{request_id: "REQ-000001", status: "requested"}``. After ``w9_delay_seconds`` (default 3), or when somebody presses
+    "Send it now" on the portal's page, the portal POSTs to ``callback_url`` (http or https, at most 2,000 characters) JSON
+    ``{request_id, status: "received", form: {legal_name, tax_id, classification, signed_by, signed_at, document_sha256}}``,
+    the same bytes every time, until it is answered 2xx, 404 or 410; back-off up to 3 s, across its own restarts. A changed
+    ``w9_delay_seconds`` counts for the requests whose form has not been signed yet, from the time each was requested.
+``POST /api/erp/vendors {legal_name, country, tax_id, contact_email, category}`` - ``erp.create_vendor``
+    201 ``{vendor_id: "VND-000001", status: "active", legal_name, country, tax_id, contact_email, category}``.
+``POST /api/erp/purchase-orders {vendor_id, description, amount_usd}`` - ``erp.file_purchase_order``
+    ``amount_usd`` is a decimal string with at most two places ("84000.00") or a JSON integer, above zero.
+    201 ``{po_number: "PO-000001", status: "filed", vendor_id, description, amount_usd}``; an unknown vendor is 422.
+``POST /api/credentials {vendor_id, scope}`` - ``credentials.provision``
+    ``scope`` is 1-200 characters. 201 ``{credential_id: "CRD-000001", vendor_id, scope, secret: "sk_sandbox_…"}``; a repeat answers
+    the same secret; an unknown vendor is 422.
+
+Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addresses 3-254.
+
+To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with the stored
+answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen). They are reads, recorded
+as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``, ``credentials.find``.
+
+Mail
+====
+SMTP on ``SANDBOX_SMTP_PORT``, no TLS, no login, SMTPUTF8, at most 1 MiB. ``email.send_welcome``, or the operation named by the mail header
+``X-Operation`` (a-z, 0-9, _). The message is on disk before the 250. It honours no key: a message sent twice is two effects.
+
+The oracle
+==========
+``GET /effects``: one JSON array of every request the systems received, oldest first: ``{id, system, operation, idempotency_key,
+body_sha256, run_id, received_at, executed}``. ``executed`` is true on exactly one row per effect: the request that changed the sandbox's
+state. Reads, repeats, refusals and injected errors are rows with ``executed: false``; the portal's own callbacks and whatever is
+done on the pages are no rows. ``body_sha256`` is of the raw body (empty for reads; for mail the message after dot-unstuffing;
+null where a body was too large to read). The row is on disk before anything else happens; the effect and ``executed: true``
+commit together. ``GET /effects?run_id=`` narrows it to one run.
+
+Faults
+======
+``GET /faults`` lists the entries: ``[{system, operation, latency_ms, error_rate, drop_after_execute_rate, w9_delay_seconds}]``.
+``POST /faults`` with such an object replaces the entry of that system and operation (both default to ``"*"``) and answers 200 with it;
+``DELETE /faults`` removes all. Fields left out mean no fault. They persist across restarts and never touch ``/effects``, ``/faults`` or the pages.
+
+* ``latency_ms`` 0-600000: waits before doing anything; other requests aren't held up.
+* ``error_rate`` 0-1: 503, or SMTP 451, before doing anything.
+* ``drop_after_execute_rate`` 0-1: commits the effect, then closes the connection with no answer (mail: after storing, before the
+  250). It strikes requests that executed; reads and repeats answered from a stored key aren't cut. So a rate of 1 loses the answer
+  of every effect exactly once.
+* ``w9_delay_seconds`` 0-86400, or null for "not said here".
+
+One entry applies to a request, whole: the most specific of (system, operation), (system, ``*``), (``*``, operation), (``*``, ``*``),
+also when it says "no fault". Only ``w9_delay_seconds`` is taken from the most specific entry that says it. Unknown fields, systems
+or operations, wrong types, NaN and values out of range are 422 and change nothing.
+
+Pages
+=====
+``/`` ``/erp`` ``/portal`` ``/credentials`` ``/mail`` ``/mail/{id}`` ``/effects.html`` ``/faults.html``; ``GET /healthz`` answers 200
+``{status: "ok", pid}``.
+
+Reading order: ``operations.py`` (what there is), ``pipeline.py`` (one request from receipt to answer), ``store.py`` (one writer, group
+commit), ``callbacks.py`` (the portal's promise), ``mail.py``, ``faults.py``, ``pages.py``.
+'''
