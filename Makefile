@@ -1,0 +1,58 @@
+# Everything a person does here by name. `make` alone lists it.
+#
+# The environment is a plain venv filled by pip from requirements.lock (hashes checked), because a
+# fresh machine has neither uv nor a build tool. The stamp is written last: an install that was
+# interrupted is taken up again by the next `make`.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+STAMP := .venv/.installed
+PY := .venv/bin/python
+
+# The first interpreter that is 3.11 or newer; `make PYTHON=/path/to/python3.12 up` overrides.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+# `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
+LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
+
+.PHONY: help up test lint crash bench clean-data install lock
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains and stops)
+	@exec $(PY) manage.py up
+
+test: install lint ## all checks and tests, on a database, ports and data of their own
+	@exec $(PY) -m pytest $(PYTEST_ARGS)
+
+lint: install ## ruff, mypy, import contracts
+	@$(PY) -m ruff check .
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && DURABLEAGENTS_DATA="$$scratch" $(PY) -m mypy
+	@.venv/bin/lint-imports --no-cache
+
+crash: install ## the step protocol killed at every failpoint, the long way
+	@exec $(PY) -m pytest tests/crash $(PYTEST_ARGS)
+
+bench: install ## measure, don't judge: figures of the hot path
+	@exec $(PY) -m pytest tests/bench -s -p no:cacheprovider $(PYTEST_ARGS)
+
+clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
+	@exec $(PY) manage.py clean_data
+
+install: ## build .venv from requirements.lock (the other targets do it by themselves)
+	@$(LOCKED) $(MAKE) --no-print-directory $(STAMP)
+
+$(STAMP): requirements.lock
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed; none found on PATH (set PYTHON=/path/to/python3)" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@echo "installing the environment into .venv (once)"
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	@touch $(STAMP)
+
+lock: ## renew requirements.lock from requirements.in (needs uv)
+	@uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--python-version 3.11 --custom-compile-command 'make lock' -o requirements.lock requirements.in

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class DurableAgentsConfig(AppConfig):
+    name = "durableagents"
+    label = "durableagents"

@@ -1,0 +1,196 @@
+"""The environment, read once and typed: every variable that others may set, and nothing else.
+
+`load()` is the only reader of `os.environ` for these names; settings.py keeps its answer as
+`settings.DURABLEAGENTS`. A wrong value is an `EnvironmentProblem` whose text is one line naming
+the variable, what is wrong with it and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class EnvironmentProblem(Exception):
+    """Something outside the code is wrong; the message is one line a person can act on."""
+
+
+class Environment(BaseSettings):
+    """What the environment says. Field names are ours, aliases are the variables' names."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    data: Path = Field(default=CHECKOUT / ".data", validation_alias="DURABLEAGENTS_DATA")
+    port: Port = Field(default=8000, validation_alias="PORT")
+    sandbox_port: Port = Field(default=8001, validation_alias="SANDBOX_PORT")
+    sandbox_smtp_port: Port = Field(default=0, validation_alias="SANDBOX_SMTP_PORT")
+    database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
+    database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
+    database_role: Literal["runtime", "owner"] = Field(
+        default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE"
+    )
+    workers: int = Field(default=2, ge=1, le=64, validation_alias="DURABLEAGENTS_WORKERS")
+    slots: int = Field(default=50, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SLOTS")
+    agents: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_AGENTS"
+    )
+    model: str | None = Field(default=None, validation_alias="DURABLEAGENTS_MODEL")
+    secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
+    stage: Literal["development", "production"] = Field(
+        default="development", validation_alias="DURABLEAGENTS_ENV"
+    )
+    demo: bool = Field(default=False, validation_alias="DURABLEAGENTS_DEMO")
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_ALLOWED_HOSTS"
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", validation_alias="DURABLEAGENTS_LOG_LEVEL"
+    )
+
+    @field_validator("agents", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+    @field_validator("data")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return Path(os.path.abspath(value.expanduser()))
+
+    @field_validator("agents")
+    @classmethod
+    def _module_names(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ValueError(f"{name!r} is not a module name")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _smtp_follows_the_sandbox(cls, values: dict[str, object]) -> dict[str, object]:
+        if not values.get("SANDBOX_SMTP_PORT"):
+            http = values.get("SANDBOX_PORT") or 8001
+            try:
+                values["SANDBOX_SMTP_PORT"] = int(str(http)) + 1
+            except ValueError:
+                # SANDBOX_PORT itself is wrong and reported by its own field.
+                values["SANDBOX_SMTP_PORT"] = 8002
+        return values
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        ports = {self.port, self.sandbox_port, self.sandbox_smtp_port}
+        if len(ports) < 3:
+            raise ValueError("PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports")
+        return self
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def sandbox_url(self) -> str:
+        return f"http://127.0.0.1:{self.sandbox_port}"
+
+    @property
+    def is_demo(self) -> bool:
+        """Set by `manage.py up`: the cast exists and one-click sign-in is offered."""
+        return self.demo and not self.is_production
+
+    @property
+    def is_production(self) -> bool:
+        return self.stage == "production"
+
+
+def load() -> Environment:
+    """Read the environment. Raises EnvironmentProblem.
+
+    A variable that is set but empty counts as not set: `PORT= make up` means the default.
+    """
+    blank = {name for name, value in os.environ.items() if value == ""}
+    names = {field.validation_alias for field in Environment.model_fields.values()}
+    for name in blank & names:  # type: ignore[operator]
+        del os.environ[name]
+    try:
+        return Environment()
+    except ValidationError as error:
+        raise EnvironmentProblem(_in_one_line(error)) from None
+
+
+def _in_one_line(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors():
+        message = item["msg"].removeprefix("Value error, ")
+        where = ".".join(str(part) for part in item["loc"])
+        if where:
+            parts.append(f"{where}={item['input']!r}: {message[:1].lower()}{message[1:]}")
+        else:
+            parts.append(message)
+    return "; ".join(parts)
+
+
+def ensure_directory(path: Path, mode: int = 0o700) -> Path:
+    """Make `path` with `mode` if it is missing. An existing directory keeps the mode it has."""
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot create {path}: {error.strerror or error}") from None
+    return path
+
+
+def kept_secret(path: Path, *, size: int = 48) -> str:
+    """The secret kept in `path` (0600), made on first use.
+
+    Several processes may start at once: the file appears whole by link(2), so whoever loses the
+    race reads the winner's. Raises EnvironmentProblem.
+    """
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot read {path}: {error.strerror}") from None
+    ensure_directory(path.parent)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        write_private(draft, secrets.token_urlsafe(size) + "\n")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        return path.read_text().strip()
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file with mode 0600 and make it durable; replaces nothing that exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Put `text` in `path` (0600) atomically: a reader sees the old or the new, never a part."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        write_private(draft, text)
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise EnvironmentProblem(f"cannot write {path}: {error.strerror}") from None

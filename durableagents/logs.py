@@ -1,0 +1,24 @@
+"""One record, one line on stderr: time, level, process, logger, message; a traceback follows it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+
+class OneLine(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z INFO 4711 runs.host claimed 3 runs`
+
+    A newline inside a message (it may quote an agent's words) is shown as such, so no record can
+    pretend to be two. Tracebacks keep their lines: they are ours.
+    """
+
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(process)d %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\r", "\\r").replace("\n", "\\n")

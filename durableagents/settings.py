@@ -1,0 +1,206 @@
+"""Django's settings. What may differ between installations comes from env.py; the rest is fixed."""
+
+from __future__ import annotations
+
+from csp.constants import NONE, SELF
+
+from durableagents import databases, env
+
+DURABLEAGENTS = env.load()
+_PRODUCTION = DURABLEAGENTS.is_production
+
+# --- secrets: generated once, kept in the data folder, never in the code ---------------------
+SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "secret_key")
+# 32 random bytes, base64url without padding: encrypts what tools put in the secret store.
+DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
+env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
+
+# --- what is installed -----------------------------------------------------------------------
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "django_filters",
+    "django_q",
+    "pgtrigger",
+    "ledger",
+    "runs",
+    "approvals",
+    "durableagents",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "durableagents.urls"
+ASGI_APPLICATION = "durableagents.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DEBUG = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [env.CHECKOUT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# --- database --------------------------------------------------------------------------------
+DATABASES = databases.django_databases(DURABLEAGENTS)
+# Whom grants.py grants to after each migration; None: one role does both (a warning says so).
+DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
+
+# --- the web ---------------------------------------------------------------------------------
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *DURABLEAGENTS.allowed_hosts]
+LOGIN_URL = "/login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = DURABLEAGENTS.data / "static"
+STATICFILES_DIRS = [env.CHECKOUT / "static"]
+# Served straight from the source folders: `make up` has no build step and no collectstatic.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = not _PRODUCTION
+
+# The socket's origin is the page's own, spelt out because 'self' covers ws: only in newer browsers.
+_OWN_SOCKETS = [f"{scheme}://{host}:{DURABLEAGENTS.port}" for scheme in ("ws", "wss")
+                for host in ("127.0.0.1", "localhost")]
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF, *_OWN_SOCKETS],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "form-action": [SELF],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+
+# The demo speaks plain http on the loopback address; production is behind TLS. Cookies know no
+# ports, so the name carries it: two installations on one host keep their sessions apart.
+SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
+CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = _PRODUCTION
+CSRF_COOKIE_SECURE = _PRODUCTION
+SECURE_SSL_REDIRECT = _PRODUCTION
+SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
+SECURE_HSTS_PRELOAD = _PRODUCTION
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _PRODUCTION else None
+# A run's input is at most a few kilobytes; a body beyond this is refused before it is parsed.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+
+REST_FRAMEWORK = {
+    "EXCEPTION_HANDLER": "durableagents.problems.exception_handler",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "durableagents.auth.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["durableagents.auth.HasRole"],
+    "DEFAULT_RENDERER_CLASSES": [
+        "rest_framework.renderers.JSONRenderer",
+        "rest_framework.renderers.BrowsableAPIRenderer",
+    ],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Durable Agents",
+    "DESCRIPTION": "Start runs, watch them, decide approvals, steer and settle.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    # The schema page may load nothing from elsewhere (see the content security policy).
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+}
+
+# --- the queue -------------------------------------------------------------------------------
+# One worker process per cluster, many runs in it; the supervisor runs several clusters. The
+# settings that look extreme each switch off a way in which django-q2 ends or repeats our work:
+# its recycling ends a worker with all its runs, its timeout kills one, its retry runs a task
+# twice, its prefetch hands tasks to a process that may be dead. Leases decide, not the queue.
+Q_CLUSTER = {
+    "name": "durableagents",
+    "broker_class": "runs.broker.DoorbellBroker",
+    "orm": "default",
+    "workers": 1,
+    "queue_limit": 1,
+    "bulk": 1,
+    "recycle": 2_000_000_000,
+    "max_rss": None,
+    "timeout": None,
+    "retry": 2_000_000_000,
+    "max_attempts": 1,
+    "ack_failures": True,
+    "save_limit": -1,
+    "catch_up": False,
+    "scheduler": False,
+    "poll": 1,
+    "guard_cycle": 0.5,
+    "label": "Queue",
+}
+
+# --- time, language, logs --------------------------------------------------------------------
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+LANGUAGE_CODE = "en"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
+    "loggers": {
+        # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
+        "django.request": {"level": "ERROR"},
+        "httpx": {"level": "WARNING"},
+        "httpx2": {"level": "WARNING"},
+        "asyncio": {"level": "WARNING"},
+    },
+}

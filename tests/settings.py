@@ -1,0 +1,25 @@
+"""The project's settings on data of their own: `make test` runs beside `make up`.
+
+The environment a developer or a running `make up` has is put aside first; every process the test
+run starts (xdist workers too) inherits what is set here.
+"""
+
+import os
+import tempfile
+
+_OWN = (
+    "DATABASE_URL DATABASE_OWNER_URL DURABLEAGENTS_DB_ROLE DURABLEAGENTS_WORKERS "
+    "DURABLEAGENTS_SLOTS DURABLEAGENTS_AGENTS DURABLEAGENTS_MODEL DURABLEAGENTS_SECRET_KEY "
+    "DURABLEAGENTS_ENV DURABLEAGENTS_DEMO PORT SANDBOX_PORT SANDBOX_SMTP_PORT"
+)
+if "DURABLEAGENTS_TEST_DATA" not in os.environ:
+    for _name in _OWN.split():
+        os.environ.pop(_name, None)
+    os.environ["DURABLEAGENTS_TEST_DATA"] = tempfile.mkdtemp(prefix="durableagents-test-")
+    os.environ["DURABLEAGENTS_TEST_OWNER_PID"] = str(os.getpid())
+os.environ["DURABLEAGENTS_DATA"] = os.environ["DURABLEAGENTS_TEST_DATA"]
+
+from durableagents.settings import *  # noqa: E402, F403
+
+# Hashing a password slowly is a protection; in tests it is only slow.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
