@@ -83,7 +83,9 @@ def _from_url(url: str, variable: str) -> dict[str, Any]:
         except ProgrammingError:
             found = {}
         if found.get("dbname"):
-            return {key: unquote(str(value)) if key == "host" else value for key, value in found.items()}
+            return {
+                key: unquote(str(value)) if key == "host" else value for key, value in found.items()
+            }
     raise EnvironmentProblem(
         f"{variable} is not a PostgreSQL address: expected postgresql://user:password@host:5432/name"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -92,7 +93,9 @@ class Environment(BaseSettings):
     def _ports_differ(self) -> Self:
         ports = {self.port, self.sandbox_port, self.sandbox_smtp_port}
         if len(ports) < 3:
-            raise ValueError("PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports")
+            raise ValueError(
+                "PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports"
+            )
         return self
 
     @property
@@ -143,14 +146,19 @@ def _in_one_line(error: ValidationError) -> str:
 def ensure_directory(path: Path, mode: int = 0o700) -> Path:
     """Make `path` with `mode` if it is missing. An existing directory keeps the mode it has."""
     try:
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        path.mkdir(mode=mode, parents=True)
+        # mkdir(2) takes the umask off: a strict one would lock the server's account out of 0755.
+        path.chmod(mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise EnvironmentProblem(f"{path} is not a directory") from None
     except OSError as error:
         raise EnvironmentProblem(f"cannot create {path}: {error.strerror or error}") from None
     return path
 
 
-def kept_secret(path: Path, *, size: int = 48) -> str:
-    """The secret kept in `path` (0600), made on first use.
+def kept_secret(path: Path, *, make: Callable[[], str] = lambda: secrets.token_urlsafe(48)) -> str:
+    """The secret (or random name) kept in `path` (0600), made on first use.
 
     Several processes may start at once: the file appears whole by link(2), so whoever loses the
     race reads the winner's. Raises EnvironmentProblem.
@@ -164,7 +172,7 @@ def kept_secret(path: Path, *, size: int = 48) -> str:
     ensure_directory(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        write_private(draft, secrets.token_urlsafe(size) + "\n")
+        write_private(draft, make() + "\n")
         try:
             os.link(draft, path)
         except FileExistsError:

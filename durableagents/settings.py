@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from csp.constants import NONE, SELF
 
 from durableagents import databases, env
@@ -13,7 +15,7 @@ _PRODUCTION = DURABLEAGENTS.is_production
 SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "secret_key")
 # 32 random bytes, base64url without padding: encrypts what tools put in the secret store.
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
-env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
+env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, make=lambda: secrets.token_urlsafe(32))
 
 # --- what is installed -----------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -96,8 +98,11 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = not _PRODUCTION
 
 # The socket's origin is the page's own, spelt out because 'self' covers ws: only in newer browsers.
-_OWN_SOCKETS = [f"{scheme}://{host}:{DURABLEAGENTS.port}" for scheme in ("ws", "wss")
-                for host in ("127.0.0.1", "localhost")]
+_OWN_SOCKETS = [
+    f"{scheme}://{host}:{DURABLEAGENTS.port}"
+    for scheme in ("ws", "wss")
+    for host in ("127.0.0.1", "localhost")
+]
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],

@@ -1,0 +1,269 @@
+"""Child processes that can't outlive us: spawning, watching, ending, and finding strays.
+
+Each child gets a session of its own (a Ctrl-C at the terminal reaches only `up`, which drains in
+order) and a parent-death signal (a SIGKILL of `up` still ends it). Linux has both; elsewhere the
+second is missing and the next start ends what was left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from durableagents.env import ensure_directory
+
+# Every child of one installation carries its id in this variable, and so do its grandchildren:
+# it is how the next start recognises what a killed one left behind.
+MARKER = "DURABLEAGENTS_UP"
+LOG_LIMIT_BYTES = 10_000_000
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom to run a child as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def die_with_parent(signum: int) -> Callable[[], None]:
+    """What a child does between fork and exec to be signalled when we die.
+
+    Linux clears the setting on every change of user, so Popen's own `user=` must come first (it
+    does: preexec_fn runs last), and ties it to the *thread* that forked: only the main thread
+    lives as long as the process. A parent that died before the call can't be noticed by the
+    kernel, hence the look at getppid.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("children are spawned from the main thread only")
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def set_death_signal() -> None:
+        prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return set_death_signal
+
+
+def spawn(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    death_signal: int = signal.SIGKILL,
+    account: Account | None = None,
+    cwd: Path = Path("/"),
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in its own session, output appended to `log`, tied to our life."""
+    ensure_directory(log.parent)
+    # O_APPEND: several writers don't overwrite each other, and the file may be cut under them.
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [os.fspath(part) for part in argv],
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            preexec_fn=die_with_parent(death_signal),
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+    finally:
+        os.close(descriptor)
+
+
+class Child:
+    """One process that `up` keeps alive: started, watched, restarted with growing pauses.
+
+    The first restart is at once (somebody killed it); a child that keeps dying young waits 0.5, 1,
+    2 … 10 seconds, so a broken one neither spins the processor nor floods its log.
+    """
+
+    YOUNG_SECONDS = 5.0
+    LONGEST_PAUSE_SECONDS = 10.0
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        cwd: Path,
+        drain_seconds: float,
+    ) -> None:
+        self.name = name
+        self.argv = argv
+        self.env = env
+        self.log = log
+        self.cwd = cwd
+        self.drain_seconds = drain_seconds
+        self.process: subprocess.Popen[bytes] | None = None
+        self._young_deaths = 0
+        self._started = 0.0
+        self._not_before = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+        self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd)
+
+    def ended(self) -> str | None:
+        """How it ended, in words, once per death; None while it lives or waits for its restart."""
+        if self.process is None:
+            return None
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.process = None
+        now = time.monotonic()
+        self._young_deaths = (
+            self._young_deaths + 1 if now - self._started < self.YOUNG_SECONDS else 0
+        )
+        pause = 0.0
+        if self._young_deaths > 1:
+            pause = min(0.25 * 2.0**self._young_deaths / 2, self.LONGEST_PAUSE_SECONDS)
+        self._not_before = now + pause
+        return how_it_ended(code)
+
+    def is_due(self) -> bool:
+        return self.process is None and time.monotonic() >= self._not_before
+
+    def terminate(self) -> None:
+        if self.process is not None:
+            send(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            send(self.process.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+
+def send(pid: int, signum: int) -> None:
+    """Signal a process that may be gone by now."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+
+def how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def last_line(log: Path, *, containing: str = "") -> str:
+    """The last line in a log that says something, for messages; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 65_536))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line.strip() for line in lines if line.strip() and containing in line]
+    return said[-1] if said else ""
+
+
+def shorten_log(log: Path) -> None:
+    """Keep one generation: a log past the limit is copied to `<name>.1` and cut to nothing.
+
+    Copied and cut rather than renamed, because the child goes on writing to the file it has open.
+    """
+    try:
+        if log.stat().st_size <= LOG_LIMIT_BYTES:
+            return
+        shutil.copyfile(log, log.with_name(log.name + ".1"))
+        os.truncate(log, 0)
+    except OSError:
+        # A full disk can't be helped from here; the next round tries again.
+        return
+
+
+def family() -> dict[int, float]:
+    """All our descendants now: pid → start time. Kept on disk for the next start, because a
+    process that sets its own title overwrites the environment the marker is read from."""
+    found: dict[int, float] = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            found[process.pid] = process.create_time()
+        except psutil.Error:
+            continue
+    return found
+
+
+def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
+    """Processes of this installation that are alive and not descended from us."""
+    ours = set(family()) | {os.getpid()}
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid not in ours and _is_of(process, mark, remembered)
+    ]
+
+
+def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            # It has ended: its record waits for a parent, it holds no port and no file.
+            return False
+        if remembered.get(process.pid) == process.create_time():
+            return True
+        return process.environ().get(MARKER) == mark
+    except (psutil.Error, OSError):
+        # Gone meanwhile, or somebody else's: not one of ours.
+        return False
+
+
+def end_strays(
+    mark: str,
+    remembered: Mapping[int, float],
+    *,
+    patience_seconds: float,
+    idle: Callable[[float], None],
+) -> None:
+    """Wait for what a killed `up` left behind; what stays longer than `patience_seconds` is killed.
+
+    Processes are held by pid *and* start time (psutil compares both before it signals), so a
+    number that was given to somebody else meanwhile is never hit.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while remaining := strays(mark, remembered):
+        if time.monotonic() > deadline:
+            for process in remaining:
+                try:
+                    process.kill()
+                except psutil.Error:
+                    continue
+            psutil.wait_procs(remaining, timeout=5)
+            return
+        idle(0.1)
