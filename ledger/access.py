@@ -1,0 +1,69 @@
+"""Who asks, and in which role they may. Shared by the API and the console of every app, hence down here.
+
+Roles are Django groups with exactly these names. Being a superuser grants none of them: nobody decides
+a gate or steers a run without the role being on the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from ledger.actors import Actor
+
+INTEGRATOR = "integrator"
+OPERATOR = "operator"
+APPROVER_FINANCE = "approver_finance"
+APPROVER_LEGAL = "approver_legal"
+AUDITOR = "auditor"
+ROLES = (INTEGRATOR, OPERATOR, APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR)
+
+_CACHE = "_durableagents_roles"
+
+
+def roles(user: Any) -> frozenset[str]:
+    """The roles of a user, read once per user object. Nobody and inactive people have none."""
+    if user is None or not user.is_authenticated or not user.is_active:
+        return frozenset()
+    known = getattr(user, _CACHE, None)
+    if known is None:
+        known = frozenset(group.name for group in user.groups.all()) & frozenset(ROLES)
+        setattr(user, _CACHE, known)
+    return known
+
+
+def actor(request: HttpRequest | Request, role: str) -> Actor:
+    """Whom a record names for this request. `role` is the role under which the act was allowed."""
+    by_key = getattr(request, "auth", None) is not None
+    return Actor(
+        kind="key" if by_key else "user",
+        name=request.user.get_username(),
+        role=role,
+        auth="api_key" if by_key else "session",
+        address=request.META.get("REMOTE_ADDR", ""),
+    )
+
+
+class HasRole(BasePermission):
+    """Default deny: a view says per method which roles may (`roles = {"GET": (...), "POST": (...)}`).
+
+    A method that the view doesn't have passes, so that the answer is 405 and not a misleading 403.
+    The role that opened the door is left on the view as `acting_role`.
+    """
+
+    message = "None of your roles allows this."
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not (request.user and request.user.is_authenticated):
+            return False
+        method = "GET" if request.method == "HEAD" else str(request.method)
+        if not hasattr(view, method.lower()) or method.lower() not in view.http_method_names:
+            return True
+        declared: Mapping[str, Sequence[str]] = getattr(view, "roles", {})
+        held = roles(request.user)
+        view.acting_role = next((role for role in declared.get(method, ()) if role in held), None)
+        return view.acting_role is not None

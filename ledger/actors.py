@@ -1,0 +1,39 @@
+"""Under whose authority a run's record may be written: a worker's lease, or a named actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A worker's right to write one run: both parts must match the run's head on every write."""
+
+    epoch: int
+    token: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person, key, part of the system or outside party that acts without a lease.
+
+    `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated
+    (`session`, `api_key`, `token`, `system`), `address` where the request came from.
+    """
+
+    kind: str
+    name: str
+    role: str = ""
+    auth: str = "system"
+    address: str = ""
+
+    @property
+    def ref(self) -> str:
+        """How records name this actor, for example `user:finance`."""
+        return f"{self.kind}:{self.name}"
+
+
+SWEEPER = Actor(kind="system", name="sweeper")
+WATCHDOG = Actor(kind="system", name="watchdog")
+OUTSIDE = Actor(kind="outside", name="callback", auth="token")

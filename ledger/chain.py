@@ -1,0 +1,70 @@
+"""How a run's journal is made tamper-evident. Pure: no Django, no I/O.
+
+    body = sha256( clear ‖ sha256(sealed) )                         computed by the writer
+    hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
+
+Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes, and the
+first event's `prev` is the run id's 16 bytes hashed. Verification needs no key and no plaintext: the clear bytes and the digest
+of the sealed ones are enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+ZERO = bytes(32)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One stored event as far as the chain is concerned."""
+
+    seq: int
+    epoch: int
+    at: datetime
+    clear: bytes
+    sealed: bytes | None
+    prev_hash: bytes
+    hash: bytes
+
+
+def genesis(run_id: UUID) -> bytes:
+    """What the first event of a run links to."""
+    return hashlib.sha256(run_id.bytes).digest()
+
+
+def body_hash(clear: bytes, sealed: bytes | None) -> bytes:
+    """Digest of an event's content."""
+    return hashlib.sha256(clear + (ZERO if sealed is None else hashlib.sha256(sealed).digest())).digest()
+
+
+def microseconds(at: datetime) -> int:
+    """Exact microseconds since 1970, without going through a float."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> bytes:
+    """Digest that binds an event to its place and to all before it."""
+    parts = (prev, seq.to_bytes(8, "big"), epoch.to_bytes(8, "big"), microseconds(at).to_bytes(8, "big"), body)
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
+    """What is wrong with a run's chain, in words; empty when it holds. `links` ascend by seq from 1."""
+    problems: list[str] = []
+    prev, expected = genesis(run_id), 1
+    for link in links:
+        if link.seq != expected:
+            problems.append(f"event {expected} is missing: the next one found is {link.seq}")
+            expected = link.seq
+        if link.prev_hash != prev:
+            problems.append(f"event {link.seq} does not link to the event before it")
+        if link_hash(link.prev_hash, link.seq, link.epoch, link.at, body_hash(link.clear, link.sealed)) != link.hash:
+            problems.append(f"event {link.seq} was changed: its content does not give its hash")
+        prev, expected = link.hash, expected + 1
+    return problems

@@ -1,0 +1,60 @@
+"""The one base class of every domain error, and the errors that any app may raise.
+
+An error owns its message; callers pass data. `status` is the HTTP status the faces answer with, `code` the stable
+machine-readable name (the last part of the problem type URI).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DurableAgentsError(Exception):
+    """Base of all errors that a user of the system can cause or see. `extra` joins the problem document."""
+
+    status = 500
+    code = "error"
+    title = "Error"
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+
+class NotFound(DurableAgentsError):
+    status, code, title = 404, "not-found", "Not found"
+
+    def __init__(self, what: str, which: object) -> None:
+        super().__init__(f"There is no {what} {str(which)[:80]!r}, or you may not see it.")
+
+
+class Forbidden(DurableAgentsError):
+    status, code, title = 403, "forbidden", "Not allowed"
+
+
+class JustificationRequired(DurableAgentsError):
+    status, code, title = 422, "justification-required", "Justification required"
+
+    def __init__(self, action: str) -> None:
+        super().__init__(
+            f"{action} needs a justification: say in a sentence why. It goes on the record.",
+            errors=[{"field": "justification", "problem": "missing or blank", "fix": "give a sentence"}],
+        )
+
+
+class IllegalTransition(DurableAgentsError):
+    status, code, title = 409, "illegal-state", "The run's state does not allow this"
+
+    def __init__(self, action: str, state: str, hint: str = "") -> None:
+        super().__init__(f"A run that is {state} can't be asked to {action}.{' ' + hint if hint else ''}", state=state)
+
+
+class StaleLease(DurableAgentsError):
+    """A worker wrote under an epoch or lease that is no longer the run's. Nothing was written."""
+
+    status, code, title = 409, "stale-lease", "Another worker drives this run now"
+
+
+class InvalidInput(DurableAgentsError):
+    status, code, title = 422, "invalid-input", "The input does not fit"

@@ -1,0 +1,20 @@
+"""The append function: see ledger/sql/append.sql."""
+
+from pathlib import Path
+
+from django.db import migrations
+
+SQL = (Path(__file__).resolve().parent.parent / "sql" / "append.sql").read_text()
+UNDO = """
+DROP FUNCTION ledger_append_as(uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
+    text[], int[], text[], text[], text[], text[], text[], text[], text[]);
+DROP FUNCTION ledger_enter(ledger_head, text, text[], int[], text[], text[], text[], text[], text[], text[], text[]);
+DROP FUNCTION ledger_store(ledger_head);
+DROP FUNCTION ledger_append(ledger_head, text[], text[], int[], text[], bytea[], bytea[], bytea[]);
+DROP FUNCTION ledger_lock(uuid, bigint, uuid);
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [("ledger", "0001_initial")]
+    operations = [migrations.RunSQL(SQL, UNDO)]

@@ -1,0 +1,27 @@
+"""The step functions: see runs/sql/steps.sql."""
+
+from pathlib import Path
+
+from django.db import migrations
+
+SQL = (Path(__file__).resolve().parent.parent / "sql" / "steps.sql").read_text()
+UNDO = """
+DROP FUNCTION runs_reclaim(uuid, uuid, text, int);
+DROP FUNCTION runs_claim(uuid, text, int, text[], int);
+DROP FUNCTION runs_take(ledger_head, text, uuid, text, int, text);
+DROP FUNCTION runs_leave(uuid, bigint, uuid, text, text, uuid[], text, text[], text[], int[], text[], bytea[], bytea[], bytea[]);
+DROP FUNCTION runs_record(uuid, bigint, uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
+    text[], int[], text[], text[], text[], text[], text[], text[], text[],
+    uuid, text, int, text, int, timestamptz, jsonb, int, bigint, bigint, int, int, int, text, int, text, bytea, bytea);
+DROP FUNCTION runs_intend(uuid, bigint, uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
+    text[], int[], text[], text[], text[], text[], text[], text[], text[],
+    text, text, uuid, text, int, text, int, timestamptz, jsonb, bytea);
+DROP FUNCTION runs_reply_of(ledger_head, boolean);
+DROP TYPE runs_claimed;
+DROP TYPE runs_reply;
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [("runs", "0001_initial"), ("ledger", "0002_sql")]
+    operations = [migrations.RunSQL(SQL, UNDO)]

@@ -1,0 +1,238 @@
+"""A run and what belongs to it. Transitions are declared once, here; the database enforces the same table (see `guards.py`).
+
+A transition says what is legal and which fields change, nothing else: saving, journaling and waking are the services' business.
+"""
+
+from __future__ import annotations
+
+import pgtrigger
+from django.db import models
+from django_fsm import FSMField, transition
+
+from ledger.models import append_only
+
+
+class State(models.TextChoices):
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING_TOOL = "waiting_tool"
+    WAITING_HUMAN = "waiting_human"
+    WAITING_EVENT = "waiting_event"
+    PAUSED = "paused"
+    COMPENSATING = "compensating"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+S = State
+WAITING = [S.WAITING_TOOL, S.WAITING_HUMAN, S.WAITING_EVENT]
+ENDED = [S.COMPLETED, S.FAILED, S.CANCELLED]
+ACTIVE = [S.PENDING, S.RUNNING, *WAITING]
+
+
+class Run(models.Model):
+    """One execution of one agent version for one input. Changes on transitions only; what a step touches is the ledger's Head."""
+
+    id = models.UUIDField(primary_key=True)
+    agent = models.TextField()
+    version = models.TextField()
+    graph_id = models.TextField()
+    state = FSMField(default=S.PENDING, choices=S.choices, protected=True)
+    generation = models.SmallIntegerField(default=0)
+    node = models.TextField(blank=True, default="")
+    visit = models.IntegerField(default=0)
+    ready_at = models.DateTimeField(null=True, help_text="Not null: wants driving, from this time on.")
+    owner = models.UUIDField(null=True, help_text="The worker process that drives the run now.")
+    is_woken = models.BooleanField(default=False, help_text="Something was resolved while the run was paused.")
+    priority = models.SmallIntegerField(default=0)
+    tags = models.JSONField(default=list)
+    trace_id = models.TextField()
+    created_by = models.TextField()
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    last_checkpoint_at = models.DateTimeField(null=True)
+    end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
+    error_code = models.TextField(blank=True, default="")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["-priority", "ready_at"], condition=models.Q(ready_at__isnull=False), name="runs_run_ready"),
+            models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
+            models.Index(fields=["state", "-created_at"], name="runs_run_by_state"),
+            models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
+            models.Index(fields=["agent", "-created_at"], name="runs_run_by_agent"),
+        ]
+
+    # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be enforced).
+
+    @transition(state, source=S.PENDING, target=S.RUNNING)
+    def begin(self) -> None: ...
+
+    @transition(state, source=[S.RUNNING, S.COMPENSATING], target=S.WAITING_TOOL)
+    def park_for_tool(self) -> None: ...
+
+    @transition(state, source=[S.PENDING, S.RUNNING, S.COMPENSATING], target=S.WAITING_HUMAN)
+    def park_for_human(self) -> None: ...
+
+    @transition(state, source=[S.RUNNING, S.COMPENSATING], target=S.WAITING_EVENT)
+    def park_for_event(self) -> None: ...
+
+    @transition(state, source=S.RUNNING, target=S.COMPLETED)
+    def complete(self) -> None: ...
+
+    @transition(state, source=[S.PENDING, S.RUNNING, S.WAITING_HUMAN, S.PAUSED, S.COMPENSATING], target=S.FAILED)
+    def fail(self) -> None: ...
+
+    @transition(state, source=S.RUNNING, target=S.COMPENSATING)
+    def compensate(self) -> None: ...
+
+    # Moved by people and by the outside.
+
+    @transition(state, source=WAITING, target=S.RUNNING)
+    def wake(self) -> None: ...
+
+    @transition(state, source=ACTIVE, target=S.PAUSED)
+    def pause(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.PENDING)
+    def resume_unstarted(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.RUNNING)
+    def resume_running(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.WAITING_TOOL)
+    def resume_waiting_tool(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.WAITING_HUMAN)
+    def resume_waiting_human(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.WAITING_EVENT)
+    def resume_waiting_event(self) -> None: ...
+
+    @transition(state, source=[*ACTIVE, S.PAUSED, S.COMPENSATING], target=S.CANCELLED)
+    def cancel(self) -> None: ...
+
+    @transition(state, source=S.FAILED, target=S.RUNNING)
+    def retry(self) -> None: ...
+
+
+def legal_moves() -> list[tuple[str, str]]:
+    """The transition table as declared above, as (from, to) pairs."""
+    return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
+
+
+# The declaration is the only table: the database gets its trigger from it, so that not even raw SQL makes an illegal move.
+pgtrigger.register(
+    pgtrigger.FSM(name="legal_moves_only", field="state", transitions=legal_moves()),
+    pgtrigger.Trigger(
+        name="born_pending",
+        when=pgtrigger.Before,
+        operation=pgtrigger.Insert,
+        condition=pgtrigger.Condition("NEW.state <> 'pending'"),
+        func="RAISE EXCEPTION 'a run begins as pending, not as %', NEW.state;",
+    ),
+)(Run)
+
+
+class Wait(models.Model):
+    """One thing that a run waits for. It is resolved once; the first resolution wins, for ever."""
+
+    class Kind(models.TextChoices):
+        APPROVAL = "approval"
+        INPUT = "input"
+        RECONCILE = "reconcile"
+        OPERATOR = "operator"
+        WEBHOOK = "webhook"
+        TIMER = "timer"
+        SIGNAL = "signal"
+        CHILD = "child"
+
+    id = models.UUIDField(primary_key=True)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="waits")
+    slot = models.TextField()
+    attempt = models.SmallIntegerField(default=0)
+    kind = models.TextField(choices=Kind.choices)
+    n = models.SmallIntegerField(default=0)
+    opened_at = models.DateTimeField()
+    deadline = models.DateTimeField()
+    detail = models.JSONField(default=dict, help_text="Small and clear: what people and the API are told about it.")
+    token_hash = models.BinaryField(max_length=32, null=True, unique=True)
+    resolution = models.TextField(null=True)
+    resolved_by = models.TextField(null=True)
+    resolved_at = models.DateTimeField(null=True)
+    grant_hash = models.TextField(null=True)
+    grant_expires_at = models.DateTimeField(null=True)
+    consumed_at = models.DateTimeField(null=True)
+    is_overdue = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once")]
+        indexes = [
+            models.Index(fields=["deadline"], condition=models.Q(resolved_at__isnull=True, is_overdue=False), name="runs_wait_due"),
+            models.Index(fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"),
+        ]
+
+
+class Checkpoint(models.Model):
+    """A snapshot at a consistent cut: state is plain data, no call is in flight."""
+
+    pk = models.CompositePrimaryKey("run_id", "seq")
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField()
+    generation = models.SmallIntegerField()
+    node = models.TextField()
+    visit = models.IntegerField()
+    schema_version = models.SmallIntegerField(default=1)
+    fingerprint = models.TextField()
+    state = models.BinaryField()
+    checksum = models.BinaryField(max_length=32)
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class AgentVersion(models.Model):
+    """The fingerprint under which an agent version was first used; a version never changes in place."""
+
+    graph_id = models.TextField(primary_key=True)
+    fingerprint = models.TextField()
+    parts = models.JSONField()
+    first_used_at = models.DateTimeField()
+
+
+class Process(models.Model):
+    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host don't."""
+
+    id = models.UUIDField(primary_key=True)
+    kind = models.TextField()
+    host = models.TextField()
+    boot = models.TextField(help_text="Boot id and pid namespace: where a pid means something.")
+    pid = models.IntegerField()
+    born_ticks = models.BigIntegerField(help_text="The kernel's start time of the process, in clock ticks since boot.")
+    started_at = models.DateTimeField()
+    last_heartbeat_at = models.DateTimeField()
+    slots_used = models.IntegerField(default=0)
+    slots_total = models.IntegerField(default=0)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
+
+
+class IdempotencyRecord(models.Model):
+    """The answer to a request that carried an Idempotency-Key; it commits with what the request did."""
+
+    id = models.BigAutoField(primary_key=True)
+    principal = models.TextField()
+    key = models.TextField()
+    body_hash = models.BinaryField(max_length=32)
+    status = models.SmallIntegerField()
+    body = models.JSONField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]

@@ -1,0 +1,209 @@
+-- The hot path: one call of one function per commit. Lock the head, check the fence, then write or RAISE.
+-- SQLSTATEs: DA001 stale lease, DA002 approval missing, consumed, expired or not for these bytes, DA404 no such run.
+-- Lock order everywhere: Head, Run, Wait, Approval, the rest.
+
+-- What every step function answers: where the journal stands, what time the database has, what people asked for meanwhile,
+-- and whether the thing asked for was done.
+DO $$ BEGIN
+    CREATE TYPE runs_reply AS (seq bigint, at timestamptz, is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_done boolean);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION runs_reply_of(h ledger_head, p_done boolean) RETURNS runs_reply
+LANGUAGE sql AS $$
+    SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
+$$;
+
+-- TX1: make the intent of a call durable before it leaves. Under a pause, cancel or hold nothing is written and the reply says so.
+-- An approval is consumed here, by compare-and-set on its wait: the same bytes, once, in time.
+CREATE OR REPLACE FUNCTION runs_intend(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
+    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[],
+    e_slots text[], e_attempts int[], e_facts text[], e_tools text[], e_classes text[], e_keys text[], e_inputs text[], e_externals text[], e_digests text[],
+    g_slot text, g_hash text,
+    w_id uuid, w_slot text, w_attempt int, w_kind text, w_n int, w_deadline timestamptz, w_detail jsonb, w_token bytea
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    IF g_slot IS NOT NULL THEN
+        UPDATE runs_wait SET consumed_at = clock_timestamp()
+        WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
+          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at > clock_timestamp();
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'slot % of run % has no unconsumed approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
+        END IF;
+    END IF;
+    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
+    IF e_slots IS NOT NULL THEN
+        PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
+    END IF;
+    IF w_id IS NOT NULL THEN
+        INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, token_hash, is_overdue)
+        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, w_token, false);
+    END IF;
+    PERFORM ledger_store(h);
+    RETURN runs_reply_of(h, true);
+END $$;
+
+-- TX2: make facts durable: a result, a failure, a wait, an entered visit. Facts about what was already sent are taken whatever
+-- people asked for meanwhile; the reply carries their flags, so that the worker stops at this boundary.
+CREATE OR REPLACE FUNCTION runs_record(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
+    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[],
+    e_slots text[], e_attempts int[], e_facts text[], e_tools text[], e_classes text[], e_keys text[], e_inputs text[], e_externals text[], e_digests text[],
+    w_id uuid, w_slot text, w_attempt int, w_kind text, w_n int, w_deadline timestamptz, w_detail jsonb,
+    u_steps int, u_in bigint, u_out bigint, u_tools int, u_models int,
+    c_generation int, c_node text, c_visit int, c_fingerprint text, c_state bytea, c_checksum bytea
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
+    IF e_slots IS NOT NULL THEN
+        PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
+    END IF;
+    h.steps := h.steps + u_steps;
+    h.tokens_in := h.tokens_in + u_in;
+    h.tokens_out := h.tokens_out + u_out;
+    h.tool_calls := h.tool_calls + u_tools;
+    h.model_calls := h.model_calls + u_models;
+    PERFORM ledger_store(h);
+    IF c_node IS NOT NULL THEN
+        INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, fingerprint, state, checksum, at)
+        VALUES (p_run, h.seq, c_generation, c_node, c_visit, 1, c_fingerprint, c_state, c_checksum, clock_timestamp());
+        UPDATE runs_run SET node = c_node, visit = c_visit, last_checkpoint_at = clock_timestamp(), updated_at = clock_timestamp()
+        WHERE id = p_run;
+    END IF;
+    IF w_id IS NOT NULL THEN
+        INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
+        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, false);
+    END IF;
+    RETURN runs_reply_of(h, true);
+END $$;
+
+-- Let go of a run: `park` (all waits still open), `pause`, `release` (drain) or `end`. What would be wrong by now is not done and
+-- the reply says so: parking on a wait that was resolved meanwhile, completing a run that somebody cancelled.
+CREATE OR REPLACE FUNCTION runs_leave(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text,
+    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[]
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF (p_how = 'park' AND (h.is_pause_requested OR h.is_cancel_requested))
+       OR (p_how = 'park' AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
+       OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT h.is_pause_requested))
+       OR (p_how = 'end' AND p_state = 'completed' AND h.is_cancel_requested) THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
+    h.lease := NULL;
+    IF p_how IN ('pause', 'end') THEN
+        h.is_pause_requested := false;
+    END IF;
+    PERFORM ledger_store(h);
+    UPDATE runs_run SET
+        state = p_state,
+        owner = NULL,
+        is_woken = (p_how = 'pause'),
+        ready_at = CASE p_how WHEN 'release' THEN clock_timestamp() WHEN 'park' THEN ready_at END,
+        updated_at = clock_timestamp(),
+        ended_at = CASE p_how WHEN 'end' THEN clock_timestamp() END,
+        end_seq = CASE p_how WHEN 'end' THEN h.seq END,
+        error_code = coalesce(p_error, '')
+    WHERE id = p_run;
+    IF p_how = 'end' THEN
+        UPDATE runs_wait SET resolution = 'withdrawn', resolved_by = 'system:engine', resolved_at = clock_timestamp()
+        WHERE run_id = p_run AND resolved_at IS NULL;
+    END IF;
+    RETURN runs_reply_of(h, true);
+END $$;
+
+-- Give a locked run to a worker: a new epoch and a new lease fence off whoever had it before.
+CREATE OR REPLACE FUNCTION runs_take(h ledger_head, p_state text, p_worker uuid, p_host text, p_pid int, p_cause text) RETURNS ledger_head
+LANGUAGE plpgsql AS $$
+DECLARE
+    line bytea;
+BEGIN
+    h.epoch := h.epoch + 1;
+    h.lease := gen_random_uuid();
+    -- the same bytes that ledger/events.py gives for RunClaimed
+    line := convert_to(format('{"attempt":0,"cause":"%s","epoch":%s,"host":%s,"kind":"RunClaimed","pid":%s,"slot":null,"worker":"%s"}',
+                              p_cause, h.epoch, to_json(p_host), p_pid, p_worker), 'UTF8');
+    h := ledger_append(h, ARRAY['RunClaimed'], ARRAY[NULL]::text[], ARRAY[0], ARRAY[NULL]::text[], ARRAY[line],
+                       ARRAY[NULL]::bytea[], ARRAY[sha256(line || decode(repeat('00', 32), 'hex'))]);
+    h.claimed_seq := h.seq;
+    PERFORM ledger_store(h);
+    UPDATE runs_run SET state = CASE p_state WHEN 'pending' THEN 'running' ELSE p_state END, owner = p_worker, ready_at = NULL,
+        started_at = coalesce(started_at, clock_timestamp()), updated_at = clock_timestamp()
+    WHERE id = h.run_id;
+    RETURN h;
+END $$;
+
+DO $$ BEGIN
+    CREATE TYPE runs_claimed AS (
+        run_id uuid, graph_id text, generation int, trace_id text, created_by text, epoch bigint, lease uuid, seq bigint, at timestamptz,
+        is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean
+    );
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- Take the best ready runs of the versions that this worker has. Candidates are read without a lock, then each head is taken if
+-- it is free, and the run is looked at again: two workers never wait for one another and never take the same run.
+CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int) RETURNS SETOF runs_claimed
+LANGUAGE plpgsql AS $$
+DECLARE
+    candidate uuid;
+    h ledger_head;
+    r runs_run;
+    cause text;
+    taken int := 0;
+BEGIN
+    FOR candidate IN
+        SELECT q.id FROM runs_run q
+        WHERE q.ready_at <= clock_timestamp() AND q.graph_id = ANY (p_graphs)
+        ORDER BY q.priority DESC, q.ready_at
+        LIMIT p_limit * 2 + 8
+    LOOP
+        EXIT WHEN taken >= p_limit;
+        SELECT * INTO h FROM ledger_head WHERE run_id = candidate FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        SELECT * INTO r FROM runs_run WHERE id = candidate FOR UPDATE;
+        CONTINUE WHEN r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating');
+        SELECT CASE e.kind WHEN 'RunCreated' THEN 'start' WHEN 'WorkerLost' THEN 'recovered' WHEN 'RunReleased' THEN 'released'
+                           WHEN 'RunResumed' THEN 'resumed' WHEN 'RunRetried' THEN 'retried' ELSE 'resolved' END
+        INTO cause FROM ledger_event e WHERE e.run_id = candidate AND e.seq = h.seq;
+        h := runs_take(h, r.state, p_worker, p_host, p_pid, cause);
+        taken := taken + 1;
+        RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
+                     h.is_pause_requested, h.is_cancel_requested, h.is_on_hold)::runs_claimed;
+    END LOOP;
+END $$;
+
+-- After an unknown commit (CP5), or an unknown claim, a worker takes a run of its own again. The row lock outlasts the old backend
+-- and the new epoch fences off whatever it may still do, so what is read from here on is the truth.
+CREATE OR REPLACE FUNCTION runs_reclaim(p_run uuid, p_worker uuid, p_host text, p_pid int) RETURNS SETOF runs_claimed
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+    r runs_run;
+BEGIN
+    h := ledger_lock(p_run, NULL, NULL);
+    SELECT * INTO r FROM runs_run WHERE id = p_run FOR UPDATE;
+    IF r.owner IS DISTINCT FROM p_worker THEN
+        RAISE EXCEPTION 'stale lease: run % is no longer driven by worker %', p_run, p_worker USING ERRCODE = 'DA001';
+    END IF;
+    h := runs_take(h, r.state, p_worker, p_host, p_pid, 'reconnected');
+    RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
+                 h.is_pause_requested, h.is_cancel_requested, h.is_on_hold)::runs_claimed;
+END $$;
