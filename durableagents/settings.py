@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 
 from csp.constants import NONE, SELF
 
@@ -168,6 +169,8 @@ SPECTACULAR_SETTINGS = {
 # settings that look extreme each switch off a way in which django-q2 ends or repeats our work:
 # its recycling ends a worker with all its runs, its timeout kills one, its retry runs a task
 # twice, its prefetch hands tasks to a process that may be dead. Leases decide, not the queue.
+# No timeout is meant (see above); django-q2 warns about it on every import.
+warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")
 Q_CLUSTER = {
     "name": "durableagents",
     "broker_class": "runs.broker.DoorbellBroker",

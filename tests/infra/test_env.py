@@ -1,0 +1,113 @@
+"""The environment is read once, and a wrong value is one line that names it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from durableagents import databases, env
+
+
+def read(monkeypatch: pytest.MonkeyPatch, **values: str) -> env.Environment:
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return env.load()
+
+
+def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DURABLEAGENTS_DATA")
+    found = env.load()
+    assert found.data == env.CHECKOUT / ".data"
+    assert (found.port, found.sandbox_port, found.sandbox_smtp_port) == (8000, 8001, 8002)
+    assert (found.workers, found.slots, found.agents, found.model) == (2, 50, [], None)
+    assert found.base_url == "http://127.0.0.1:8000"
+    assert not found.is_demo and not found.is_production
+
+
+def test_smtp_port_follows_the_sandbox_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, SANDBOX_PORT="9100").sandbox_smtp_port == 9101
+    assert read(monkeypatch, SANDBOX_SMTP_PORT="9200").sandbox_smtp_port == 9200
+
+
+def test_agents_are_comma_separated_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, DURABLEAGENTS_AGENTS="a.b, c ,").agents == ["a.b", "c"]
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, PORT="", DATABASE_URL="").port == 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "abc"),
+        ("PORT", "0"),
+        ("PORT", "70000"),
+        ("SANDBOX_PORT", "x"),
+        ("SANDBOX_PORT", "65535"),
+        ("DURABLEAGENTS_WORKERS", "0"),
+        ("DURABLEAGENTS_SLOTS", "-1"),
+        ("DURABLEAGENTS_AGENTS", "../etc"),
+        ("DURABLEAGENTS_ENV", "prod"),
+    ],
+)
+def test_a_wrong_value_is_one_line_naming_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    with pytest.raises(env.EnvironmentProblem) as caught:
+        read(monkeypatch, **{name: value})
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value) or "SANDBOX_SMTP_PORT" in str(caught.value)
+
+
+def test_ports_must_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(env.EnvironmentProblem, match="three different ports"):
+        read(monkeypatch, PORT="8001")
+
+
+def test_a_bad_database_url_is_refused_without_repeating_it() -> None:
+    given = env.Environment(DATABASE_URL="mysql://u:hunter2@h/x")  # type: ignore[call-arg]
+    with pytest.raises(env.EnvironmentProblem, match="DATABASE_URL") as caught:
+        databases.django_databases(given)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_owner_url_is_used_for_the_owner_role_only() -> None:
+    urls = {
+        "DATABASE_URL": "postgresql://app:a@db.example:5433/main?sslmode=require",
+        "DATABASE_OWNER_URL": "postgresql://boss:b@db.example:5433/main",
+    }
+    runtime = env.Environment(**urls)  # type: ignore[arg-type]
+    owner = env.Environment(DURABLEAGENTS_DB_ROLE="owner", **urls)  # type: ignore[arg-type]
+    chosen = databases.django_databases(runtime)["default"]
+    assert (chosen["USER"], chosen["PORT"], chosen["OPTIONS"]["sslmode"]) == (
+        "app",
+        "5433",
+        "require",
+    )
+    assert "lock_timeout=2000" in chosen["OPTIONS"]["options"]
+    assert databases.django_databases(owner)["default"]["USER"] == "boss"
+    assert databases.runtime_role(runtime) == "app"
+    assert databases.runtime_role(env.Environment(DATABASE_URL=urls["DATABASE_URL"])) is None  # type: ignore[call-arg]
+
+
+def test_a_secret_is_made_once_private_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "secret_key"
+    first = env.kept_secret(path)
+    assert env.kept_secret(path) == first and len(first) >= 48
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_an_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    env.ensure_directory(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_manage_py_answers_a_wrong_variable_with_one_line_and_exit_2(manage) -> None:  # type: ignore[no-untyped-def]
+    done = manage("check", env={"PORT": "abc"})
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "PORT='abc'" in done.stderr

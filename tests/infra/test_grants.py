@@ -1,0 +1,100 @@
+"""The runtime role owns nothing, and what happened can't be rewritten with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+
+from durableagents import grants
+from tests.conftest import database_urls
+
+
+@pytest.fixture
+def runtime(db: None, postgres: Mapping[str, str]) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database_urls(postgres)["runtime"], autocommit=True) as connection:
+        yield connection
+
+
+def existing(connection: psycopg.Connection[Any], names: frozenset[str]) -> list[str]:
+    found = connection.execute(
+        "select tablename from pg_tables where tablename = any(%s)", [sorted(names)]
+    )
+    return [row[0] for row in found]
+
+
+def test_every_append_only_name_is_a_table(runtime: psycopg.Connection[Any]) -> None:
+    assert sorted(existing(runtime, grants.APPEND_ONLY)) == sorted(grants.APPEND_ONLY)
+
+
+@pytest.mark.parametrize("table", sorted(grants.APPEND_ONLY))
+@pytest.mark.parametrize(
+    "verb", ["delete from {}", "truncate {}", "drop table {}", "alter table {} disable trigger all"]
+)
+def test_runtime_role_cannot_take_facts_away(
+    runtime: psycopg.Connection[Any], table: str, verb: str
+) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runtime.execute(verb.format(table))
+
+
+@pytest.mark.parametrize("table", sorted(grants.APPEND_ONLY))
+def test_runtime_role_cannot_change_facts(runtime: psycopg.Connection[Any], table: str) -> None:
+    column = runtime.execute(
+        "select column_name from information_schema.columns where table_name = %s limit 1", [table]
+    ).fetchone()
+    assert column is not None
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runtime.execute(f'update {table} set "{column[0]}" = "{column[0]}"')
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "truncate auth_user",
+        "create table mine (a int)",
+        "create function mine() returns int language sql as 'select 1'",
+        "set session_replication_role = replica",
+        "insert into django_migrations (app, name, applied) values ('x', 'y', now())",
+    ],
+)
+def test_runtime_role_has_no_say_over_the_schema(
+    runtime: psycopg.Connection[Any], statement: str
+) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runtime.execute(statement)
+
+
+def test_runtime_role_owns_nothing(runtime: psycopg.Connection[Any]) -> None:
+    owned = runtime.execute(
+        "select count(*) from pg_class where pg_get_userbyid(relowner) = current_user"
+    )
+    assert owned.fetchone() == (0,)
+
+
+def test_runtime_role_reads_and_writes_ordinary_tables(runtime: psycopg.Connection[Any]) -> None:
+    runtime.execute("begin")
+    runtime.execute("insert into auth_group (name) values ('here for a moment')")
+    runtime.execute("update auth_group set name = 'changed' where name = 'here for a moment'")
+    assert runtime.execute("delete from auth_group where name = 'changed'").rowcount == 1
+    runtime.execute("rollback")
+
+
+def test_runtime_role_gives_up_locks_and_idle_transactions(
+    runtime: psycopg.Connection[Any],
+) -> None:
+    shown = [
+        runtime.execute(f"show {name}").fetchone()
+        for name in ("idle_in_transaction_session_timeout", "lock_timeout")
+    ]
+    assert shown == [("5s",), ("2s",)]
+
+
+def test_migrations_match_the_models(db: None) -> None:
+    from django.core.management import call_command
+
+    call_command(
+        "makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True
+    )
