@@ -1,4 +1,4 @@
-'''The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
+"""The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
 
 A separate process (``python -m durableagents.demo.sandbox``) that imports no Django and none of the engine. It plays six
 systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server. Everything is on disk,
@@ -15,9 +15,10 @@ Headers a tool sends
 ``Idempotency-Key``
     1-255 printable ASCII characters without spaces. Required on keyed operations, recorded on reads. Ignored in mail.
 
-Bodies are JSON objects (UTF-8, at most 1 MiB, at most 32 levels deep, no NaN, no duplicate names, no NUL and no lone surrogate).
+Bodies are JSON objects (UTF-8, at most 1 MiB, at most 32 levels deep, no duplicate names; NaN, NUL characters and lone
+surrogates anywhere in them are refused, naming the field).
 Every error is ``application/problem+json``: ``{type, title, status, detail}`` and, where one field is to blame, ``field``.
-400 malformed request or missing/ill-formed header, 404 unknown path, 405 method, 409 key in progress, 413 body too large,
+400 malformed request or missing/ill-formed header, 403 a write by a page of another origin, 404 unknown path, 405 method, 409 key in progress, 413 body too large,
 422 a field is wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body
 that are not named below are accepted and ignored, but they are part of the bytes the key is bound to.
 
@@ -76,7 +77,7 @@ as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
 Mail
 ====
 SMTP on ``SANDBOX_SMTP_PORT``, no TLS, no login, SMTPUTF8, at most 1 MiB. ``email.send_welcome``, or the operation named by the mail header
-``X-Operation`` (a-z, 0-9, _). The message is on disk before the 250. It honours no key: a message sent twice is two effects.
+``X-Operation`` (a-z, 0-9, _; faults for such an operation come from ``operation: "*"``). The message is on disk before the 250. It honours no key: a message sent twice is two effects.
 
 The oracle
 ==========
@@ -111,4 +112,4 @@ Pages
 
 Reading order: ``operations.py`` (what there is), ``pipeline.py`` (one request from receipt to answer), ``store.py`` (one writer, group
 commit), ``callbacks.py`` (the portal's promise), ``mail.py``, ``faults.py``, ``pages.py``.
-'''
+"""

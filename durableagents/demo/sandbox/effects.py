@@ -1,0 +1,73 @@
+"""The oracle's table: who asked for what, and which single request changed the outside world."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_RUN_ID = re.compile(r"[\x21-\x7e]{1,200}")
+
+# Built by SQLite itself, outside Python's lock: a hundred thousand rows must not stop the requests that are being answered.
+_AS_JSON = """
+SELECT COALESCE(json_group_array(json_object(
+    'id', id, 'system', system, 'operation', operation, 'idempotency_key', idempotency_key, 'body_sha256', body_sha256,
+    'run_id', run_id, 'received_at', received_at, 'executed', json(CASE executed WHEN 1 THEN 'true' ELSE 'false' END)
+)), '[]') FROM (SELECT * FROM requests WHERE :run_id IS NULL OR run_id = :run_id ORDER BY id)
+"""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is known of a request before anything is done about it."""
+
+    system: str
+    operation: str
+    idempotency_key: str | None
+    body_sha256: str | None
+    run_id: str | None
+    received_at: str
+
+    def record(self, connection: sqlite3.Connection) -> int:
+        cursor = connection.execute(
+            "INSERT INTO requests (system, operation, idempotency_key, body_sha256, run_id, received_at) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                self.system,
+                self.operation,
+                self.idempotency_key,
+                self.body_sha256,
+                self.run_id,
+                self.received_at,
+            ),
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+
+def mark_executed(connection: sqlite3.Connection, request_id: int) -> None:
+    """To be called in the transaction that changes the state."""
+    connection.execute("UPDATE requests SET executed = 1 WHERE id = ?", (request_id,))
+
+
+def as_json(connection: sqlite3.Connection, run_id: str | None = None) -> bytes:
+    found = connection.execute(_AS_JSON, {"run_id": run_id}).fetchone()[0]
+    return str(found).encode()
+
+
+def is_run_id(value: str) -> bool:
+    return _RUN_ID.fullmatch(value) is not None
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

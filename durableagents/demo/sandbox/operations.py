@@ -1,0 +1,97 @@
+"""Every operation the sandbox offers: its system, name, path, and the two or three functions that make it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .effects import Receipt
+from .systems import credentials, erp, portal, registry, sanctions
+
+MAIL = "email"
+SEND_WELCOME = "send_welcome"
+
+
+@dataclass(frozen=True)
+class Read:
+    """Answers from the query alone and changes nothing."""
+
+    system: str
+    name: str
+    path: str
+    answer: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Keyed: ``check`` reads the body, ``perform`` changes the state inside the transaction that stores its answer.
+
+    ``found_by`` names the read that tells a reconciler what a key did.
+    """
+
+    system: str
+    name: str
+    path: str
+    status: int
+    check: Callable[[Mapping[str, Any]], dict[str, Any]]
+    perform: Callable[[sqlite3.Connection, dict[str, Any], Receipt], dict[str, Any]]
+    found_by: str
+
+
+READS = (
+    Read("registry", "lookup", "/api/registry/companies", registry.lookup),
+    Read("sanctions", "screen", "/api/sanctions/screen", sanctions.screen),
+)
+
+REQUEST_W9 = Effect(
+    "portal",
+    "request_w9",
+    "/api/portal/w9-requests",
+    202,
+    portal.check,
+    portal.request_w9,
+    "find_w9_request",
+)
+
+EFFECTS = (
+    REQUEST_W9,
+    Effect(
+        "erp",
+        "create_vendor",
+        "/api/erp/vendors",
+        201,
+        erp.check_vendor,
+        erp.create_vendor,
+        "find_vendor",
+    ),
+    Effect(
+        "erp",
+        "file_purchase_order",
+        "/api/erp/purchase-orders",
+        201,
+        erp.check_purchase_order,
+        erp.file_purchase_order,
+        "find_purchase_order",
+    ),
+    Effect(
+        "credentials",
+        "provision",
+        "/api/credentials",
+        201,
+        credentials.check,
+        credentials.provision,
+        "find",
+    ),
+)
+
+
+def known() -> dict[str, set[str]]:
+    """System → its operations, as a fault may name them."""
+    found: dict[str, set[str]] = {MAIL: {SEND_WELCOME}}
+    for read in READS:
+        found.setdefault(read.system, set()).add(read.name)
+    for effect in EFFECTS:
+        found.setdefault(effect.system, set()).update({effect.name, effect.found_by})
+    return found

@@ -1,0 +1,1 @@
+"""The outside systems, one module each: what a request must say, and what it changes."""

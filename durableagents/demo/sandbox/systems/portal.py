@@ -1,0 +1,75 @@
+"""The vendor portal: asks a vendor for a W-9 and calls back once the form is signed. ``callbacks.py`` keeps that promise."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .. import fields
+from ..effects import Receipt, now, sha256, to_json
+
+_CLASSIFICATIONS = ("C corporation", "S corporation", "Partnership", "Limited liability company")
+_SIGNATORIES = ("J. Lindqvist", "M. Okafor", "R. Castellanos", "A. Petersen", "S. Nakamura")
+
+
+def check(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "legal_name": fields.text(body, "legal_name"),
+        "tax_id": fields.tax_id(body),
+        "contact_email": fields.email(body),
+        "callback_url": fields.url(body),
+    }
+
+
+def request_w9(
+    connection: sqlite3.Connection, wanted: dict[str, Any], receipt: Receipt
+) -> dict[str, Any]:
+    cursor = connection.execute(
+        "INSERT INTO w9_requests (legal_name, tax_id, contact_email, callback_url, run_id, created_at, requested_at)"
+        " VALUES (:legal_name, :tax_id, :contact_email, :callback_url, :run_id, :received_at, :requested_at)",
+        wanted
+        | {
+            "run_id": receipt.run_id,
+            "received_at": receipt.received_at,
+            "requested_at": time.time(),
+        },
+    )
+    return {"request_id": f"REQ-{cursor.lastrowid:06d}", "status": "requested"}
+
+
+def release(connection: sqlite3.Connection, seq: int) -> bool:
+    """The button: sign and send now, whatever the delay, and try again at once if an attempt is pending. False: no such request."""
+    cursor = connection.execute(
+        "UPDATE w9_requests SET is_released = 1, next_attempt_at = 0 WHERE seq = ?",
+        (seq,),
+    )
+    return cursor.rowcount == 1
+
+
+def signed_notice(connection: sqlite3.Connection, seq: int) -> tuple[str, bytes]:
+    """The callback's URL and body; the form is signed by the first call and stays as it is."""
+    row = connection.execute("SELECT * FROM w9_requests WHERE seq = ?", (seq,)).fetchone()
+    if row["notice"] is None:
+        notice = to_json(_notice(row))
+        connection.execute("UPDATE w9_requests SET notice = ? WHERE seq = ?", (notice, seq))
+    else:
+        notice = row["notice"]
+    return row["callback_url"], notice.encode()
+
+
+def _notice(row: sqlite3.Row) -> dict[str, Any]:
+    form = {
+        "legal_name": row["legal_name"],
+        "tax_id": row["tax_id"],
+        "classification": _CLASSIFICATIONS[row["seq"] % len(_CLASSIFICATIONS)],
+        "signed_by": _SIGNATORIES[row["seq"] % len(_SIGNATORIES)],
+        "signed_at": now(),
+    }
+    document = to_json(form).encode()
+    return {
+        "request_id": f"REQ-{row['seq']:06d}",
+        "status": "received",
+        "form": form | {"document_sha256": sha256(document)},
+    }
