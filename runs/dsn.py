@@ -1,0 +1,48 @@
+"""The database's address for connections that are not Django's: listeners, heartbeats, the hot path.
+
+A pooler in transaction mode breaks LISTEN and advisory locks, so these connections go straight to the server where
+`DATABASE_DIRECT_URL` names it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+from django.conf import settings
+from psycopg.conninfo import make_conninfo
+
+# Keys of OPTIONS that mean something to Django's backend and nothing to libpq.
+_DJANGO_ONLY = frozenset({"pool", "server_side_binding", "isolation_level", "assume_role"})
+_LIBPQ_NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+# A half-open connection (the server's machine vanished) is noticed within half a minute.
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
+def dsn(*, name: str = "durableagents") -> str:
+    """libpq's connection string. `name` is what `pg_stat_activity` shows for the connection.
+
+    Read at every call: a test run renames the database after the settings were loaded.
+    """
+    direct = os.environ.get("DATABASE_DIRECT_URL", "")
+    database = settings.DATABASES["default"]
+    options = {key: value for key, value in database.get("OPTIONS", {}).items() if key not in _DJANGO_ONLY}
+    if direct:
+        return make_conninfo(direct, application_name=name, **_KEEPALIVES)
+    given = {libpq: database[ours] for ours, libpq in _LIBPQ_NAMES.items() if database.get(ours)}
+    return make_conninfo(**{**_KEEPALIVES, **options, **given, "application_name": name})
+
+
+class Patience:
+    """How long to wait before the next attempt to reach the database: longer each time, never in step with the others."""
+
+    def __init__(self, *, first_seconds: float = 0.1, last_seconds: float = 2.0) -> None:
+        self._first, self._last = first_seconds, last_seconds
+        self._next = first_seconds
+
+    def seconds(self) -> float:
+        now, self._next = self._next, min(self._next * 2, self._last)
+        return now * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._next = self._first

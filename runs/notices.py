@@ -1,0 +1,50 @@
+"""What the fleet tells an operator, worded in one place: one line per event that somebody may have to act on."""
+
+from __future__ import annotations
+
+import logging
+
+SUPERVISOR_STARTED = "supervisor %d watches %d worker process(es) with %d slots each"
+CLUSTER_STARTED = "cluster %d started: main %d%s"
+CLUSTER_READY = "cluster %d is ready after %.1f s: worker %d"
+CLUSTER_DIED = "cluster %d: %s; ending all of it and starting it anew%s"
+CLUSTER_NOT_STARTED = "cluster %d could not be started (%s); next attempt in %.1f s"
+SPARE_DIED = "the warm spare %d died; starting another"
+DEATH_REPORTED = "worker %s reported dead: %s"
+DEATH_NOT_REPORTED = "the death of worker %s can't be reported yet (%s); trying on"
+DRAINING = "draining %d worker process(es), %g s at most"
+DRAINED = "all workers have drained"
+DRAIN_CUT = "cluster %d was not drained in time and is ended; its runs go on elsewhere"
+STOPPING_NOW = "second signal: stopping at once"
+STOPPED = "supervisor stopped"
+
+WORKER_STARTED = "worker %d drives up to %d runs"
+WORKER_DRAINING = "worker %d drains: finishing steps, %g s at most"
+WORKER_DRAINED = "worker %d drained"
+WORKER_OVERDUE = "worker %d did not drain in time and ends as it is"
+HOST_DIED = "the host of worker %d died; the process ends and is started anew"
+HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started anew"
+CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
+FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
+
+
+class Outage:
+    """The database is away: said once when it begins and once when it is over, however often it is tried meanwhile."""
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log, self._who = log, who
+        self._is_on = False
+
+    def began(self, error: BaseException) -> None:
+        if not self._is_on:
+            self._is_on = True
+            self._log.warning("%s: the database is away (%s); trying on", self._who, _first_line(error))
+
+    def over(self) -> None:
+        if self._is_on:
+            self._is_on = False
+            self._log.info("%s: the database is back", self._who)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
