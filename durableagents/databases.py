@@ -63,6 +63,33 @@ def runtime_role(environment: Environment) -> str | None:
     return RUNTIME_ROLE
 
 
+def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
+    """Change where a running process connects: settings, handler and open connections share the
+    one dict, so it is changed in place. For `up`, whose settings are read before its database
+    exists, and for tests."""
+    from django.db import connections
+
+    connections["default"].close()
+    connections.settings["default"].update(databases["default"])
+
+
+def check_server() -> None:
+    """Is a server of ours at DATABASE_URL, and new enough? Raises EnvironmentProblem."""
+    from django.db import Error, connection
+
+    try:
+        connection.ensure_connection()
+        version = connection.connection.info.server_version
+    except Error as error:
+        # The first line only, and libpq never puts the password in it.
+        raise EnvironmentProblem(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from None
+    if version < OLDEST_SERVER:
+        raise EnvironmentProblem(
+            f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed"
+        )
+
+
+OLDEST_SERVER = 150_000
 OWNER_ROLE = "durableagents_owner"
 RUNTIME_ROLE = "durableagents"
 DATABASE_NAME = "durableagents"

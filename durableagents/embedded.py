@@ -25,7 +25,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -352,16 +351,24 @@ class Server:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def stop(self, *, patience_seconds: float = 5.0, at_once: bool = False) -> None:
+    def stop(
+        self,
+        *,
+        patience_seconds: float = 5.0,
+        at_once: bool = False,
+        idle: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Fast shutdown, then immediate, then SIGKILL; returns when the postmaster has ended."""
-        steps = [(signal.SIGINT, patience_seconds), (signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0)]
+        steps = [(signal.SIGINT, patience_seconds), (signal.SIGQUIT, 1.0), (signal.SIGKILL, 5.0)]
         for signum, patience in steps[1:] if at_once else steps:
-            if self.process is None or self.process.poll() is not None:
-                break
+            if self.process is None:
+                return
             procs.send(self.process.pid, signum)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
-        self.process = None
+            deadline = time.monotonic() + patience
+            while self.process.poll() is None and time.monotonic() < deadline:
+                idle(0.02)
+            if self.process.poll() is not None:
+                self.process = None
 
     def close(self) -> None:
         """Give the lock back."""

@@ -1,0 +1,82 @@
+"""The demo's people and their keys, and the file that tells others about them.
+
+`demo.json` is the only place where a password or a key is written in clear; it is 0600 and made
+before the web starts. It is also read back: at the next start the same people keep the same
+passwords and keys, whatever happened to the database in between.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from durableagents import auth
+from durableagents.env import Environment, EnvironmentProblem, replace_private
+
+# Name → the one role (a group) that each has; the name says what the person does all day.
+PEOPLE = {
+    "integrator": "integrator",
+    "operator": "operator",
+    "finance": "approver_finance",
+    "legal": "approver_legal",
+    "auditor": "auditor",
+}
+ADMIN = "admin"
+KEY_NAME = "demo"
+
+
+def make_cast(environment: Environment) -> None:
+    """Users, groups and keys as `demo.json` has them; what it lacks is generated and added."""
+    path = environment.data / "demo.json"
+    known = _read(environment)
+    kept = {user["username"]: user["password"] for user in known.get("users", [])}
+    passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
+    keys: dict[str, str] = dict(known.get("api_keys", {}))
+    with transaction.atomic():
+        for name, role in PEOPLE.items():
+            user = _person(name, passwords[name], role, is_new_password=name not in kept)
+            keys[role] = auth.issue_key(user, KEY_NAME, token=keys.get(role))
+        _person(ADMIN, passwords[ADMIN], None, is_new_password=ADMIN not in kept)
+    content = {
+        "base_url": environment.base_url,
+        "sandbox_url": environment.sandbox_url,
+        "users": [
+            {"username": name, "password": passwords[name], "roles": [role]}
+            for name, role in PEOPLE.items()
+        ]
+        + [{"username": ADMIN, "password": passwords[ADMIN], "roles": ["superuser"]}],
+        "api_keys": {role: keys[role] for role in PEOPLE.values()},
+    }
+    if content != known:
+        replace_private(path, json.dumps(content, indent=2) + "\n")
+
+
+def _read(environment: Environment) -> dict[str, Any]:
+    path = environment.data / "demo.json"
+    try:
+        known = json.loads(path.read_text())
+        return known if isinstance(known, dict) else {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"cannot read {path}: {error} (remove it to have new keys made)"
+        ) from None
+
+
+def _person(name: str, password: str, role: str | None, *, is_new_password: bool) -> User:
+    """`role` None: the superuser, who sets up people and keys and decides nothing."""
+    user, is_new = User.objects.get_or_create(username=name)
+    user.is_staff = user.is_superuser = role is None
+    # Hashing takes a quarter of a second by design: only what is new is hashed.
+    if is_new or is_new_password:
+        user.set_password(password)
+    user.save()
+    if role is not None:
+        group, _ = Group.objects.get_or_create(name=role)
+        user.groups.set([group])
+    return user

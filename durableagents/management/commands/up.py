@@ -1,0 +1,28 @@
+"""`manage.py up`: start everything, keep it alive, drain it. See durableagents/launcher.py."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from durableagents.env import EnvironmentProblem
+
+
+class Command(BaseCommand):
+    help = "Start database, sandbox, web and workers; Ctrl-C drains and stops them."
+    # The checks need a database and every URL; `migrate`, run first, makes them.
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        from durableagents.launcher import Launcher
+
+        environment = settings.DURABLEAGENTS
+        if environment.is_production:
+            raise EnvironmentProblem(
+                "up makes demo users and a sandbox; with DURABLEAGENTS_ENV=production run"
+                " migrate, web and worker under a process manager"
+            )
+        sys.exit(Launcher(environment).run())
