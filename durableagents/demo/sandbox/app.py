@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
@@ -50,6 +51,7 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
             Problem: _on_problem,
             HTTPException: _on_http_exception,
             StoreUnavailable: _on_store_unavailable,
+            sqlite3.Error: _on_store_unavailable,
             ClientDisconnect: _on_disconnect,
         },
     )
