@@ -1,0 +1,162 @@
+"""A whole installation (`manage.py up`) on data and ports of its own, for tests that break it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.conftest import CHECKOUT, free_ports, plain_env
+
+# Generous: the machine may be busy with other tests. What is promised is asserted where it matters.
+START_SECONDS = 60.0
+PARTS = {
+    "web": "uvicorn",
+    "sandbox": "durableagents.demo.sandbox",
+    "supervisor": "worker",
+    "postgres": "postgres",
+}
+
+
+def eventually(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> Any:
+    """The first true answer of `found`; fails with `what` when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+class Installation:
+    """Where it lives, and the `up` that runs it now."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.port, self.sandbox_port, self.smtp_port = free_ports(3)
+        self.process: subprocess.Popen[str] | None = None
+        self.family: dict[int, psutil.Process] = {}
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return {
+            **plain_env(self.data),
+            "PORT": str(self.port),
+            "SANDBOX_PORT": str(self.sandbox_port),
+            "SANDBOX_SMTP_PORT": str(self.smtp_port),
+            "DURABLEAGENTS_WORKERS": "1",
+            **extra,
+        }
+
+    def up(self, **extra: str) -> subprocess.Popen[str]:
+        """Start it without waiting. In a session of its own: signals reach `up` alone."""
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "up"],
+            cwd=CHECKOUT,
+            env=self.environment(**extra),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        return self.process
+
+    def up_and_ready(self) -> Installation:
+        self.up()
+        eventually(self.is_ready, "ready")
+        self.remember()
+        return self
+
+    def run_to_its_end(self, **extra: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", "up"],
+            cwd=CHECKOUT,
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def is_ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"up ended with {self.process.returncode}: {self.output()}")
+        return get(self.port, "/readyz") == 200
+
+    def part(self, name: str) -> psutil.Process | None:
+        """The child of `up` that is web, sandbox, supervisor or postgres."""
+        assert self.process is not None
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                if PARTS[name] in " ".join(child.cmdline()[:4]) and child.status() != "zombie":
+                    return child
+            except psutil.Error:
+                continue
+        return None
+
+    def remember(self) -> None:
+        assert self.process is not None
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            self.family[child.pid] = child
+
+    def left(self) -> list[psutil.Process]:
+        """Processes that were seen under `up` and still run."""
+        return [
+            each for each in self.family.values() if each.is_running() and each.status() != "zombie"
+        ]
+
+    def stop(self, signum: int = signal.SIGINT) -> tuple[int, float]:
+        """Signal `up` and wait: exit code and seconds it took."""
+        assert self.process is not None
+        self.remember()
+        began = time.monotonic()
+        self.process.send_signal(signum)
+        code = self.process.wait(40)
+        return code, time.monotonic() - began
+
+    def demo(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
+        return found
+
+    def output(self) -> str:
+        assert self.process is not None and self.process.stdout is not None
+        return self.process.stdout.read()
+
+    def clean(self) -> None:
+        """End whatever is left and remove what it made, also outside the data folder."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait(10)
+            if self.process.stdout:
+                self.process.stdout.close()
+        psutil.wait_procs(self.left(), timeout=15)
+        for each in self.left():
+            each.kill()
+        subprocess.run(
+            [sys.executable, "manage.py", "clean_data"],
+            cwd=CHECKOUT,
+            env=self.environment(),
+            capture_output=True,
+            timeout=60,
+        )
+
+
+def get(port: int, path: str) -> int | None:
+    """The status of a GET, None when nobody answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,175 @@
+"""`make up`: one installation started, broken, ended and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.infra.installation import Installation, eventually, get
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """One installation for the tests that leave it running."""
+    installation = Installation(tmp_path_factory.mktemp("up") / "data")
+    try:
+        yield installation.up_and_ready()
+    finally:
+        installation.clean()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Installation]:
+    installation = Installation(tmp_path / "data")
+    try:
+        yield installation
+    finally:
+        installation.clean()
+
+
+def test_demo_file_names_people_and_keys_privately(running: Installation) -> None:
+    path = running.data / "demo.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(running.data.stat().st_mode) == 0o700
+    found = running.demo()
+    roles = {"integrator", "operator", "approver_finance", "approver_legal", "auditor"}
+    assert set(found["api_keys"]) == roles
+    assert found["base_url"] == f"http://127.0.0.1:{running.port}"
+    assert found["sandbox_url"] == f"http://127.0.0.1:{running.sandbox_port}"
+    assert roles <= {role for user in found["users"] for role in user["roles"]}
+    assert all(user["password"] for user in found["users"])
+
+
+def test_every_part_has_a_session_of_its_own(running: Installation) -> None:
+    for name in ("web", "sandbox", "supervisor", "postgres"):
+        part = running.part(name)
+        assert part is not None, name
+        assert os.getsid(part.pid) == part.pid, name
+
+
+def test_second_up_on_the_same_data_is_one_line_and_exit_2(running: Installation) -> None:
+    done = running.run_to_its_end()
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "already up" in done.stderr
+    assert get(running.port, "/readyz") == 200
+
+
+@pytest.mark.parametrize("variable", ["PORT", "SANDBOX_PORT", "SANDBOX_SMTP_PORT"])
+def test_a_taken_port_is_one_line_and_exit_2(own: Installation, variable: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = own.run_to_its_end(**{variable: str(port)})
+    assert done.returncode == 2
+    assert (
+        done.stderr.count("\n") == 1 and f"port {port}" in done.stderr and variable in done.stderr
+    )
+
+
+@pytest.mark.parametrize("name", ["web", "sandbox", "supervisor", "postgres"])
+def test_a_killed_part_is_replaced(running: Installation, name: str) -> None:
+    old = running.part(name)
+    assert old is not None
+    old.send_signal(signal.SIGKILL)
+    new = eventually(
+        lambda: (found := running.part(name)) and found.pid != old.pid and found,
+        f"another {name}",
+        15,
+    )
+    eventually(running.is_ready, f"ready with another {name}", 30)
+    assert new.is_running()
+    running.remember()
+
+
+def test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys(own: Installation) -> None:
+    own.up_and_ready()
+    keys = own.demo()
+    secret = (own.data / "secret_key").read_text()
+    code, seconds = own.stop(signal.SIGINT)
+    assert code == 0, own.output()
+    assert seconds < 20
+    assert own.left() == []
+
+    began = time.monotonic()
+    own.up_and_ready()
+    assert time.monotonic() - began < 30
+    assert own.demo() == keys
+    assert (own.data / "secret_key").read_text() == secret
+    code, _ = own.stop(signal.SIGTERM)
+    assert code == 0 and own.left() == []
+
+
+def test_killed_up_takes_its_children_along_and_starts_again(own: Installation) -> None:
+    own.up_and_ready()
+    keys = own.demo()
+    code, _ = own.stop(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    # At once, while the dead one's children may still be ending: that is what a person would do.
+    own.up_and_ready()
+    assert own.demo() == keys
+    code, _ = own.stop(signal.SIGHUP)
+    assert code == 0, own.output()
+    assert own.left() == []
+
+
+def test_children_of_a_killed_up_end_by_themselves(own: Installation) -> None:
+    own.up_and_ready()
+    own.stop(signal.SIGKILL)
+    _gone, alive = psutil.wait_procs(list(own.family.values()), timeout=15)
+    assert alive == []
+
+
+def test_second_ctrl_c_stops_at_once(own: Installation) -> None:
+    own.up_and_ready()
+    supervisor = own.part("supervisor")
+    assert supervisor is not None
+    # A part that can't end would otherwise be waited for.
+    supervisor.send_signal(signal.SIGSTOP)
+    own.remember()
+    assert own.process is not None
+    own.process.send_signal(signal.SIGINT)
+    with pytest.raises(psutil.TimeoutExpired):
+        psutil.Process(own.process.pid).wait(1)
+    began = time.monotonic()
+    own.process.send_signal(signal.SIGINT)
+    assert own.process.wait(10) == 130
+    assert time.monotonic() - began < 5
+    assert own.left() == []
+
+
+def test_ctrl_c_while_starting_leaves_nothing_running(own: Installation) -> None:
+    process = own.up()
+    eventually(
+        lambda: (own.data / "logs" / "postgres.log").exists(), "the database's first word", 30
+    )
+    own.remember()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0, own.output()
+    assert own.left() == []
+
+
+def test_clean_data_removes_what_up_made_and_not_while_it_runs(own: Installation, manage) -> None:  # type: ignore[no-untyped-def]
+    own.up_and_ready()
+    refused = manage("clean_data", env=own.environment())
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    own.stop()
+    done = manage("clean_data", env=own.environment())
+    assert done.returncode == 0, done.stderr
+    assert not own.data.exists()
+
+
+def test_a_wrong_database_url_is_one_line_and_exit_2(own: Installation) -> None:
+    nowhere = "postgresql://nobody:secretword@127.0.0.1:1/none"
+    done = own.run_to_its_end(DATABASE_URL=nowhere, DATABASE_OWNER_URL=nowhere)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "DATABASE_URL" in done.stderr
+    assert "secretword" not in done.stderr
