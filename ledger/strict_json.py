@@ -34,7 +34,9 @@ def loads(body: bytes) -> Any:
     except MalformedJSON:
         raise
     except json.JSONDecodeError as error:
-        raise MalformedJSON(f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
+        raise MalformedJSON(
+            f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+        ) from None
     except RecursionError:
         raise MalformedJSON(_too_deep()) from None
     except ValueError:
@@ -80,8 +82,8 @@ def _too_deep() -> str:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise MalformedJSON(f"The body names {twice[:60]!r} twice in one object.")
     return found
 

@@ -1,0 +1,91 @@
+"""Approvals over HTTP: what waits for whom, and deciding it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+from uuid import UUID
+
+from django.db.models import Q
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import policy, services
+from approvals.models import Approval, ApprovalState
+from approvals.present import present_approvals
+from ledger.access import ROLES, roles
+from ledger.errors import Forbidden, NotFound
+from ledger.rest import READ, ApiView, Query, Strict, moment_cursor, read_body
+
+
+class DecisionBody(Strict):
+    """A decision names the plan that was seen, so that it can't be about another one."""
+
+    verdict: Literal["approve", "reject"]
+    plan_hash: Annotated[str, Field(max_length=200)]
+    justification: Annotated[str, Field(max_length=4000)] = ""
+
+
+class Approvals(ApiView):
+    """Approvals, newest first."""
+
+    roles = READ
+
+    def get(self, request: Request) -> Response:
+        query = Query(request, "state", "queue", "run_id", "cursor")
+        rows = Approval.objects.order_by("-opened_at", "-id")
+        if state := query.choice("state", ApprovalState.values):
+            rows = rows.filter(state=state)
+        if queue := query.choice("queue", sorted(policy.QUEUES)):
+            rows = rows.filter(queue=queue)
+        if run_id := query.uuid("run_id"):
+            rows = rows.filter(run_id=run_id)
+        if place := query.moment():
+            at_time, id = place
+            rows = rows.filter(opened_at__lte=at_time).filter(
+                Q(opened_at__lt=at_time) | Q(id__lt=id)
+            )
+        found = list(rows[: query.limit + 1])
+        shown = {row["id"]: row for row in present_approvals(found[: query.limit])}
+        return query.page(
+            found, lambda a: {"cursor": moment_cursor(a.opened_at, a.id)}, lambda a: shown[a.id]
+        )
+
+
+class OneApproval(ApiView):
+    roles = READ
+
+    def get(self, request: Request, approval_id: UUID) -> Response:
+        Query(request)
+        return Response(present_approvals([_one(approval_id)])[0])
+
+
+class Decide(ApiView):
+    """Approve or reject. Who may depends on the queue, so the route lets every role in and the queue decides."""
+
+    roles = {"POST": ROLES}
+
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = _one(approval_id)
+        needed = policy.QUEUES.get(approval.queue)
+        if needed is None or needed not in roles(request.user):
+            raise Forbidden(
+                f"Only the role {needed} decides approvals of the queue {approval.queue}."
+            )
+        body = read_body(request, DecisionBody)
+        decided = services.decide(
+            approval_id,
+            verdict=body.verdict,
+            plan_hash=body.plan_hash,
+            justification=body.justification,
+            by=replace(self.by, role=needed),
+        )
+        return Response(present_approvals([decided])[0])
+
+
+def _one(approval_id: UUID) -> Approval:
+    approval = Approval.objects.filter(id=approval_id).first()
+    if approval is None:
+        raise NotFound("approval", approval_id)
+    return approval

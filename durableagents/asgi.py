@@ -1,0 +1,100 @@
+"""The web process: Django over HTTP, Channels over websockets, and a heartbeat while it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
+_http = get_asgi_application()
+
+# Django has to be set up before anything below may be imported.
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.db import connections  # noqa: E402
+
+from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
+from durableagents.routing import websocket_urlpatterns  # noqa: E402
+from runs import fleet  # noqa: E402
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 2.0
+
+
+def pool_connections() -> None:
+    """Give this process a pool. Under ASGI each request has a thread of its own, so Django's kept
+    connections (they belong to a thread) would be opened per request and left behind by each.
+
+    Only here: the pool does not survive the forks of the workers, and this process never forks.
+    An attempt is given up soon after a failure, so that the first request after an outage connects at once
+    rather than waiting out a grown back-off.
+    """
+    default = connections.settings["default"]
+    default["CONN_MAX_AGE"] = 0
+    default["OPTIONS"]["pool"] = {
+        "min_size": 1,
+        "max_size": 10,
+        "timeout": 4.0,
+        "reconnect_timeout": 1.0,
+    }
+
+
+class Lifespan:
+    """Tells the fleet that this process lives, and says goodbye when the server stops."""
+
+    def __init__(self) -> None:
+        # One thread, for the heart alone: a request that waits for the database must not delay a beat, and
+        # the fleet keeps one connection per thread that beats.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heartbeat")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        beating: asyncio.Task[None] | None = None
+        while True:
+            message: Message = await receive()
+            if message["type"] == "lifespan.startup":
+                pool_connections()
+                beating = asyncio.create_task(self._beat())
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if beating is not None:
+                    beating.cancel()
+                    await asyncio.gather(beating, return_exceptions=True)
+                await self._attempt(fleet.forget, "web", os.getpid())
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _beat(self) -> None:
+        """Every two seconds, from the event loop: a loop that is stuck is not alive."""
+        while True:
+            await self._attempt(fleet.beat, kind="web", pid=os.getpid())
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _attempt(self, act: Callable[..., bool], *args: Any, **kwargs: Any) -> None:
+        """Do `act` in the heart's thread. An outage of the database is its own business (it answers False);
+        whatever else goes wrong is logged and must not stop the heart."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._thread, partial(act, *args, **kwargs)
+            )
+        except Exception:
+            log.exception("heartbeat")
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": BodyLimit(_http),
+        "websocket": AllowedHostsOriginValidator(
+            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        ),
+        "lifespan": Lifespan(),
+    }
+)

@@ -1,0 +1,72 @@
+"""How the API knows its callers. Roles and actors live in `ledger.access`, where every app can reach them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from durableagents.models import ApiKey
+from ledger.access import ROLES, HasRole, actor, roles
+
+__all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "actor", "issue_key", "roles"]
+
+_PREFIX = "da_"
+_SHOWN = 10
+_USE_IS_NOTED_EVERY = timedelta(minutes=1)
+
+
+def issue_key(user: Any, name: str, *, token: str | None = None) -> str:
+    """A key for `user`; the answer is the only time it can be read.
+
+    A given `token` (the demo keeps its own across restarts) is entered once, however often this is called.
+    """
+    token = token or _PREFIX + secrets.token_urlsafe(32)
+    ApiKey.objects.get_or_create(
+        hash=_digest(token),
+        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now()},
+    )
+    return token
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """`Authorization: Bearer <key>`.
+
+    The work is the same for every token: one digest, one lookup by it. What is looked up is the digest,
+    so timing tells nothing about keys that exist, and every refusal reads the same.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
+        scheme, _, token = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        key = (
+            ApiKey.objects.select_related("user")
+            .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
+            .filter(hash=_digest(token.strip()), revoked_at__isnull=True, user__is_active=True)
+            .first()
+        )
+        if key is None:
+            raise AuthenticationFailed("This API key is unknown, expired or revoked.")
+        self._note_use(key)
+        return key.user, key
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="durableagents"'
+
+    def _note_use(self, key: ApiKey) -> None:
+        """At most one write a minute and key: a busy integrator must not turn every read into a write."""
+        stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=Now() - _USE_IS_NOTED_EVERY)
+        if key.last_used_at is None or ApiKey.objects.filter(stale, pk=key.pk).exists():
+            ApiKey.objects.filter(stale, pk=key.pk).update(last_used_at=Now())
+
+
+def _digest(token: str | bytes) -> bytes:
+    return hashlib.sha256(token.encode() if isinstance(token, str) else token).digest()

@@ -1,0 +1,83 @@
+"""Is it alive, and can it work? For probes and for people; open to all, tells no secrets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from runs import sweeper
+from runs.models import Process
+
+WORKER_LIMIT_SECONDS = 10.0
+SWEEPER_LIMIT_SECONDS = 15.0
+
+# When this process last had an answer from the database (monotonic): its age is what /readyz tells during an outage.
+_database_answered_at: float | None = None
+
+
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """This process answers. Asks nothing else, so that an outage elsewhere never gets it killed."""
+    return _answer({"status": "ok"}, 200)
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """The whole can take work: database, a worker that breathes, a sweep that comes round."""
+    checks = {"database": _database()}
+    if checks["database"]["ok"]:
+        checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
+        checks["sweeper"] = _aged(sweeper.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
+    else:
+        checks["workers"] = checks["sweeper"] = {"ok": False, "age_seconds": None}
+    is_ready = all(check["ok"] for check in checks.values())
+    return _answer(
+        {"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503
+    )
+
+
+def _database() -> dict[str, Any]:
+    global _database_answered_at
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        age = (
+            None
+            if _database_answered_at is None
+            else round(time.monotonic() - _database_answered_at, 3)
+        )
+        return {"ok": False, "age_seconds": age}
+    _database_answered_at = time.monotonic()
+    return {"ok": True, "age_seconds": 0.0}
+
+
+def _worker_age() -> float | None:
+    """Seconds since the newest heartbeat of a worker, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT extract(epoch FROM clock_timestamp() - max(last_heartbeat_at)) FROM {Process._meta.db_table}"
+            " WHERE kind = 'worker' AND ended_at IS NULL"
+        )
+        (age,) = cursor.fetchone()
+    return None if age is None else float(age)
+
+
+def _aged(age_of: Callable[[], float | None], limit: float) -> dict[str, Any]:
+    try:
+        age = age_of()
+    except DatabaseError:
+        age = None
+    return {
+        "ok": age is not None and age < limit,
+        "age_seconds": None if age is None else round(max(age, 0.0), 3),
+    }
+
+
+def _answer(body: dict[str, Any], status: int) -> JsonResponse:
+    return JsonResponse(body, status=status, headers={"Cache-Control": "no-store"})

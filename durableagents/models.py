@@ -1,0 +1,25 @@
+"""API keys: how programs prove who they are."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class ApiKey(models.Model):
+    """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
+    )
+    name = models.TextField()
+    prefix = models.TextField()
+    # A plain SHA-256 is enough: tokens are 256 random bits, there is nothing to guess or to salt.
+    hash = models.BinaryField(max_length=32, unique=True)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

@@ -1,0 +1,60 @@
+"""What happened to a run, read only: its journal, its side effects, what people did to it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.errors import NotFound
+from ledger.models import Event, Head, LedgerEntry, OverrideRecord
+from ledger.present import present_entry, present_event, present_override
+from ledger.rest import MAX_SEQ, READ, ApiView, Query
+
+
+class Events(ApiView):
+    """`?after=seq`: what came later, ascending. Following `next` never skips: seq is gapless."""
+
+    roles = READ
+
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
+        rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
+        found = known(run_id, list(rows[: query.limit + 1]))
+        return query.page(found, lambda row: {"after": str(row.seq)}, present_event)
+
+
+class Entries(ApiView):
+    """The side-effect ledger, ascending."""
+
+    roles = READ
+
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
+        rows = LedgerEntry.objects.filter(run_id=run_id, id__gt=after).order_by("id")
+        found = known(run_id, list(rows[: query.limit + 1]))
+        return query.page(found, lambda row: {"after": str(row.id)}, present_entry)
+
+
+class Overrides(ApiView):
+    """What people did to the run, and why, ascending."""
+
+    roles = READ
+
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
+        rows = OverrideRecord.objects.filter(run_id=run_id, id__gt=after).order_by("id")
+        found = known(run_id, list(rows[: query.limit + 1]))
+        return query.page(found, lambda row: {"after": str(row.id)}, present_override)
+
+
+def known(run_id: UUID, rows: list[Any]) -> list[Any]:
+    """`rows` as they are, if the run exists: an empty list must not stand for an unknown run. Raises NotFound."""
+    if not rows and not Head.objects.filter(run_id=run_id).exists():
+        raise NotFound("run", run_id)
+    return rows

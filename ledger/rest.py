@@ -1,0 +1,282 @@
+"""What the API views of every app share: one view class, strict bodies, strict queries, pages.
+
+Authentication and the problem documents come from settings (`durableagents.auth`, `durableagents.problems`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+from django.http import HttpRequest, QueryDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from rest_framework.exceptions import APIException, ParseError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ledger import strict_json
+from ledger.access import ROLES, HasRole, actor
+from ledger.actors import Actor
+from ledger.chain import microseconds
+from ledger.errors import InvalidInput
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
+MAX_SEQ = 2**63 - 1
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class TooLarge(APIException):
+    status_code = 413
+    default_code = "too-large"
+    default_detail = f"The body is larger than {strict_json.MAX_BYTES} bytes."
+
+
+class StrictJSONParser(BaseParser):
+    """Reads at most 1 MiB and takes only I-JSON (see strict_json)."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        body = stream.read(strict_json.MAX_BYTES + 1)
+        if len(body) > strict_json.MAX_BYTES:
+            raise TooLarge()
+        if not body:
+            return {}
+        try:
+            return strict_json.loads(body)
+        except strict_json.MalformedJSON as error:
+            raise ParseError(str(error)) from None
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """There is one representation, so `Accept` can't be wrong (RFC 9110 §12.5.1 leaves that to the server)."""
+
+    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:
+        kind = (request.content_type or "").split(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type in (kind, "*/*")), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], str(renderers[0].media_type)
+
+
+class ApiView(APIView):
+    """Base of every API view. Says who may by `roles`; without it nobody may."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {}
+    acting_role: str | None = None
+    http_method_names = ["get", "head", "post"]
+    permission_classes: Sequence[type[BasePermission]] = [HasRole]
+    parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
+    renderer_classes: Sequence[type[BaseRenderer]] = [JSONRenderer]
+    content_negotiation_class = AlwaysJSON
+    schema = None
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """A chunked request has no length, which DRF would take for an empty body: read it and say how long it is."""
+        if not request.META.get("CONTENT_LENGTH"):
+            request.META["CONTENT_LENGTH"] = str(len(request.body))
+        return super().initialize_request(request, *args, **kwargs)
+
+    @property
+    def by(self) -> Actor:
+        """The caller under the role that opened the door."""
+        return actor(self.request, self.acting_role or "")
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answers tell of a moment and of one caller: no cache may keep them."""
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final.headers.setdefault("Cache-Control", "no-store")
+        return final
+
+
+READ = {"GET": ROLES}
+
+
+def is_empty(request: Request) -> bool:
+    """Whether the request came without a body."""
+    return request.META["CONTENT_LENGTH"].strip() in ("", "0")
+
+
+# --- bodies -----------------------------------------------------------------------------------
+
+
+class Strict(BaseModel):
+    """Base of request bodies: no unknown names, no conversions between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def read_body(request: Request, shape: type[Body]) -> Body:
+    """The request's body as `shape`. Raises InvalidInput naming every field that is wrong."""
+    data = request.data
+    if isinstance(data, QueryDict):
+        data = {}
+    if not isinstance(data, dict):
+        raise InvalidInput(
+            "The body must be a JSON object.",
+            errors=[{"field": "", "problem": f"is {_json_type(data)}", "fix": "send an object"}],
+        )
+    errors = unstorable(data)
+    if not errors:
+        try:
+            return shape.model_validate(data)
+        except ValidationError as error:
+            known = ", ".join(shape.model_fields)
+            errors = [_explain(item, known) for item in error.errors(include_url=False)]
+    fields = ", ".join(dict.fromkeys(item["field"] for item in errors))
+    raise InvalidInput(f"The body does not fit: see {fields}.", errors=errors)
+
+
+def unstorable(data: Any) -> list[dict[str, str]]:
+    """Values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact."""
+    errors = []
+    for path, leaf in strict_json.walk(data):
+        field = ".".join(str(part) for part in path).replace("\x00", "\\u0000")[:200]
+        if isinstance(leaf, str) and "\x00" in leaf:
+            errors.append({"field": field, "problem": "holds a NUL character", "fix": "remove it"})
+        elif isinstance(leaf, int) and abs(leaf) > strict_json.MAX_EXACT_INTEGER:
+            errors.append(
+                {
+                    "field": field,
+                    "problem": "is an integer beyond ±(2^53 - 1), which many JSON readers round",
+                    "fix": "send it as a string",
+                }
+            )
+    return errors[:20]
+
+
+_FIXES = {
+    "missing": "add it",
+    "string_type": "send text",
+    "string_too_long": "shorten it",
+    "string_too_short": "send more than that",
+    "uuid_parsing": "send a UUID",
+    "uuid_type": "send a UUID",
+    "dict_type": "send an object",
+    "list_type": "send an array",
+    "too_long": "send fewer",
+}
+
+
+def _explain(item: Any, known: str) -> dict[str, str]:
+    context = item.get("ctx", {})
+    fix = _FIXES.get(item["type"], "correct it")
+    if item["type"] == "extra_forbidden":
+        fix = f"remove it; known here: {known}"
+    elif item["type"] == "literal_error":
+        fix = f"send {context['expected']}"
+    message = (
+        "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
+    )
+    field = ".".join(str(part) for part in item["loc"])[:200]
+    return {"field": field, "problem": message, "fix": fix}
+
+
+def _json_type(value: Any) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+# --- queries and pages --------------------------------------------------------------------------
+
+
+class Query:
+    """The query string, checked: an unknown or doubled name is refused rather than silently ignored."""
+
+    def __init__(self, request: Request, *known: str) -> None:
+        self._request = request
+        self._values = request.query_params
+        allowed = {*known, "limit"}
+        for name, given in self._values.lists():
+            if name not in allowed:
+                raise ParseError(
+                    f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}."
+                )
+            if len(given) > 1:
+                raise ParseError(
+                    f"Query parameter {name!r} is given {len(given)} times; give it once."
+                )
+        self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
+
+    def text(self, name: str) -> str | None:
+        """The value, or None when it is absent or empty. Raises ParseError on text nothing is stored as."""
+        value = self._values.get(name) or None
+        if value is not None and ("\x00" in value or len(value) > 500):
+            raise ParseError(f"Query parameter {name!r} holds no name that could exist.")
+        return value
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str | None:
+        value = self.text(name)
+        if value is not None and value not in allowed:
+            raise ParseError(f"Unknown {name} {value[:60]!r}. Known: {', '.join(allowed)}.")
+        return value
+
+    def integer(self, name: str, *, default: int, lowest: int, highest: int) -> int:
+        value = self._values.get(name)
+        if value is None or value == "":
+            return default
+        if not re.fullmatch(r"[0-9]{1,19}", value, re.ASCII) or not lowest <= int(value) <= highest:
+            raise ParseError(
+                f"Query parameter {name!r} must be an integer from {lowest} to {highest}."
+            )
+        return int(value)
+
+    def uuid(self, name: str) -> UUID | None:
+        value = self.text(name)
+        try:
+            return UUID(value) if value else None
+        except ValueError:
+            raise ParseError(f"Query parameter {name!r} must be a UUID.") from None
+
+    def moment(self, name: str = "cursor") -> tuple[datetime, UUID] | None:
+        """The place a time-ordered list goes on from, as `page` wrote it."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            raw = base64.b64decode(value.encode(), altchars=b"-_", validate=True)
+            if len(raw) != 24:
+                raise ValueError("not 24 bytes")
+            micros = int.from_bytes(raw[:8], "big")
+            return datetime.fromtimestamp(micros // 10**6, UTC).replace(
+                microsecond=micros % 10**6
+            ), UUID(bytes=raw[8:])
+        except (ValueError, OverflowError, OSError, binascii.Error):
+            raise ParseError(
+                f"Query parameter {name!r} is no cursor of this list; follow `next` as it is."
+            ) from None
+
+    def page(
+        self,
+        rows: Sequence[Any],
+        place: Callable[[Any], dict[str, str]],
+        show: Callable[[Any], Any],
+    ) -> Response:
+        """One page. `rows` holds up to limit + 1; `place` names the query parameters that go on after a row."""
+        shown = rows[: self.limit]
+        following = self._url(place(shown[-1])) if len(rows) > self.limit else None
+        return Response({"results": [show(row) for row in shown], "next": following})
+
+    def _url(self, changed: dict[str, str]) -> str:
+        values = self._values.copy()
+        for name, value in changed.items():
+            values[name] = value
+        return self._request.build_absolute_uri(f"{self._request.path}?{values.urlencode()}")
+
+
+def moment_cursor(at: datetime, id: UUID) -> str:
+    """A place in a list ordered by (time, id)."""
+    return base64.urlsafe_b64encode(microseconds(at).to_bytes(8, "big") + id.bytes).decode()

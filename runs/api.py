@@ -1,0 +1,218 @@
+"""Runs over HTTP: start, read, steer, settle; callbacks; agents; the fleet."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+from django.db.models import Q
+from django.http import HttpResponse
+from pydantic import Field
+from rest_framework.exceptions import ParseError
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.access import AUDITOR, INTEGRATOR, OPERATOR
+from ledger.errors import NotFound
+from ledger.rest import (
+    READ,
+    ApiView,
+    Query,
+    Strict,
+    StrictJSONParser,
+    is_empty,
+    moment_cursor,
+    read_body,
+)
+from runs import fleet, idempotency, services
+from runs.engine.agents import registry
+from runs.models import Run, State
+from runs.present import present_agent, present_runs, transcript
+
+Tag = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class StartBody(Strict):
+    """`agent` is a name (its newest version) or `name@version`; `input` must fit that version's schema."""
+
+    agent: Annotated[str, Field(min_length=1, max_length=200)]
+    input: Any
+    tags: (
+        Annotated[list[Tag], Field(max_length=50)] | Annotated[dict[Tag, Tag], Field(max_length=50)]
+    ) = []
+
+
+class SteerBody(Strict):
+    """Why: a person's act on a run always says so."""
+
+    justification: Annotated[str, Field(max_length=4000)] = ""
+
+
+class ReconcileBody(SteerBody):
+    """What became of a call whose outcome is unknown."""
+
+    verdict: Literal["happened", "did_not", "fail"]
+    receipt: Any = None
+
+
+class Runs(ApiView):
+    """The runs, newest first; and the place to start one."""
+
+    roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
+
+    def get(self, request: Request) -> Response:
+        query = Query(request, "state", "agent", "cursor")
+        rows = Run.objects.order_by("-created_at", "-id")
+        if state := query.choice("state", State.values):
+            rows = rows.filter(state=state)
+        if agent := query.text("agent"):
+            name, at, version = agent.partition("@")
+            rows = rows.filter(agent=name, version=version) if at else rows.filter(agent=name)
+        if place := query.moment():
+            at_time, id = place
+            # The first condition is implied by the second; it is what lets the index find the place.
+            rows = rows.filter(created_at__lte=at_time).filter(
+                Q(created_at__lt=at_time) | Q(id__lt=id)
+            )
+        found = list(rows[: query.limit + 1])
+        shown = {row["id"]: row for row in present_runs(found[: query.limit])}
+        return query.page(found, _place, lambda run: shown[run.id])
+
+    def post(self, request: Request) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        body = read_body(request, StartBody)
+
+        def start() -> tuple[int, Any]:
+            run = services.start(body.agent, body.input, by=self.by, tags=body.tags)
+            return 201, present_runs([run])[0]
+
+        if key is None:
+            status, answer = start()
+            return Response(answer, status=status, headers=_location(answer["id"]))
+        principal = f"user:{request.user.pk}"
+        status, text = idempotency.answer_once(principal, key, request.data, start)
+        headers = _location(json.loads(text)["id"])
+        return HttpResponse(text, status=status, headers=headers, content_type="application/json")
+
+
+class OneRun(ApiView):
+    roles = READ
+
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(one(run_id))
+
+
+class Transcript(ApiView):
+    """What was said: model requests and answers, tool calls and results, in order."""
+
+    roles = READ
+
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        one_exists(run_id)
+        rows = transcript(run_id)[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, lambda row: row)
+
+
+class Steer(ApiView):
+    """Pause, resume, cancel or retry: `action` comes from the route. The record is the service's business."""
+
+    roles = {"POST": (OPERATOR,)}
+    action: ClassVar[str] = ""
+
+    def post(self, request: Request, run_id: UUID) -> Response:
+        one_exists(run_id)
+        body = read_body(request, SteerBody)
+        act = {
+            "pause": services.pause,
+            "resume": services.resume,
+            "cancel": services.cancel,
+            "retry": services.retry,
+        }
+        act[self.action](run_id, by=self.by, justification=body.justification)
+        return Response(one(run_id))
+
+
+class Reconcile(ApiView):
+    """Settle an unknown outcome."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    def post(self, request: Request, run_id: UUID) -> Response:
+        one_exists(run_id)
+        body = read_body(request, ReconcileBody)
+        services.reconcile(
+            run_id,
+            verdict=body.verdict,
+            receipt=body.receipt,
+            justification=body.justification,
+            by=self.by,
+        )
+        return Response(one(run_id))
+
+
+class AnyTypeJSON(StrictJSONParser):
+    """The outside may not say what it sends; it is JSON or it is refused."""
+
+    media_type = "*/*"
+
+
+class Callback(ApiView):
+    """Where the outside answers a call that it took earlier. The token in the address is the authority."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+    parser_classes = (AnyTypeJSON,)
+
+    def post(self, request: Request, token: str) -> Response:
+        if is_empty(request):
+            raise ParseError("The body is empty; send JSON.")
+        return Response(services.receive_callback(token, request.data))
+
+
+class Agents(ApiView):
+    """What can be started, with schemas and samples. Few, so one page unless asked otherwise."""
+
+    roles = READ
+
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        rows = registry.agents()[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, present_agent)
+
+
+class Fleet(ApiView):
+    """The processes that are alive now."""
+
+    roles = {"GET": (OPERATOR, AUDITOR)}
+
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        rows = fleet.alive()[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, lambda row: row)
+
+
+def one(run_id: UUID) -> dict[str, Any]:
+    """A run as it is now. Raises NotFound."""
+    return present_runs([one_exists(run_id)])[0]
+
+
+def one_exists(run_id: UUID) -> Run:
+    run = Run.objects.filter(id=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    return run
+
+
+def _place(run: Run) -> dict[str, str]:
+    return {"cursor": moment_cursor(run.created_at, run.id)}
+
+
+def _location(run_id: Any) -> dict[str, str]:
+    return {"Location": f"/api/v1/runs/{run_id}"}

@@ -1,0 +1,175 @@
+"""What a run looks like from outside. One shape for API and console; whole lists in a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from ledger import events as e
+from ledger.models import Event, Head
+from ledger.present import (
+    masked,
+    payload_at,
+    payload_of,
+    present_entry,
+    present_event,
+    present_override,
+)
+from runs.engine.agents import Agent
+from runs.models import ENDED, WAITING, Run, State, Wait
+from runs.story.lines import read
+from runs.story.transcript import Said, Talk, Transcript
+
+__all__ = [
+    "masked", "payload_of", "present_agent", "present_entry", "present_event", "present_override", "present_run",
+     "present_runs", "present_wait", "status_of", "transcript",
+]  # fmt: skip
+
+
+def status_of(state: str) -> str:
+    """The group a state belongs to: running, waiting, paused, completed, failed or cancelled."""
+    if state in WAITING:
+        return "waiting"
+    if state in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        return "running"
+    return str(state)
+
+
+def present_wait(wait: Wait) -> dict[str, Any]:
+    """One thing a run waits for."""
+    return {
+        "kind": wait.kind,
+        "since": wait.opened_at,
+        "deadline": wait.deadline,
+        "detail": masked(wait.detail),
+        "slot": wait.slot,
+    }
+
+
+def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Runs with their heads, open waits and endings, in three further queries however many they are."""
+    ids = [run.id for run in runs]
+    heads = Head.objects.in_bulk(ids)
+    waits: dict[UUID, list[Wait]] = {}
+    for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
+        waits.setdefault(wait.run_id, []).append(wait)
+    endings = payload_at(
+        [(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq]
+    )
+    return [
+        present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id)) for run in runs
+    ]
+
+
+def present_run(run: Run, head: Head, waits: Iterable[Wait], ending: Any = None) -> dict[str, Any]:
+    """One run. `ending` is the payload of the event that ended it, if it has ended."""
+    is_over = run.state in ENDED
+    return {
+        "id": run.id,
+        "agent": run.agent,
+        "version": run.version,
+        "state": str(run.state),
+        "status": status_of(run.state),
+        "waiting_for": [] if is_over else [present_wait(wait) for wait in waits],
+        "step_index": head.steps,
+        "epoch": head.epoch,
+        "seq": head.seq,
+        "last_checkpoint_at": run.last_checkpoint_at,
+        "created_at": run.created_at,
+        "updated_at": run.updated_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at if is_over else None,
+        "output": ending if run.state == State.COMPLETED else None,
+        "error": _error(run, ending),
+        "tags": run.tags,
+        "trace_id": run.trace_id,
+        "created_by": run.created_by,
+        "node": run.node or None,
+        "visit": run.visit,
+        "resumable": run.state in (State.PAUSED, State.FAILED),
+        "pause_requested": head.is_pause_requested,
+        "cancel_requested": head.is_cancel_requested,
+        "usage": {
+            "tokens_in": head.tokens_in,
+            "tokens_out": head.tokens_out,
+            "usd_micro": head.usd_micro,
+            "tool_calls": head.tool_calls,
+            "model_calls": head.model_calls,
+        },
+    }
+
+
+def _error(run: Run, ending: Any) -> dict[str, Any] | None:
+    if run.state != State.FAILED:
+        return None
+    told = (
+        ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
+    )
+    return {"code": run.error_code or "failed", "message": "", **told}
+
+
+_SAID = [
+    kind.KIND
+    for kind in (
+        e.VisitEntered, e.ModelRequested, e.ModelResponded, e.ModelFailed, e.ToolRead, e.ToolReturned, e.ToolFailed, e.CallbackReceived,
+    )
+]  # fmt: skip
+
+
+def transcript(run_id: UUID) -> list[dict[str, Any]]:
+    """All that was said, in the journal's order; `idx` numbers the messages of one conversation. The console's fold."""
+    fold = Transcript()
+    for line in read(Event.objects.filter(run_id=run_id, kind__in=_SAID).order_by("seq")):
+        fold.take(line)
+    rows = [
+        _present_said(talk, idx, said) for talk in fold.talks for idx, said in enumerate(talk.said)
+    ]
+    return sorted(rows, key=lambda row: row["seq"])
+
+
+def _present_said(talk: Talk, idx: int, said: Said) -> dict[str, Any]:
+    return {
+        "conversation": talk.name,
+        "idx": idx,
+        "role": said.role,
+        "content": said.text if said.data is None else masked(said.data),
+        "about": said.title or None,
+        "tool": said.tool or None,
+        "node": talk.node or None,
+        "model": talk.model or None,
+        "tokens_in": said.tokens_in,
+        "tokens_out": said.tokens_out,
+        "seq": said.seq,
+        "at": said.at,
+    }
+
+
+def present_agent(agent: Agent) -> dict[str, Any]:
+    """One agent version, with all that is needed to start it."""
+    return {
+        "name": agent.name,
+        "version": agent.version,
+        "graph_id": agent.graph_id,
+        "title": agent.title,
+        "description": agent.description,
+        "input_schema": agent.input.model_json_schema(),
+        "output_schema": agent.output.model_json_schema() if agent.output else None,
+        "samples": [{"label": sample.label, "input": sample.input} for sample in agent.samples],
+        "start": agent.start,
+        "nodes": [
+            {"name": node.name, "title": node.title, "edges": list(node.edges), "doc": node.doc}
+            for node in agent.nodes.values()
+        ],
+        "tools": [
+            {
+                "name": tool.name,
+                "title": tool.title,
+                "system": tool.system,
+                "effect": tool.effect,
+                "replay_class": str(tool.replay_class),
+                "gate": {"queue": tool.gate.queue, "rule": tool.gate.rule} if tool.gate else None,
+            }
+            for tool in agent.all_tools()
+        ],
+    }
