@@ -1,0 +1,126 @@
+"""HTTP as a tool speaks it: what every outcome of a request means, decided in one place.
+
+* no connection: `NotSent`, the proof that nothing left;
+* no answer, or one that asks to come back (5xx, 429, a key in progress): `TransportError`;
+* a refusal: `BusinessFailure` in upstream's own words;
+* an answer that can't be read: `UnreadableAnswer`, a bug on one side, which stops the run with its
+  traceback and can be retried with the same key.
+
+The body is canonical JSON (RFC 8785), so a repeat sends the same bytes: upstreams bind a key to them.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from typing import Any, TypeVar
+
+import httpx
+import rfc8785
+from pydantic import BaseModel, ValidationError
+
+from durableagents import BusinessFailure, NotSent, ToolCall, TransportError, env
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+_CONNECT_SECONDS = 5.0
+_LONGEST_PROBLEM = 500
+# 409 is an upstream's "this key is in progress": that request may yet succeed, so it is no refusal.
+_COME_BACK = frozenset({408, 409, 425, 429})
+_NOTHING_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+# Ours, not the network's: sending the same thing again can't help.
+_OUR_MISTAKE = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+
+
+class UnreadableAnswer(Exception):
+    """Upstream answered 2xx with something else than it promises. What it said is left out: it may be secret."""
+
+
+async def post(path: str, body: dict[str, Any], call: ToolCall, answer: type[Answer]) -> Answer:
+    """POST `body` under the call's key. Raises NotSent, TransportError, BusinessFailure."""
+    response = await _send(call, "POST", path, content=rfc8785.dumps(body))
+    return _read(response, answer)
+
+
+async def get(path: str, query: dict[str, str], call: ToolCall, answer: type[Answer]) -> Answer:
+    """GET with `query`. Raises NotSent, TransportError, BusinessFailure."""
+    response = await _send(call, "GET", path, params=query)
+    return _read(response, answer)
+
+
+async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx.Response:
+    headers = {"Accept": "application/json", "X-Run-Id": str(call.run_id)}
+    if call.trace_id:
+        headers["X-Trace-Id"] = str(call.trace_id)
+    if call.key is not None:
+        headers["Idempotency-Key"] = call.key
+    if "content" in request:
+        headers["Content-Type"] = "application/json"
+    url = f"{env.load().sandbox_url}{path}"
+    try:
+        # A client per call: a kept-alive connection that the server has closed meanwhile would turn
+        # "not sent" into "no answer". trust_env: a proxy from the environment can't reach loopback.
+        timeout = httpx.Timeout(call.timeout, connect=min(_CONNECT_SECONDS, call.timeout))
+        async with httpx.AsyncClient(timeout=timeout, verify=_tls(), trust_env=False) as client:
+            response = await client.request(method, url, headers=headers, **request)
+    except _NOTHING_LEFT as error:
+        raise NotSent(f"{url} can't be reached: {_words(error)}") from error
+    except _OUR_MISTAKE:
+        raise
+    except httpx.RequestError as error:
+        raise TransportError(f"{method} {url} got no answer: {_words(error)}") from error
+    _raise_for_status(response, method, url)
+    return response
+
+
+def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
+    status = response.status_code
+    if 200 <= status < 300:
+        return
+    said, field = _problem(response)
+    if status >= 500 or status in _COME_BACK:
+        raise TransportError(f"{method} {url} answered {status}: {said}")
+    if 400 <= status < 500:
+        details = {"status": status, **({"field": field} if field else {})}
+        raise BusinessFailure(said, code=f"http_{status}", details=details)
+    raise UnreadableAnswer(f"{method} {url} answered {status}, which it never does")
+
+
+def _problem(response: httpx.Response) -> tuple[str, str | None]:
+    """What upstream says is wrong, bounded, and the field it blames (RFC 9457, else the plain text)."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict):
+        said, field = body.get("detail") or body.get("title"), body.get("field")
+    else:
+        said, field = response.text, None
+    text = said.strip() if isinstance(said, str) else ""
+    return (
+        (text or response.reason_phrase or "no reason given")[:_LONGEST_PROBLEM],
+        field[:100] if isinstance(field, str) else None,
+    )
+
+
+def _read(response: httpx.Response, answer: type[Answer]) -> Answer:
+    try:
+        return answer.model_validate_json(response.content)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'body'}: {item['type']}"
+            for item in error.errors(include_input=False, include_context=False)[:5]
+        )
+        message = f"{response.request.method} {response.request.url.path} answered {wrong}"
+        # Not chained: pydantic's own message quotes the body.
+        raise UnreadableAnswer(message) from None
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Made once: loading the certificate store takes longer than a call to a neighbour."""
+    return ssl.create_default_context()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
