@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ from .pages import Pages
 from .pipeline import Pipeline
 from .problems import Problem, store_unavailable
 from .store import Store, StoreUnavailable
-from .wire import bounded_body, json_answer, problem_answer
+from .wire import Cut, bounded_body, json_answer, problem_answer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -46,7 +47,7 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
             *Pages(store, faults, courier).routes(),
             Route("/healthz", _healthz(store), methods=["GET"]),
         ],
-        middleware=[Middleware(SameOriginWrites)],
+        middleware=[Middleware(CutWhenCancelled), Middleware(SameOriginWrites)],
         exception_handlers={
             Problem: _on_problem,
             HTTPException: _on_http_exception,
@@ -55,6 +56,19 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
             ClientDisconnect: _on_disconnect,
         },
     )
+
+
+class CutWhenCancelled:
+    """What still runs when the grace of a shutdown is over is cut, as by a kill; uvicorn would report each as a crash."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            await Cut()(scope, receive, send)
 
 
 class SameOriginWrites:

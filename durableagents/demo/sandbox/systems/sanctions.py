@@ -1,7 +1,8 @@
 """Sanctions screening: a fuzzy match of a name against a bundled list of invented entries.
 
 A score is the best of three looks at two normalised names: letter by letter, letter by letter with the words sorted ("Industries
-Volga Heavy"), and word by word inside a longer name ("Volga Heavy Industries Export House"). ``difflib``'s ratio is twice the
+Volga Heavy"), both less when a listed word has no counterpart, and word by word inside a longer name ("Volga Heavy Industries
+Export House"). ``difflib``'s ratio is twice the
 matching letters over all letters.
 """
 
@@ -23,6 +24,9 @@ _LIST = Path(__file__).with_name("sanctions.json")
 # A listed name inside a longer one is a little less than the name itself, and one word alone proves nothing.
 _CONTAINED_WEIGHT = 0.97
 _CONTAINED_WORDS = 2
+# Most of a name may be words of a trade: "Zürich Precision Tooling" is 85% "Arash Precision Tooling", but nothing in it is Arash.
+_SAME_WORD = 0.6
+_MISSING_WORD_WEIGHT = 0.9
 # A bound from letter counts below this can't become a hit, nor a best worth telling; it spares the quadratic comparison.
 _WORTH_COMPARING = 0.4
 
@@ -75,12 +79,18 @@ def _score_spellings(words: tuple[str, ...], listed: Listed) -> list[tuple[int, 
 
 
 def _score(words: tuple[str, ...], listed: tuple[str, ...]) -> int:
-    looks = (
+    whole = max(
         _ratio(" ".join(words), " ".join(listed)),
         _ratio(" ".join(sorted(words)), " ".join(sorted(listed))),
-        _contained(words, listed) * _CONTAINED_WEIGHT,
     )
-    return round(100 * max(looks))
+    if not all(_is_among(word, words) for word in listed):
+        whole *= _MISSING_WORD_WEIGHT
+    return round(100 * max(whole, _contained(words, listed) * _CONTAINED_WEIGHT))
+
+
+def _is_among(word: str, words: tuple[str, ...]) -> bool:
+    """Also when it is run together with a neighbour ("Heavyindustries")."""
+    return word in "".join(words) or any(_ratio(word, other) >= _SAME_WORD for other in words)
 
 
 def _ratio(left: str, right: str) -> float:

@@ -1,0 +1,156 @@
+"""The portal keeps its promise: the form arrives, however often either side dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from .harness import Receiver, Sandbox, wait_for
+
+pytestmark = pytest.mark.processes
+
+Make = Callable[..., Receiver]
+
+
+def request_w9(sandbox: Sandbox, url: str, key: str = "k") -> str:
+    wanted = {
+        "legal_name": "Baltic Cold Chain OÜ",
+        "tax_id": "EE-10020030",
+        "contact_email": "ap@baltic.example",
+        "callback_url": url,
+    }
+    answer = sandbox.post("/api/portal/w9-requests", wanted, key)
+    assert answer.status_code == 202
+    assert answer.json()["status"] == "requested"
+    return str(answer.json()["request_id"])
+
+
+def is_sent(sandbox: Sandbox) -> bool:
+    return ">sent<" in sandbox.client.get("/portal").text
+
+
+def test_the_form_is_posted_after_the_delay(sandbox: Sandbox, receiver: Make) -> None:
+    sandbox.fault(system="portal", w9_delay_seconds=0.2)
+    portal_user = receiver()
+
+    request_id = request_w9(sandbox, portal_user.url)
+
+    notice = portal_user.next()
+    assert notice.keys() == {"request_id", "status", "form"}
+    assert (notice["request_id"], notice["status"]) == (request_id, "received")
+    assert notice["form"].keys() == {
+        "legal_name",
+        "tax_id",
+        "classification",
+        "signed_by",
+        "signed_at",
+        "document_sha256",
+    }
+    assert notice["form"]["legal_name"] == "Baltic Cold Chain OÜ"
+    # The request is the only row: callbacks are the portal's own doing.
+    assert [row["operation"] for row in sandbox.effects()] == ["request_w9"]
+    wait_for(lambda: is_sent(sandbox), "the portal to note the delivery")
+
+
+def test_a_repeat_asks_the_vendor_once(sandbox: Sandbox, receiver: Make) -> None:
+    sandbox.fault(w9_delay_seconds=0)
+    portal_user = receiver()
+    assert request_w9(sandbox, portal_user.url) == request_w9(sandbox, portal_user.url)
+
+    portal_user.next()
+    # A second form would be queued before this one.
+    other = request_w9(sandbox, portal_user.url, "other")
+    assert portal_user.next()["request_id"] == other
+
+
+def test_a_callback_is_retried_with_the_same_bytes_across_restarts(
+    sandbox: Sandbox, receiver: Make
+) -> None:
+    sandbox.fault(w9_delay_seconds=0)
+    portal_user = receiver(500, 302, 429, 503)
+    request_w9(sandbox, portal_user.url)
+
+    attempts = [portal_user.next_bytes() for _ in range(2)]
+    sandbox.kill()
+    sandbox.start()
+    attempts.append(portal_user.next_bytes())
+    sandbox.kill()
+    sandbox.start()
+    attempts += [portal_user.next_bytes() for _ in range(2)]
+
+    assert len(set(attempts)) == 1
+    wait_for(lambda: is_sent(sandbox), "the portal to note the delivery")
+
+
+def test_a_kill_before_the_form_is_due_only_delays_it(sandbox: Sandbox, receiver: Make) -> None:
+    portal_user = receiver()
+    sandbox.fault(w9_delay_seconds=1)
+    request_id = request_w9(sandbox, portal_user.url)
+    sandbox.kill()
+
+    sandbox.start()
+
+    assert portal_user.next()["request_id"] == request_id
+
+
+def test_nobody_listening_yet_is_no_reason_to_give_up(
+    sandbox: Sandbox, ports: Callable[[int], list[int]]
+) -> None:
+    sandbox.fault(w9_delay_seconds=0)
+    port = ports(1)[0]
+    request_w9(sandbox, f"http://127.0.0.1:{port}/")
+
+    wait_for(lambda: "ConnectError" in sandbox.client.get("/portal").text, "a failed attempt")
+    wait_for(lambda: "after 3 tries" in sandbox.client.get("/portal").text, "more attempts")
+    assert ">sending<" in sandbox.client.get("/portal").text
+
+
+@pytest.mark.parametrize("final", [204, 404, 410])
+def test_a_final_answer_ends_it(sandbox: Sandbox, receiver: Make, final: int) -> None:
+    sandbox.fault(w9_delay_seconds=0)
+    portal_user = receiver(final)
+    request_w9(sandbox, portal_user.url)
+    portal_user.next()
+    wait_for(lambda: is_sent(sandbox), "the portal to note the final answer")
+
+    sandbox.kill()
+    sandbox.start()
+    other = request_w9(sandbox, portal_user.url, "other")
+
+    assert portal_user.next()["request_id"] == other
+
+
+def test_the_button_sends_it_now(sandbox: Sandbox, receiver: Make) -> None:
+    sandbox.fault(w9_delay_seconds=3600)
+    portal_user = receiver()
+    request_id = request_w9(sandbox, portal_user.url)
+    assert "waiting for the vendor" in sandbox.client.get("/portal").text
+
+    pressed = sandbox.client.post(f"/portal/w9-requests/{int(request_id[4:])}/send")
+
+    assert (pressed.status_code, pressed.headers["location"]) == (303, "/portal")
+    assert portal_user.next()["request_id"] == request_id
+    assert sandbox.client.post("/portal/w9-requests/99/send").status_code == 404
+    assert sandbox.client.post(f"/portal/w9-requests/{10**30}/send").status_code == 404
+
+
+def test_a_shorter_delay_counts_for_those_who_wait(sandbox: Sandbox, receiver: Make) -> None:
+    sandbox.fault(w9_delay_seconds=3600)
+    portal_user = receiver()
+    request_id = request_w9(sandbox, portal_user.url)
+
+    sandbox.fault(w9_delay_seconds=0)
+
+    assert portal_user.next()["request_id"] == request_id
+
+
+def test_many_callbacks_all_arrive(sandbox: Sandbox, receiver: Make) -> None:
+    sandbox.fault(w9_delay_seconds=0)
+    portal_user = receiver(*[500] * 40)
+    asked = {request_w9(sandbox, portal_user.url, f"k{number}") for number in range(100)}
+
+    arrived = [json.loads(portal_user.next_bytes())["request_id"] for _ in range(140)]
+
+    assert set(arrived) == asked
