@@ -89,7 +89,8 @@ BEGIN
     RETURN runs_reply_of(h, true);
 END $$;
 
--- Let go of a run: `park` (all waits still open), `pause`, `release` (drain) or `end`. What would be wrong by now is not done and
+-- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call first), `pause`,
+-- `release` (drain) or `end`. What would be wrong by now is not done and
 -- the reply says so: parking on a wait that was resolved meanwhile, completing a run that somebody cancelled.
 CREATE OR REPLACE FUNCTION runs_leave(
     p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text,
@@ -101,8 +102,8 @@ DECLARE
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
     IF (p_how = 'park' AND (h.is_pause_requested OR h.is_cancel_requested))
-       OR (p_how = 'park' AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
-       OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT h.is_pause_requested))
+       OR (p_how IN ('park', 'settle') AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
+       OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT (h.is_pause_requested OR h.is_on_hold)))
        OR (p_how = 'end' AND p_state = 'completed' AND h.is_cancel_requested) THEN
         RETURN runs_reply_of(h, false);
     END IF;
@@ -116,7 +117,7 @@ BEGIN
         state = p_state,
         owner = NULL,
         is_woken = (p_how = 'pause'),
-        ready_at = CASE p_how WHEN 'release' THEN clock_timestamp() WHEN 'park' THEN ready_at END,
+        ready_at = CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN p_how IN ('park', 'settle') THEN ready_at END,
         updated_at = clock_timestamp(),
         ended_at = CASE p_how WHEN 'end' THEN clock_timestamp() END,
         end_seq = CASE p_how WHEN 'end' THEN h.seq END,

@@ -1,0 +1,195 @@
+"""Agents: named, versioned graphs of nodes over a typed state, and the registry that knows them all."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from runs.engine.tools import ReplayClass, Tool
+
+if TYPE_CHECKING:
+    from runs.engine.loop import Assistant
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
+_NODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What the last node returns: the run's output."""
+
+    output: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """An input to try an agent with."""
+
+    label: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of the graph: its function and the edges it may take. A node without edges ends the run."""
+
+    name: str
+    edges: tuple[str, ...]
+    function: Callable[..., Any]
+    title: str
+    doc: str
+
+
+@dataclass
+class Agent:
+    """A graph of nodes. Declare nodes with `@agent.node`; `validate` checks the whole before a run can start."""
+
+    name: str
+    version: str
+    input: type[BaseModel]
+    state: type[BaseModel]
+    output: type[BaseModel] | None = None
+    initial: Callable[[Any], BaseModel] | None = None
+    title: str = ""
+    description: str = ""
+    samples: list[Sample] = field(default_factory=list)
+    tools: list[Tool] = field(default_factory=list)
+    assistants: list[Assistant] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict, init=False)
+    start: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
+        if not _VERSION.fullmatch(self.version):
+            raise DefinitionError(f"agent {self.name!r}: version {self.version!r} is not of the form 1.0.0")
+        self.title = self.title or self.name
+        registry.add(self)
+
+    @property
+    def graph_id(self) -> str:
+        """Name and version: what a run is bound to."""
+        return f"{self.name}@{self.version}"
+
+    def node(self, *, to: Iterable[str] = (), start: bool = False, title: str = "") -> Callable[[Callable[..., Any]], Node]:
+        """Declare a node and the nodes it may go to; one without `to` returns `End`."""
+
+        def declare(function: Callable[..., Any]) -> Node:
+            name = function.__name__
+            if not _NODE.fullmatch(name):
+                raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
+            if name in self.nodes:
+                raise DefinitionError(f"{self.graph_id}: there are two nodes named {name!r}")
+            if not inspect.iscoroutinefunction(function):
+                raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
+            if start and self.start:
+                raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
+            self.nodes[name] = node = Node(name, tuple(to), function, title or name.replace("_", " "), inspect.cleandoc(function.__doc__ or ""))
+            if start:
+                self.start = name
+            return node
+
+        return declare
+
+    def begin(self, input: Any) -> BaseModel:
+        """The first state for a validated input."""
+        return self.initial(input) if self.initial else self.state.model_validate(input.model_dump())
+
+    def tool(self, name: str) -> Tool | None:
+        """The agent's tool of that name, declared on the agent or on one of its assistants."""
+        return next((t for t in self.all_tools() if t.name == name), None)
+
+    def all_tools(self) -> list[Tool]:
+        """Every tool the agent can reach, each once."""
+        every = [*self.tools, *(t for a in self.assistants for t in a.tools)]
+        return list({t.name: t for t in every}.values())
+
+    def validate(self) -> None:
+        """Check the whole graph. Raises DefinitionError naming what is wrong."""
+        if not self.start:
+            raise DefinitionError(f"{self.graph_id}: no node is marked start=True")
+        for node in self.nodes.values():
+            for target in node.edges:
+                if target not in self.nodes:
+                    raise DefinitionError(f"{self.graph_id}: node {node.name!r} leads to {target!r}, which does not exist")
+        for t in self.all_tools():
+            if not isinstance(t, Tool) or not isinstance(t.replay_class, ReplayClass):
+                raise DefinitionError(f"{self.graph_id}: {t!r} is not a tool with a replay class")
+
+    def parts(self) -> dict[str, Any]:
+        """What makes this version what it is: nodes with source and edges, tools with classes and schemas, state, prompts."""
+        return {
+            "nodes": {n.name: {"edges": list(n.edges), "source": _source(n.function)} for n in self.nodes.values()},
+            "start": self.start,
+            "tools": {
+                t.name: {"class": str(t.replay_class), "input": t.input.model_json_schema(), "output": t.output.model_json_schema()}
+                for t in self.all_tools()
+            },
+            "state": self.state.model_json_schema(),
+            "prompts": {a.name: a.instructions for a in self.assistants},
+        }
+
+    def fingerprint(self) -> str:
+        """Digest of `parts`; a version never changes in place."""
+        whole = json.dumps(self.parts(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):  # defined where there is no file, as in a shell
+        return getattr(function, "__qualname__", "?")
+
+
+class Registry:
+    """All agents of this process, by name and version."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, dict[str, Agent]] = {}
+
+    def add(self, agent: Agent) -> None:
+        """Enter an agent. A second one of the same name and version takes the first one's place only if it is a reload."""
+        self._agents.setdefault(agent.name, {})[agent.version] = agent
+
+    def remove(self, graph_id: str) -> None:
+        """Forget a version (tests define agents of their own)."""
+        name, _, version = graph_id.partition("@")
+        self._agents.get(name, {}).pop(version, None)
+        if not self._agents.get(name):
+            self._agents.pop(name, None)
+
+    def agents(self) -> list[Agent]:
+        """All agents, by name, newest version first."""
+        return [a for name in sorted(self._agents) for a in self._newest_first(name)]
+
+    def graph_ids(self) -> list[str]:
+        """The versions that this process can drive."""
+        return [a.graph_id for a in self.agents()]
+
+    def find(self, reference: str) -> Agent:
+        """`name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion."""
+        name, at, version = reference.partition("@")
+        if name not in self._agents:
+            raise UnknownAgent(reference, sorted(self._agents))
+        if not at:
+            return self._newest_first(name)[0]
+        if version not in self._agents[name]:
+            raise UnknownVersion(name, version, [a.version for a in self._newest_first(name)])
+        return self._agents[name][version]
+
+    def _newest_first(self, name: str) -> list[Agent]:
+        return sorted(self._agents[name].values(), key=lambda a: tuple(map(int, a.version.split("."))), reverse=True)
+
+
+registry = Registry()

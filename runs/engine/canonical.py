@@ -1,0 +1,39 @@
+"""Canonical bytes and keyed digests of what people and models supply.
+
+User-supplied JSON is put into RFC 8785's form before hashing, so that key order and number spelling can't make two hashes of one
+value. Digests of arguments are keyed: a plain hash of a low-entropy argument could be guessed after its content was erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+import rfc8785
+
+Hasher = Callable[[Any], str]
+
+
+def canonical(value: Any) -> bytes:
+    """RFC 8785 bytes. Raises ValueError for what JSON can't carry exactly (NaN, integers beyond 2^53, lone surrogates)."""
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError(f"no canonical JSON form: {error}") from error
+
+
+def keyed_hasher(key: bytes) -> Hasher:
+    """A function from a JSON value to `hmac-sha256` of its canonical bytes, as 64 hex digits."""
+
+    def digest(value: Any) -> str:
+        return hmac.new(key, canonical(value), hashlib.sha256).hexdigest()
+
+    return digest
+
+
+def idempotency_key(run_id: str, slot: str, attempt: int) -> str:
+    """The key of one logical call: a function of its slot and attempt alone, so it is the same for ever."""
+    digest = hashlib.sha256(f"{run_id}|{slot}|{attempt}".encode()).hexdigest()
+    return f"da-{digest[:40]}"

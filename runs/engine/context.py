@@ -1,0 +1,133 @@
+"""What a node may do. Everything here is journaled: a replay answers each call from what is on record."""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel
+
+from ledger import events as e
+from runs.engine.calls import opened_event, call_tool
+from runs.engine.gates import decided, open_gate, plan_of
+from runs.engine.journal import Grant, WaitSpec
+from runs.engine.loop import Assistant, think
+from runs.engine.tools import Evidence, Tool
+from runs.engine.visit import Visit, log
+
+
+class Context:
+    """A node's hands. Awaitable calls are steps; make them from the node's own task, one after the other."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._visit.run_id
+
+    @property
+    def trace_id(self) -> str:
+        """The same over all resumes of the run."""
+        return self._visit.trace_id
+
+    async def call(
+        self, tool: Tool, args: BaseModel | dict[str, Any], *, evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None
+    ) -> Any:
+        """Call a tool. Returns its output model. Raises ToolFailure (a definite refusal), Rejected (its gate was denied).
+
+        `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with `approve(tool=…)`.
+        """
+        slot = self._visit.next_slot()
+        checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
+        return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
+
+    async def think(self, assistant: Assistant, prompt: str) -> Any:
+        """Let a model work with its tools until it gives an `assistant.output`. Raises ModelFailure."""
+        return await think(self._visit, self._visit.next_slot(), assistant, prompt)
+
+    async def model(self, assistant: Assistant, prompt: str) -> str:
+        """One model request without tools; returns the text of the answer. Raises ModelFailure."""
+        from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
+
+        from runs.engine.loop import ask_model
+
+        slot = self._visit.next_slot()
+        asked = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
+        request = ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
+        path = self._visit.path_of(slot)
+        response = await ask_model(self._visit, slot, assistant, [request], path, 0, self._visit.runtime.hasher(asked), asked)
+        return "".join(p.content for p in response.parts if isinstance(p, TextPart))
+
+    async def approve(
+        self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None, effect: str = "", rule: str = "",
+        headline: str = "", evidence: Sequence[Evidence] = (), why: str = "", within: timedelta = timedelta(days=7),
+    ) -> Grant:  # fmt: skip
+        """Ask people and wait for their yes. Raises Rejected, also when the deadline passes.
+
+        With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is information.
+        """
+        visit = self._visit
+        slot = visit.next_slot()
+        if tool is not None and body is not None:
+            body = body if isinstance(body, tool.input) else tool.input.model_validate(body)
+        arguments = body.model_dump(mode="json") if isinstance(body, BaseModel) else body or {}
+        name = tool.name if tool else "approve"
+        requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
+        record = visit.remember(slot, name, requested_hash)
+        if record.gate is None:
+            plan = plan_of(
+                visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments, title=title, effect=effect,
+                headline=headline, evidence=evidence,
+            )  # fmt: skip
+            await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
+        return decided(visit, slot, record, tool=name, arguments=arguments)
+
+    async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
+        """Wait without holding a worker: for `seconds`, or until an aware datetime."""
+        visit = self._visit
+        if (seconds is None) == (until is None):
+            raise TypeError("sleep takes either seconds or until=")
+        if until is not None and until.tzinfo is None:
+            raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
+        slot = visit.next_slot()
+        record = visit.remember(slot, "sleep", "")
+        if record.now.waits.get(("timer", 0)) is not None:
+            return
+        deadline = until or visit.journal.now() + timedelta(seconds=max(0.0, seconds or 0.0))
+        wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
+        if not record.now.waits:
+            await visit.record(opened_event(wait), wait=wait)
+        raise visit.park(wait)
+
+    async def now(self) -> datetime:
+        """The database's time, the same on every replay."""
+        return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
+
+    async def random(self) -> float:
+        """A random number from 0 up to 1, the same on every replay."""
+        return float(self._value("random", lambda: _random.random()))  # noqa: S311 - not for secrets
+
+    async def uuid(self) -> UUID:
+        """A random UUID, the same on every replay."""
+        return UUID(self._value("uuid", lambda: str(uuid4())))
+
+    def log(self, message: str, **fields: Any) -> None:
+        """A line in the worker's log, with the run's id. Not journaled; a replay logs it again."""
+        log.info("run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items()))
+
+    def _value(self, what: str, read: Any) -> Any:
+        """A value from outside the node: read once, then it rides in the next transaction."""
+        slot = self._visit.next_slot()
+        record = self._visit.remember(slot, what, "")
+        if record.now.result is not None:
+            return record.now.result.payload
+        value = read()
+        event = e.ValueRead(slot=slot, what=what, payload=value)
+        self._visit.tape.add(event)
+        self._visit.later(event)
+        return value

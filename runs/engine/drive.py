@@ -1,0 +1,222 @@
+"""Drive a claimed run until it waits, stops or ends: visit after visit, acting on each outcome.
+
+Everything that changes here is one call of the journal, under the claimant's lease. Losing the lease raises StaleLease out of any of
+them, and the caller simply lets go: somebody else has the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.calls import ATTENTION, ask_hook, opened_event
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import Entry, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.replay import Advanced, Finished, Outcome, run_visit
+from runs.engine.tape import Slot, Tape, payload_of
+from runs.engine.tools import Happened, ToolCall
+from runs.engine.visit import Broken, Control, Crashed, Parked, Runtime, Stopped, Visit
+
+_HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
+
+
+def waiting_state(kinds: set[str]) -> str:
+    """The state of a run that waits for these: the most human of them names it."""
+    if kinds & _HUMAN:
+        return "waiting_human"
+    return "waiting_tool" if "webhook" in kinds else "waiting_event"
+
+
+class Driver:
+    """One claim's work on one run."""
+
+    def __init__(self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, *, trace_id: str, generation: int = 0) -> None:
+        self.agent, self.journal, self.runtime, self.control = agent, journal, runtime, control
+        self.trace_id, self.generation = trace_id, generation
+        self.tape = Tape()
+        self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
+        self.created: e.RunCreated | None = None
+
+    async def drive(self) -> str:
+        """Work until the run is let go of. Returns how: parked, paused, released, completed, failed, cancelled, operator.
+
+        Raises StaleLease when another claimant has the run.
+        """
+        try:
+            reply = await self._load()
+            if reply.stop is not None:
+                stopped = await self._stopped(reply.stop)
+                if stopped is not None:
+                    return stopped
+            if not self.at.node:
+                begun = await self._begin()
+                if begun is not None:
+                    return begun
+        except JournalBroken as broken:
+            return await self._operator(Broken("broken_journal", {"problem": str(broken)}))
+        while True:
+            outcome = await self._visit()
+            done = await self._act(outcome)
+            if done is not None:
+                return done
+
+    # --- from the journal to a position ---
+
+    async def _load(self) -> Reply:
+        history: History = await self.journal.load()
+        assert isinstance(history.created, e.RunCreated)
+        self.created = history.created
+        if history.snapshot is not None:
+            self.at = history.snapshot
+        self.tape = Tape(history.tail)
+        return history.reply
+
+    async def _begin(self) -> str | None:
+        """Validate the input into the first state and enter the first node."""
+        assert self.created is not None
+        try:
+            state = self.agent.begin(self.agent.input.model_validate(self.created.payload)).model_dump(mode="json")
+        except Exception as error:
+            return await self._fail(Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", ""))
+        return await self._enter(self.agent.start, state)
+
+    async def _enter(self, node: str, state: object, riding: tuple[e.Event, ...] = ()) -> str | None:
+        """The consistent cut: the visit's entry and its checkpoint, in one commit."""
+        visit = self.at.visit + 1
+        self.at = Snapshot(node, visit, self.generation, self.agent.fingerprint(), state)
+        self.tape = Tape()
+        reply = await self.journal.record([*riding, e.VisitEntered(node=node, visit=visit)], snapshot=self.at)
+        self.runtime.hit("CP7", "")
+        return None if reply.stop is None else await self._stopped(reply.stop)
+
+    async def _visit(self) -> Outcome:
+        assert self.created is not None
+        node = self.agent.nodes.get(self.at.node)
+        if node is None:
+            return Broken("unknown_node", {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"})
+        try:
+            state: BaseModel = self.agent.state.model_validate(self.at.state)
+        except ValidationError as error:
+            return Broken("bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"})
+        self._running = Visit(
+            self.agent, self.journal, self.runtime, self.control, self.tape, node=node.name, number=self.at.visit, generation=self.at.generation,
+            created=self.created, trace_id=self.trace_id,
+        )  # fmt: skip
+        return await run_visit(self._running, node, state)
+
+    # --- from an outcome to a commit ---
+
+    async def _act(self, outcome: Outcome) -> str | None:
+        """Make an outcome durable. None: the run goes on here."""
+        match outcome:
+            case Advanced():
+                return await self._enter(outcome.node, outcome.state, tuple(self._running.riding()))
+            case Finished():
+                events = [*self._running.riding(), e.RunCompleted(payload=outcome.output)]
+                reply = await self.journal.leave("end", events, state="completed")
+                return "completed" if reply.is_done else await self._cancel()
+            case Parked():
+                return await self._park(outcome)
+            case Stopped():
+                return await self._stopped(outcome.reason)
+            case Crashed():
+                return await self._fail(outcome)
+            case Broken():
+                return await self._operator(outcome)
+            case _:
+                assert_never(outcome)
+
+    async def _park(self, parked: Parked) -> str | None:
+        self.runtime.hit("CP8", "")
+        state = waiting_state({kind for _, kind, _ in parked.waits})
+        event = e.RunParked(state=state, waits=[slot for _, _, slot in parked.waits])
+        reply = await self.journal.leave("park", [*self._running.riding(), event], state=state, waits=[i for i, _, _ in parked.waits])
+        if reply.is_done:
+            return "parked"
+        if reply.stop is not None:
+            return await self._stopped(reply.stop)
+        await self._load()  # it was resolved before we parked: read what came and go on
+        return None
+
+    async def _stopped(self, reason: str) -> str | None:
+        match reason:
+            case "cancel":
+                return await self._cancel()
+            case "drain":
+                await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
+                return "released"
+            case _:
+                reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
+                if reply.is_done:
+                    return "paused"
+                if reply.is_cancel_requested:
+                    return await self._cancel()
+                self.control.stop = None  # resumed in the meantime
+                self.control.asked.clear()
+                await self._load()
+                return None
+
+    async def _fail(self, crash: Crashed) -> str:
+        event = e.RunFailed(code=crash.code, payload={"message": crash.message, "traceback": crash.traceback})
+        await self.journal.leave("end", [event], state="failed", error=crash.code)
+        return "failed"
+
+    async def _operator(self, broken: Broken) -> str:
+        """Stop rather than guess: a wait of kind `operator` with what was found, and a deadline by which it is overdue."""
+        slot = f"operator/{self.journal.seq}"
+        detail = {"title": "Needs an operator", "reason": broken.reason}
+        wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
+        found = e.OperatorNeeded(reason=broken.reason, payload=broken.payload)
+        await self.journal.record([found, opened_event(wait)], wait=wait)
+        reply = await self.journal.leave("park", [e.RunParked(state="waiting_human", waits=[slot])], state="waiting_human", waits=[wait.id])
+        if reply.is_done:
+            return "operator"
+        return await self._stopped(reply.stop or "drain") or "operator"
+
+    # --- cancelling ---
+
+    async def _cancel(self) -> str:
+        """End the run by a person's wish. Nothing more is dispatched; what may have happened is settled first."""
+        while True:
+            await self._load()
+            waits = [w for w in [await self._settle(name, slot) for name, slot in self.tape.in_doubt()] if w is not None]
+            if not waits:
+                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding())
+                await self.journal.leave("end", [event], state="cancelled")
+                return "cancelled"
+            parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])
+            reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[w.id for w in waits])
+            if reply.is_done:
+                return "parked"
+
+    async def _settle(self, name: str, slot: Slot) -> WaitSpec | None:
+        """Find out what became of a call in doubt: by its hook, else by a person. Returns the wait for that person."""
+        invoked, attempt = slot.now.intent, slot.current
+        assert isinstance(invoked, e.ToolInvoked)
+        tool, stored = self.agent.tool(invoked.tool), payload_of(invoked)
+        if invoked.replay_class == "pure" or not (slot.now.is_in_doubt or slot.now.unknown):
+            return None
+        detail = {"tool": invoked.tool, "title": tool.title if tool else invoked.tool, "attempt": attempt}
+        wait = WaitSpec(self.journal.run_id, name, attempt, "reconcile", 0, self.journal.now() + ATTENTION, detail)
+        if slot.now.unknown is not None:
+            return wait
+        key = stored.get("key")
+        entry = Entry(name, attempt, "unknown", invoked.tool, invoked.replay_class, key=key, input_hash=invoked.requested_hash)
+        if tool is not None:
+            call = ToolCall(self.journal.run_id, self.trace_id, tool.name, name, attempt, key, None, tool.timeout)
+            answer = await ask_hook(tool, tool.input.model_validate(stored["arguments"]), call)
+            if answer is not None:
+                verdict, payload = "did_not", None
+                if isinstance(answer, Happened):
+                    verdict, payload = "happened", {"result": answer.output.model_dump(mode="json")}
+                settled = e.ToolReconciled(slot=name, attempt=attempt, tool=tool.name, verdict=verdict, by="hook", payload=payload)
+                await self.journal.record([settled], entries=[replace(entry, fact="reconciled")])
+                return None
+        payload = {"reason": "the run was cancelled while this call was in doubt", "arguments": stored["arguments"]}
+        unknown = e.ToolOutcomeUnknown(slot=name, attempt=attempt, tool=invoked.tool, is_sender_done=False, payload=payload)
+        await self.journal.record([unknown, opened_event(wait)], entries=[entry], wait=wait)
+        return wait

@@ -1,0 +1,113 @@
+"""Errors of the engine: what tools raise, what nodes see, and what stops a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.errors import DurableAgentsError
+
+# --- raised by tools ----------------------------------------------------------------------------------------------------
+
+
+class ToolError(Exception):
+    """Base of what a tool raises to say what happened to its call."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class NotSent(ToolError):
+    """Proof that no byte of the call reached the other side. Retried by itself, whatever the replay class."""
+
+
+class TransportError(ToolError):
+    """No answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's outcome is unknown."""
+
+
+class BusinessFailure(ToolError):
+    """The other side definitely refused. The node sees it as `ToolFailure`; a model sees it as text."""
+
+    def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+# --- seen by nodes ------------------------------------------------------------------------------------------------------
+
+
+class ToolFailure(Exception):
+    """A call ended in a definite failure. `code`, `message` and `details` are what the tool said."""
+
+    def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
+        super().__init__(f"{tool}: {message}")
+        self.tool, self.code, self.message, self.details = tool, code, message, details
+
+
+class ModelFailure(Exception):
+    """The model's provider refused for good, or the model kept breaking the rules of the loop."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class Rejected(Exception):
+    """A gate was denied: by a person, or by its deadline. `reason` is the justification on the record."""
+
+    def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
+        super().__init__(f"{queue}: {verdict} by {by}: {reason}")
+        self.queue, self.reason, self.by, self.verdict = queue, reason, by, verdict
+
+
+class Failure(Exception):
+    """Raised by a node to end the run as failed, with a message for people."""
+
+    def __init__(self, message: str, *, code: str = "failed") -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
+class MisusedContext(RuntimeError):
+    """A journaled call came from another task than the visit's, or after the visit had ended."""
+
+
+# --- seen by whoever starts a run or defines an agent -------------------------------------------------------------------
+
+
+class DefinitionError(DurableAgentsError):
+    """An agent or a tool is declared wrongly. Found when it is registered, not when it runs."""
+
+    status, code, title = 500, "definition-error", "Wrong agent or tool definition"
+
+
+class UnknownAgent(DurableAgentsError):
+    status, code, title = 422, "unknown-agent", "No such agent"
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"There is no agent {name[:80]!r}. Known agents: {', '.join(known) or 'none'}.",
+            errors=[{"field": "agent", "problem": "unknown agent", "fix": f"one of {', '.join(known)}"}],
+        )
+
+
+class UnknownVersion(DurableAgentsError):
+    status, code, title = 422, "unknown-version", "No such agent version"
+
+    def __init__(self, name: str, version: str, known: list[str]) -> None:
+        super().__init__(
+            f"Agent {name!r} has no version {version[:40]!r}. Known versions: {', '.join(known)}.",
+            errors=[{"field": "agent", "problem": "unknown version", "fix": f"one of {', '.join(known)}"}],
+        )
+
+
+# --- what a journal raises ----------------------------------------------------------------------------------------------
+
+
+class ApprovalMissing(Exception):
+    """The intent named a grant that is not there, was used, has expired, or is for other bytes. Nothing was written."""
+
+
+class JournalBroken(Exception):
+    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks."""

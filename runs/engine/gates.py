@@ -1,0 +1,67 @@
+"""Gates: freeze a plan, ask people, and turn their yes into a grant for exactly these bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from ledger import events as e
+from runs.engine.canonical import canonical
+from runs.engine.errors import Rejected
+from runs.engine.journal import GateOpening, Grant, WaitSpec
+from runs.engine.tape import Slot
+from runs.engine.tools import Evidence
+from runs.engine.visit import Visit
+
+
+def plan_of(
+    visit: Visit, slot: str, *, queue: str, rule: str, tool: str, arguments: Any, title: str, effect: str, headline: str, evidence: Sequence[Evidence]
+) -> dict[str, Any]:
+    """All that a decision binds, as plain data: who would do what, exactly how, by which rule, on what evidence."""
+    return {
+        "agent": visit.agent.graph_id, "run_id": visit.run_id, "slot": slot, "queue": queue, "rule": rule, "tool": tool, "arguments": arguments,
+        "title": title, "effect": effect, "headline": headline, "evidence": [x.as_json() for x in evidence],
+    }  # fmt: skip
+
+
+async def open_gate(visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta) -> None:
+    """Put the question to its queue and park. Always unwinds."""
+    deadline = visit.journal.now() + within
+    approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval")
+    plan_hash = visit.runtime.hasher(plan)
+    asked = e.ApprovalRequested(
+        slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"], requested_hash=requested_hash,
+        plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(),
+    )  # fmt: skip
+    detail = {"queue": plan["queue"], "title": plan["title"], "headline": plan["headline"], "tool": plan["tool"], "approval_id": str(approval_id)}
+    wait = WaitSpec(visit.run_id, slot, 0, "approval", 0, deadline, detail)
+    gate = GateOpening(
+        approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"], canonical(plan), plan_hash, plan["evidence"], why,
+        visit.created.by,
+    )  # fmt: skip
+    await visit.record(asked, wait=wait, gate=gate)
+    raise visit.park(wait)
+
+
+def gate_wait(visit: Visit, slot: str) -> WaitSpec:
+    """The wait of a slot's gate, by identity; its other fields don't matter here."""
+    return WaitSpec(visit.run_id, slot, 0, "approval", 0, visit.journal.now())
+
+
+def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
+    """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied.
+
+    The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait and the
+    database refuses the intent.
+    """
+    asked, decision = record.gate, record.decision
+    assert asked is not None
+    if decision is None:
+        raise visit.park(gate_wait(visit, slot))
+    if decision.verdict != "approved":
+        reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
+        raise Rejected(asked.queue, reason, decision.by, decision.verdict)
+    plan_hash = visit.runtime.hasher({**asked.payload, "tool": tool, "arguments": arguments})
+    return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by)

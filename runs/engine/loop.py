@@ -1,0 +1,200 @@
+"""The engine's own LLM loop: model → tools → model …, every turn and every tool call a step.
+
+Messages are Pydantic AI's types, so any of its providers serves; a recorded turn is never asked again. A turn's request adds only
+what no other event holds (the prompt, or a correction): tool results are read back from their own events.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.calls import brief, opened_event, story, call_tool
+from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
+from runs.engine.journal import Usage, WaitSpec
+from runs.engine.tape import Attempt, payload_of
+from runs.engine.tools import Tool
+from runs.engine.visit import Crashed, Visit
+
+FINAL = "final_result"
+
+
+@dataclass(frozen=True)
+class Assistant:
+    """Who thinks: instructions, the tools it may use, and the model of its answer.
+
+    `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is configured.
+    """
+
+    name: str
+    instructions: str
+    output: type[BaseModel]
+    tools: Sequence[Tool] = ()
+    offline: Callable[..., Any] | None = None
+    max_turns: int = 12
+
+    def tool(self, name: str) -> Tool | None:
+        """The assistant's tool of that name."""
+        return next((t for t in self.tools if t.name == name), None)
+
+
+@dataclass(frozen=True)
+class ModelTurn:
+    """One answer of a model: the response message as plain data, and what it used."""
+
+    model: str
+    response: Any
+    tokens_in: int
+    tokens_out: int
+
+
+class ModelRefused(Exception):
+    """The provider refused the request for good."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> BaseModel:
+    """Run the loop until the model gives a valid final result. Raises ModelFailure, Rejected (a gate in the loop was denied)."""
+    from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+
+    path = visit.path_of(slot)
+    asked = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt, "tools": [t.name for t in assistant.tools]}
+    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)]
+    for turn in range(assistant.max_turns):
+        added = {"instructions": assistant.instructions, "prompt": prompt, "assistant": assistant.name} if turn == 0 else None
+        request_hash = visit.runtime.hasher({**asked, "turn": turn})
+        response = await ask_model(visit, visit.slot_at(f"{path}/{turn}/0"), assistant, messages, path, turn, request_hash, added)
+        messages.append(response)
+        result, parts = await _act(visit, f"{path}/{turn}", assistant, response)
+        if result is not None:
+            return result
+        messages.append(ModelRequest(parts=parts, instructions=assistant.instructions))
+    raise ModelFailure("too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns")
+
+
+async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> tuple[BaseModel | None, list[Any]]:
+    """Make the calls that a turn asks for, in order. A valid final result ends the loop; what can't be done goes back as text."""
+    from pydantic_ai.messages import RetryPromptPart, ToolCallPart, ToolReturnPart
+
+    parts: list[Any] = []
+    calls = [p for p in response.parts if isinstance(p, ToolCallPart)]
+    for i, part in enumerate(calls, start=1):
+        args = _arguments(part)
+        if part.tool_name == FINAL:
+            try:
+                return assistant.output.model_validate(args), []
+            except ValidationError as error:
+                parts.append(RetryPromptPart(content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id))
+            continue
+        tool = assistant.tool(part.tool_name)
+        if tool is None:
+            known = ", ".join(t.name for t in assistant.tools) or "none"
+            parts.append(RetryPromptPart(content=f"There is no tool {part.tool_name!r}. Tools: {known}.", tool_name=part.tool_name, tool_call_id=part.tool_call_id))
+            continue
+        try:
+            checked = tool.input.model_validate(args)
+        except ValidationError as error:
+            parts.append(RetryPromptPart(content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id))
+            continue
+        try:
+            content: Any = (await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)).model_dump(mode="json")
+        except ToolFailure as failure:
+            content = {"failed": failure.code, "message": failure.message}
+        except Rejected as denied:
+            content = {"rejected_by": denied.queue, "reason": denied.reason}
+        parts.append(ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id))
+    if not calls:
+        parts.append(RetryPromptPart(content=f"End by calling {FINAL}."))
+    return None, parts
+
+
+async def ask_model(
+    visit: Visit, slot: str, assistant: Assistant, messages: list[Any], conversation: str, turn: int, request_hash: str, added: Any
+) -> Any:
+    """One model request: replayed if it is on record, else made, with its intent before and its response after."""
+    from pydantic_ai.messages import ModelResponse
+    from pydantic import TypeAdapter
+
+    record = visit.remember(slot, "model", request_hash)
+    past, attempt = record.now, record.current
+    whole = f"{visit.slot_at(conversation)}"
+    match past.result:
+        case e.ModelResponded():
+            return TypeAdapter(ModelResponse).validate_python(payload_of(past.result)["response"])
+        case e.ModelFailed():
+            raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
+    waiting = past.open_wait("timer")
+    if waiting is not None:
+        raise visit.park(WaitSpec(visit.run_id, slot, attempt, "timer", waiting, visit.journal.now()))
+    if past.intent is None:
+        asked = e.ModelRequested(
+            slot=slot, attempt=attempt, conversation=whole, turn=turn, model=assistant.name, request_hash=request_hash, payload=added
+        )
+        await visit.intend(asked)
+    else:
+        visit.check_stop()
+    given = await _request(visit, slot, attempt, past, assistant, messages, whole, turn)
+    event = e.ModelResponded(
+        slot=slot, attempt=attempt, conversation=whole, turn=turn, tokens_in=given.tokens_in, tokens_out=given.tokens_out,
+        payload={"model": given.model, "response": given.response},
+    )  # fmt: skip
+    reply = await visit.record(event, usage=Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out))
+    visit.runtime.hit("CP6", "model")
+    visit.boundary(reply)
+    return TypeAdapter(ModelResponse).validate_python(given.response)
+
+
+async def _request(
+    visit: Visit, slot: str, attempt: int, past: Attempt, assistant: Assistant, messages: list[Any], conversation: str, turn: int
+) -> ModelTurn:
+    """Ask until there is an answer; an outage of the provider parks the run on a timer and never fails it."""
+    policy, tries, began = visit.runtime.retry, 0, time.monotonic()
+    while True:
+        tries += 1
+        try:
+            visit.runtime.hit("CP2", "model")
+            given = await visit.runtime.request_model(assistant, messages)
+            visit.runtime.hit("CP4", "model")
+            return given
+        except ModelRefused as refusal:
+            event = e.ModelFailed(slot=slot, attempt=attempt, conversation=conversation, turn=turn, code=refusal.code, payload={"message": str(refusal)})
+            visit.boundary(await visit.record(event, usage=Usage(steps=1, model_calls=1)))
+            raise ModelFailure(refusal.code, str(refusal)) from refusal
+        except (NotSent, TransportError, TimeoutError) as error:
+            trouble = error
+        except Exception as bug:
+            raise visit.unwind(Crashed("model_error", f"{assistant.name}: {brief(bug)}", traceback.format_exc())) from bug
+        delay = policy.delay(tries)
+        if time.monotonic() - began + delay > policy.in_place:
+            n = past.waits_of("timer")
+            deadline = visit.journal.now() + timedelta(seconds=policy.timer(n))
+            wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)})
+            await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
+            raise visit.park(wait)
+        await visit.rest(delay)
+
+
+def _arguments(part: Any) -> Any:
+    """A tool call's arguments as data; what isn't JSON is passed on as it is, to fail validation by name."""
+    if not isinstance(part.args, str):
+        return part.args or {}
+    try:
+        return json.loads(part.args)
+    except ValueError:
+        return part.args
+
+
+def _problems(error: ValidationError) -> str:
+    """What is wrong, in words a model can act on."""
+    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]

@@ -1,0 +1,189 @@
+"""A journal in memory, for tests of agents and as the reference that the PostgreSQL one is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from ledger import events as e
+from ledger.actors import Lease
+from ledger.errors import StaleLease
+from runs.engine.agents import Agent
+from runs.engine.drive import Driver
+from runs.engine.errors import ApprovalMissing
+from runs.engine.journal import Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.visit import Control, Runtime
+
+
+@dataclass
+class MemoryWait:
+    """A stored wait and its resolution."""
+
+    spec: WaitSpec
+    gate: GateOpening | None = None
+    resolution: str | None = None
+    grant_hash: str | None = None
+    is_consumed: bool = False
+
+
+@dataclass
+class MemoryRun:
+    """One run's whole record."""
+
+    id: str
+    graph_id: str
+    state: str = "pending"
+    epoch: int = 0
+    lease: UUID | None = None
+    events: list[e.Event] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    waits: dict[UUID, MemoryWait] = field(default_factory=dict)
+    snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
+    steps: int = 0
+    is_pause_requested: bool = False
+    is_cancel_requested: bool = False
+    facts: set[tuple[str, int, str]] = field(default_factory=set)
+    skew: timedelta = timedelta(0)
+
+    def append(self, events: Sequence[e.Event]) -> None:
+        """Add events; a second fact of the same kind for one attempt is refused, as the database's unique index does."""
+        for event in events:
+            if event.slot is not None and event.fact is not None:
+                fact = (event.slot, event.attempt, event.fact)
+                if fact in self.facts:
+                    raise ValueError(f"{fact} is on record already")
+                self.facts.add(fact)
+            # Through bytes and back, so that nothing mutable is shared and only what can be stored is.
+            self.events.append(e.decode(e.encode_clear(event), e.unseal(e.seal(event.payload))))
+
+    def claim(self) -> MemoryJournal:
+        """Take the run under a new epoch, whoever had it."""
+        self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), "running"
+        self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
+        return MemoryJournal(self, Lease(self.epoch, self.lease))
+
+    def resolve(self, wait_id: UUID, resolution: str, *, event: e.Event | None = None, grant_hash: str | None = None) -> bool:
+        """Resolve a wait; the first resolution wins."""
+        wait = self.waits[wait_id]
+        if wait.resolution is not None:
+            return False
+        wait.resolution, wait.grant_hash = resolution, grant_hash
+        s = wait.spec
+        self.append([event] if event else [e.WaitResolved(slot=s.slot, attempt=s.attempt, wait=s.kind, n=s.n, resolution=resolution, by="test")])
+        if self.lease is None:
+            self.state = "running"
+        return True
+
+    def decide(self, verdict: str, *, by: str = "user:finance", role: str = "approver_finance", justification: str = "as quoted") -> None:
+        """Decide the one open gate: `approved` or `rejected`."""
+        wait_id, wait = next((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
+        assert wait.gate is not None
+        event = e.ApprovalDecided(
+            slot=wait.spec.slot, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
+            payload={"justification": justification},
+        )  # fmt: skip
+        self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
+
+    def open_waits(self) -> list[MemoryWait]:
+        """What the run waits for now."""
+        return [w for w in self.waits.values() if w.resolution is None]
+
+
+class MemoryJournal:
+    """The `Journal` port over a MemoryRun."""
+
+    def __init__(self, run: MemoryRun, lease: Lease) -> None:
+        self.run, self.lease, self.run_id = run, lease, run.id
+
+    @property
+    def seq(self) -> int:
+        """The last event's number."""
+        return len(self.run.events)
+
+    def now(self) -> datetime:
+        """The clock, moved by the run's skew."""
+        return datetime.now(UTC) + self.run.skew
+
+    async def load(self) -> History:
+        self._fence()
+        seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
+        return History(snapshot, list(self.run.events[seq:]), self.run.events[0], self._reply())
+
+    async def intend(
+        self, events: Sequence[e.Event], *, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None
+    ) -> Reply:
+        self._fence()
+        if self._reply().stop is not None:
+            return self._reply(is_done=False)
+        if grant is not None:
+            self._consume(*grant)
+        self._write(events, [entry] if entry else [], wait, None)
+        return self._reply()
+
+    async def record(
+        self, events: Sequence[e.Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
+        usage: Usage = Usage(), snapshot: Snapshot | None = None,
+    ) -> Reply:  # fmt: skip
+        self._fence()
+        self._write(events, entries, wait, gate)
+        self.run.steps += usage.steps
+        if snapshot is not None:
+            self.run.snapshots.append((self.seq, snapshot))
+        return self._reply()
+
+    async def leave(self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = "") -> Reply:
+        self._fence()
+        run = self.run
+        resolved = any(run.waits[i].resolution is not None for i in waits)
+        if (
+            (how == "park" and (run.is_pause_requested or run.is_cancel_requested))
+            or (how in ("park", "settle") and resolved)
+            or (how == "pause" and (run.is_cancel_requested or not run.is_pause_requested))
+            or (how == "end" and state == "completed" and run.is_cancel_requested)
+        ):
+            return self._reply(is_done=False)
+        run.append(events)
+        run.state, run.lease = state, None
+        if how in ("pause", "end"):
+            run.is_pause_requested = False
+        if how == "end":
+            for wait in run.open_waits():
+                wait.resolution = "withdrawn"
+        return self._reply()
+
+    def _fence(self) -> None:
+        if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
+            raise StaleLease(f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}")
+
+    def _consume(self, slot: str, plan_hash: str) -> None:
+        for wait in self.run.waits.values():
+            if wait.spec.slot == slot and wait.spec.kind == "approval" and wait.resolution == "approved" and not wait.is_consumed:
+                if wait.grant_hash == plan_hash:
+                    wait.is_consumed = True
+                    return
+        raise ApprovalMissing(f"slot {slot} has no unconsumed approval for these bytes")
+
+    def _write(self, events: Sequence[e.Event], entries: Sequence[Entry], wait: WaitSpec | None, gate: GateOpening | None) -> None:
+        self.run.append(events)
+        self.run.entries.extend(entries)
+        if wait is not None:
+            self.run.waits[wait.id] = MemoryWait(wait, gate)
+
+    def _reply(self, *, is_done: bool = True) -> Reply:
+        return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
+
+
+def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
+    """A run in memory, as `runs.services.start` makes one in the database."""
+    run = MemoryRun(str(uuid4()), agent.graph_id)
+    checked = agent.input.model_validate(input).model_dump(mode="json")
+    run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])
+    return run
+
+
+async def drive(agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None) -> str:
+    """Claim and drive a run once, as a worker does. Returns how it was let go of."""
+    return await Driver(agent, run.claim(), runtime, control or Control(), trace_id="0" * 32).drive()

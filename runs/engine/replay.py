@@ -1,0 +1,94 @@
+"""One visit against a journal → an outcome.
+
+The node function runs from the top every time. Calls that the journal holds are answered from it; the first one that it doesn't
+hold is made for real. Pure in the sense that matters: all it knows comes in through the journal and the runtime, and what it did
+is what it returns.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runs.engine.agents import Agent, End, Node
+from runs.engine.context import Context
+from runs.engine.errors import Failure, ModelFailure, Rejected, ToolFailure
+from runs.engine.visit import Broken, Crashed, Parked, Stopped, Unwind, Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """The node is done and named the next one. `state` is plain data."""
+
+    node: str
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is done. `output` is plain data."""
+
+    output: Any
+
+
+Outcome = Advanced | Finished | Parked | Stopped | Broken | Crashed
+
+
+async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
+    """Run a node to its end, or to where it must wait or stop."""
+    try:
+        returned = await node.function(state, Context(visit))
+    except Unwind as unwind:
+        return visit.outcome or unwind.outcome
+    except Exception as error:
+        # A node that swallowed an Unwind and then raised something of its own has still been stopped.
+        return visit.outcome or _crash(error)
+    if visit.outcome is not None:
+        return visit.outcome
+    return _where_to(visit.agent, node, state, returned)
+
+
+def _crash(error: Exception) -> Crashed:
+    story = "".join(traceback.format_exception(error))
+    match error:
+        case Failure():
+            return Crashed(error.code, error.message, "")
+        case Rejected():
+            return Crashed("rejected", str(error), "")
+        case ToolFailure():
+            return Crashed(error.code, str(error), story)
+        case ModelFailure():
+            return Crashed(error.code, str(error), story)
+        case _:
+            return Crashed("node_error", f"{type(error).__name__}: {error}", story)
+
+
+def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outcome:
+    """Check what the node returned against what it declared."""
+    match returned:
+        case End():
+            return _finish(agent, returned.output)
+        case Node():
+            target = returned.name
+        case str():
+            target = returned
+        case _:
+            return Crashed("bad_return", f"node {node.name!r} returned {type(returned).__name__}: return a node's name or End(output)", "")
+    if target not in node.edges:
+        return Crashed("bad_edge", f"node {node.name!r} went to {target!r}, but declares only {', '.join(node.edges) or 'an end'}", "")
+    try:
+        return Advanced(target, state.model_dump(mode="json"))
+    except ValueError as error:
+        return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")
+
+
+def _finish(agent: Agent, output: Any) -> Outcome:
+    try:
+        if agent.output is not None:
+            output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
+        return Finished(output.model_dump(mode="json") if isinstance(output, BaseModel) else output)
+    except ValidationError as error:
+        return Crashed("bad_output", f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}", "")

@@ -1,0 +1,148 @@
+"""A visit's recorded past, folded by slot: what a replay is answered from.
+
+Events that concern the run as a whole (claims, pauses, lost workers) change nothing here, so an operator's acts in between can't
+change what a replay sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger import events as e
+
+
+@dataclass
+class Attempt:
+    """What is known of one attempt at a logical call."""
+
+    intent: e.Event | None = None
+    accepted: e.Event | None = None
+    result: e.Event | None = None
+    unknown: e.Event | None = None
+    reconciled: e.ToolReconciled | None = None
+    is_in_doubt: bool = False
+    resends: int = 0
+    not_sents: int = 0
+    waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
+
+    def waits_of(self, kind: str) -> int:
+        """How many waits of a kind this attempt has opened."""
+        return sum(1 for k, _ in self.waits if k == kind)
+
+    def open_wait(self, kind: str) -> int | None:
+        """The number of the attempt's unresolved wait of a kind, if there is one."""
+        return next((n for (k, n), resolution in self.waits.items() if k == kind and resolution is None), None)
+
+
+@dataclass
+class Slot:
+    """What is known of one logical call: what was asked, its gate, its attempts."""
+
+    what: str | None = None
+    requested_hash: str | None = None
+    gate: e.ApprovalRequested | None = None
+    decision: e.ApprovalDecided | None = None
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    current: int = 0
+
+    def at(self, attempt: int) -> Attempt:
+        """The record of an attempt, empty if there is none."""
+        return self.attempts.setdefault(attempt, Attempt())
+
+    @property
+    def now(self) -> Attempt:
+        """The record of the attempt in force."""
+        return self.at(self.current)
+
+    @property
+    def was_invoked(self) -> bool:
+        """Whether any attempt had an intent: the gate was passed then."""
+        return any(a.intent is not None for a in self.attempts.values())
+
+    def asked(self, what: str, requested_hash: str) -> None:
+        """Remember what the slot's call was."""
+        self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
+
+
+class Tape:
+    """All slots of the tail of a journal."""
+
+    def __init__(self, events: Iterable[e.Event] = ()) -> None:
+        self.slots: dict[str, Slot] = {}
+        for event in events:
+            self.add(event)
+
+    def slot(self, name: str) -> Slot:
+        """The record of a slot, empty if there is none."""
+        return self.slots.setdefault(name, Slot())
+
+    def add(self, event: e.Event) -> None:
+        """Fold one event in, in journal order."""
+        if isinstance(event, e.RunRetried):
+            for name in event.reopened:
+                self.slot(name).current += 1
+        if event.slot is None:
+            return
+        slot = self.slot(event.slot)
+        _fold(slot, slot.at(event.attempt), event)
+
+    def in_doubt(self) -> list[tuple[str, Slot]]:
+        """Slots of tool calls whose intent is on record and whose outcome isn't."""
+        return [
+            (name, slot)
+            for name, slot in self.slots.items()
+            if isinstance(slot.now.intent, e.ToolInvoked) and slot.now.result is None and slot.now.reconciled is None and slot.now.accepted is None
+        ]
+
+    def outstanding(self) -> list[str]:
+        """Slots of calls that upstream accepted and has not answered."""
+        return [name for name, slot in self.slots.items() if slot.now.accepted is not None and slot.now.result is None]
+
+
+def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
+    match event:
+        case e.ToolInvoked():
+            slot.asked(event.tool, event.requested_hash)
+            slot.current = max(slot.current, event.attempt)
+            attempt.intent, attempt.is_in_doubt = event, True
+        case e.ModelRequested():
+            slot.asked("model", event.request_hash)
+            attempt.intent = event
+        case e.ToolRead() | e.ToolFailed():
+            slot.asked(event.tool, event.requested_hash)
+            attempt.result, attempt.is_in_doubt = event, False
+        case e.ValueRead():
+            slot.asked(event.what, "")
+            attempt.result = event
+        case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
+            attempt.result, attempt.is_in_doubt = event, False
+        case e.ToolAccepted():
+            attempt.accepted, attempt.is_in_doubt = event, False
+        case e.ToolNotDispatched():
+            attempt.not_sents, attempt.is_in_doubt = event.n, False
+        case e.ToolRedispatched():
+            attempt.resends, attempt.is_in_doubt = event.n, True
+        case e.ToolOutcomeUnknown():
+            attempt.unknown = event
+        case e.ToolReconciled():
+            attempt.reconciled, attempt.is_in_doubt = event, False
+            if event.verdict == "did_not":
+                slot.current = max(slot.current, event.attempt + 1)
+        case e.ApprovalRequested():
+            slot.asked(event.tool, event.requested_hash)
+            slot.gate = event
+        case e.ApprovalDecided():
+            slot.decision = event
+        case e.WaitOpened():
+            attempt.waits[event.wait, event.n] = None
+        case e.WaitResolved():
+            attempt.waits[event.wait, event.n] = event.resolution
+        case _:
+            pass
+
+
+def payload_of(event: e.Event | None) -> dict[str, Any]:
+    """An event's payload as a mapping, empty where there is none."""
+    return event.payload if event is not None and isinstance(event.payload, dict) else {}

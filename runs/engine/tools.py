@@ -1,0 +1,190 @@
+"""Tools: functions with typed input and output whose behaviour on a repeat is declared, not assumed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel
+
+from runs.engine.errors import DefinitionError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class ReplayClass(StrEnum):
+    """What may happen when a call's intent is on record and its result isn't."""
+
+    PURE = "pure"
+    IDEMPOTENT_WITH_KEY = "idempotent_with_key"
+    UNSAFE_ON_REPLAY = "unsafe_on_replay"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the engine tells a tool about the call that it is making. `key` is None where upstream takes none."""
+
+    run_id: str
+    trace_id: str
+    tool: str
+    slot: str
+    attempt: int
+    key: str | None
+    callback_url: str | None
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A tool's word that upstream took the call and will answer by callback within the given time."""
+
+    receipt: Any = None
+    within: timedelta = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something an approver should see, with where it comes from. Part of what the decision binds."""
+
+    label: str
+    source: str
+    content: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as it enters the plan."""
+        return {"label": self.label, "source": self.source, "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """When a call needs a person first, whom to ask, and by which rule. A `when` that raises counts as yes."""
+
+    queue: str
+    rule: str
+    when: Callable[[Any], bool] = lambda args: True
+    headline: Callable[[Any], str] | None = None
+    within: timedelta = timedelta(days=7)
+
+    def is_needed(self, args: Any) -> bool:
+        """Whether this call must be approved. An error in the rule means that it must."""
+        try:
+            return bool(self.when(args))
+        except Exception:  # the rule can't tell, so a person has to
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A reconcile hook's answer: the effect is there, and this is its result."""
+
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DidNotHappen:
+    """A reconcile hook's answer: the effect is not there and the earlier attempt can't bring it any more."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A registered tool. Call it through the context only."""
+
+    name: str
+    title: str
+    system: str
+    effect: str
+    replay_class: ReplayClass
+    function: Callable[..., Any]
+    input: type[BaseModel]
+    output: type[BaseModel]
+    timeout: float = 30.0
+    gate: Gate | None = None
+    answers_later: bool = False
+    external_id: str | None = None
+    reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None
+    on_receipt: Callable[[Any, Any], Any] | None = None
+    description: str = ""
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the tool only reads."""
+        return self.replay_class is ReplayClass.PURE
+
+    @property
+    def is_unsafe(self) -> bool:
+        """Whether upstream can't tell a repeat from a second order."""
+        return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
+
+    def external_id_of(self, output: dict[str, Any]) -> str | None:
+        """The effect's name upstream, if the tool says which output field holds it."""
+        value = output.get(self.external_id) if self.external_id else None
+        return None if value is None else str(value)
+
+    def output_from_receipt(self, args: BaseModel, receipt: Any) -> BaseModel:
+        """The result of a call that a person says happened. Raises ValueError when the receipt isn't enough for it."""
+        if self.on_receipt is not None:
+            return self.output.model_validate(self.on_receipt(args, receipt))
+        return self.output.model_validate({} if receipt is None else receipt)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: a direct call would have an effect without an intent."""
+        raise TypeError(f"tool {self.name!r} can only be called through ctx.call or ctx.think")
+
+
+def tool(
+    *,
+    replay_class: ReplayClass,
+    title: str = "",
+    system: str = "",
+    effect: str = "",
+    timeout: float = 30.0,
+    gate: Gate | None = None,
+    answers_later: bool = False,
+    output: type[BaseModel] | None = None,
+    external_id: str | None = None,
+    reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None,
+    on_receipt: Callable[[Any, Any], Any] | None = None,
+) -> Callable[[Callable[..., Any]], Tool]:
+    """Register a function as a tool. Without a replay class this can't be done.
+
+    The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
+    `answers_later` is set; the callback's body then has to fit `output`. `timeout` is in seconds. Raises DefinitionError.
+    """
+    if not isinstance(replay_class, ReplayClass):
+        raise DefinitionError(f"replay_class is {replay_class!r}: give one of {', '.join('ReplayClass.' + c.name for c in ReplayClass)}")
+
+    def register(function: Callable[..., Any]) -> Tool:
+        name = function.__name__
+        if not _NAME.fullmatch(name):
+            raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
+        taken, given = _signature(name, function)
+        result = output or given
+        if result is None:
+            raise DefinitionError(f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output=")
+        if answers_later and replay_class is ReplayClass.PURE:
+            raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+        doc = inspect.cleandoc(function.__doc__ or "")
+        return Tool(
+            name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
+            function=function, input=taken, output=result, timeout=timeout, gate=gate, answers_later=answers_later,
+            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, description=doc,
+        )  # fmt: skip
+
+    return register
+
+
+def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:
+    """The input model and, where the annotation is one, the output model."""
+    hints = get_type_hints(function)
+    parameters: Sequence[str] = list(inspect.signature(function).parameters)
+    taken = hints.get(parameters[0]) if parameters else None
+    if len(parameters) != 2 or not (isinstance(taken, type) and issubclass(taken, BaseModel)):
+        raise DefinitionError(f"tool {name!r} must take exactly (args: a Pydantic model, call: ToolCall)")
+    given = hints.get("return")
+    return taken, given if isinstance(given, type) and issubclass(given, BaseModel) else None

@@ -1,0 +1,192 @@
+"""One visit of one node: the numbering of its calls, its recorded past, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import Hasher
+from runs.engine.errors import MisusedContext
+from runs.engine.journal import Entry, GateOpening, Journal, Reply, Usage, WaitSpec
+from runs.engine.retry import RetryPolicy
+from runs.engine.tape import Slot, Tape
+
+if TYPE_CHECKING:
+    from runs.engine.loop import ModelTurn
+
+log = logging.getLogger("durableagents.engine")
+
+StopReason = Literal["pause", "cancel", "hold", "drain"]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool."""
+
+    hasher: Hasher
+    request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
+    callback_url: Callable[[str], str]
+    hit: Callable[[str, str], None] = lambda point, tool: None
+    threads: Executor | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+class Control:
+    """The shell's hand on a run that is being driven: ask it to stop at the next step boundary. Same event loop only."""
+
+    def __init__(self) -> None:
+        self.stop: StopReason | None = None
+        self.asked = asyncio.Event()
+
+    def ask(self, reason: StopReason) -> None:
+        """Ask for a stop; the first reason asked stands unless a cancel comes on top."""
+        if self.stop is None or reason == "cancel":
+            self.stop = reason
+        self.asked.set()
+
+
+# --- how a visit ends before its node returns ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Every branch waits for one of these."""
+
+    waits: tuple[tuple[UUID, str, str], ...]  # wait id, kind, slot
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Somebody asked for it; the last step is durable, the next has not begun."""
+
+    reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What is stored and what the code does don't fit: an operator has to look. Nothing was sent."""
+
+    reason: str
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The code raised. `code` is for machines, `message` and `traceback` for people."""
+
+    code: str
+    message: str
+    traceback: str
+
+
+class Unwind(BaseException):
+    """Leaves the node function at once. Not an Exception, so that a node's `except Exception` can't keep a run that must stop."""
+
+    def __init__(self, outcome: Parked | Stopped | Broken | Crashed) -> None:
+        super().__init__(type(outcome).__name__)
+        self.outcome = outcome
+
+
+class Visit:
+    """The running visit: hands out slots, writes through the journal, and unwinds when it must."""
+
+    def __init__(
+        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape,
+        *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str,
+    ) -> None:  # fmt: skip
+        self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
+        self.node, self.number, self.generation, self.created, self.trace_id = node, number, generation, created, trace_id
+        self.task = asyncio.current_task()
+        self.outcome: Parked | Stopped | Broken | Crashed | None = None
+        self._counters: dict[str, int] = {}
+        self._reads: list[e.Event] = []
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, as people and the outside see it."""
+        return self.journal.run_id
+
+    def next_slot(self, under: str = "") -> str:
+        """The identity of the next call under a path. Numbering is per path, so no branch can renumber another."""
+        if asyncio.current_task() is not self.task:
+            raise MisusedContext("journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task")
+        if self.outcome is not None:
+            raise Unwind(self.outcome)
+        n = self._counters[under] = self._counters.get(under, 0) + 1
+        return self.slot_at(f"{under}{n}")
+
+    def slot_at(self, path: str) -> str:
+        """The slot of a path of this visit."""
+        return f"{self.generation}.{self.number}/{path}"
+
+    def path_of(self, slot: str) -> str:
+        """The path within the visit, to number calls below it."""
+        return slot.partition("/")[2]
+
+    def unwind(self, outcome: Parked | Stopped | Broken | Crashed) -> Unwind:
+        """Close the visit with an outcome; to be raised. The first outcome stands."""
+        self.outcome = self.outcome or outcome
+        return Unwind(self.outcome)
+
+    def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
+        """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
+        record = self.tape.slot(slot)
+        if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
+            return record
+        found = {"slot": slot, "recorded": {"call": record.what, "hash": record.requested_hash}, "now": {"call": what, "hash": requested_hash}}
+        raise self.unwind(Broken("non_determinism", found))
+
+    def later(self, event: e.Event) -> None:
+        """Let an event ride in the next transaction: nothing durable depends on it before."""
+        self._reads.append(event)
+
+    def riding(self) -> list[e.Event]:
+        """Take what waits for a ride."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    async def intend(self, *events: e.Event, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None) -> None:
+        """TX1. Unwinds, with nothing written, when people asked for a stop."""
+        self.check_stop()
+        self.runtime.hit("CP1", entry.tool if entry else "")
+        reads = self.riding()
+        reply = await self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait)
+        if not reply.is_done:
+            self._reads = reads
+            raise self.unwind(Stopped(reply.stop or "hold"))
+
+    async def record(
+        self, *events: e.Event, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None, usage: Usage = Usage()
+    ) -> Reply:
+        """TX2. The caller has its fact on record when this returns."""
+        return await self.journal.record([*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage)
+
+    def boundary(self, reply: Reply) -> None:
+        """A step is durable: stop here if anybody asked for it."""
+        if reply.stop is not None:
+            raise self.unwind(Stopped(reply.stop))
+        self.check_stop()
+
+    def check_stop(self) -> None:
+        """Stop if the shell asked for it."""
+        if self.control.stop is not None:
+            raise self.unwind(Stopped(self.control.stop))
+
+    def park(self, *waits: WaitSpec) -> Unwind:
+        """Nothing more to do until one of these is resolved; to be raised."""
+        return self.unwind(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
+
+    async def rest(self, seconds: float) -> None:
+        """Wait in place between two tries; a stop ends the wait and the visit."""
+        try:
+            await asyncio.wait_for(self.control.asked.wait(), seconds)
+        except TimeoutError:
+            return
+        self.check_stop()
