@@ -44,5 +44,10 @@ class Patience:
         now, self._next = self._next, min(self._next * 2, self._last)
         return now * random.uniform(0.5, 1.0)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was waited for since the last success."""
+        return self._next == self._first
+
     def reset(self) -> None:
         self._next = self._first

@@ -1,0 +1,189 @@
+"""Who is alive: one row per incarnation of a process, kept fresh by the process itself or by whoever looks after it.
+
+Heartbeats tell people and the fleet page; they decide nothing about a run. What decides is *proof*: on the same boot of the same
+host, a pid whose start time no longer matches (or that is a zombie) will never write again. From elsewhere there is no such proof,
+only silence.
+
+All times are the database's. Heartbeats have a connection of their own per thread, so they depend on nobody's transaction; while
+the database is away they are skipped, with one line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from django.db.models import DateTimeField, Func
+from django.db.models.expressions import Combinable
+
+from runs import notices, processes
+from runs.dsn import dsn
+from runs.models import Process
+from runs.processes import Identity, identify, incarnation_id, is_running
+
+__all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "bury", "forget", "gone_here", "hang_up", "identify", "incarnation_id", "is_gone"]
+
+KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
+# Beats come every one or two seconds; a database restart may swallow a few.
+FRESH_SECONDS = 15.0
+
+# A process that was buried stays buried: a last beat on its way can't bring it back.
+_BEAT = """
+    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, slots_used, slots_total)
+    VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
+            clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), %(slots_used)s, %(slots_total)s)
+    ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total
+    WHERE runs_process.ended_at IS NULL"""
+_BURY = "UPDATE runs_process SET ended_at = clock_timestamp() WHERE id = %(id)s AND ended_at IS NULL"
+_FORGET = """
+    UPDATE runs_process SET ended_at = clock_timestamp()
+    WHERE kind = %(kind)s AND host = %(host)s AND boot = %(boot)s AND pid = %(pid)s AND ended_at IS NULL"""
+_HERE = """
+    SELECT id, kind, pid, born_ticks FROM runs_process
+    WHERE ended_at IS NULL AND host = %(host)s AND boot = %(boot)s"""
+
+T = TypeVar("T")
+log = logging.getLogger("runs.fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One process's sign of life."""
+
+    kind: str
+    identity: Identity
+    slots_used: int = 0
+    slots_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process of this host and boot whose row still says that it lives, and which provably doesn't."""
+
+    id: UUID
+    kind: str
+    pid: int
+    born_ticks: int
+
+
+def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
+    """Announce the process that has `pid` on this host. False if there is none, or the database is away."""
+    identity = identify(pid)
+    return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
+
+
+def beat_all(signs: Iterable[Sign]) -> bool:
+    """Announce several processes of this host. False if the database is away."""
+    rows = [_row(sign) for sign in signs]
+    return _on_link(lambda link: _write_beats(link, rows)) is not None
+
+
+def forget(kind: str, pid: int) -> bool:
+    """The process of that kind and pid on this host ended in good order. False if the database is away."""
+    found = {"kind": kind, "pid": pid, "host": processes.host(), "boot": processes.boot()}
+    return _on_link(lambda link: link.execute(_FORGET, found)) is not None
+
+
+def bury(process: Process | Gone | UUID) -> bool:
+    """Mark an incarnation as ended. False if the database is away."""
+    which = {"id": process if isinstance(process, UUID) else process.id}
+    return _on_link(lambda link: link.execute(_BURY, which)) is not None
+
+
+def is_gone(process: Process) -> bool:
+    """Proof of death, which only the process's own host and boot can give: elsewhere False, however long it is silent."""
+    is_here = process.host == processes.host() and process.boot == processes.boot()
+    return is_here and not is_running(process.pid, process.born_ticks)
+
+
+def gone_here() -> list[Gone]:
+    """Rows of this host and boot that still say *alive* about a process that is gone. Empty while the database is away."""
+    here = {"host": processes.host(), "boot": processes.boot()}
+    rows = _on_link(lambda link: link.execute(_HERE, here).fetchall()) or []
+    return [gone for gone in (Gone(*row) for row in rows) if not is_running(gone.pid, gone.born_ticks)]
+
+
+def alive() -> list[dict[str, Any]]:
+    """The processes alive now, by kind, host and pid: beats fresh by the database's clock and, for those of this host, in
+    the kernel's list. Read through Django's connection."""
+    fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_now() - _seconds(FRESH_SECONDS))
+    rows = [_public(process) for process in fresh if not is_gone(process)]
+    return sorted(rows, key=lambda row: (KINDS.index(row["kind"]) if row["kind"] in KINDS else len(KINDS), row["host"], row["pid"]))
+
+
+def _public(process: Process) -> dict[str, Any]:
+    names = ("kind", "host", "pid", "started_at", "last_heartbeat_at", "slots_used", "slots_total")
+    return {name: getattr(process, name) for name in names}
+
+
+def _now() -> Combinable:
+    return Func(function="clock_timestamp", output_field=DateTimeField())
+
+
+def _seconds(seconds: float) -> Combinable:
+    return Func(seconds, template="make_interval(secs => %(expressions)s)")
+
+
+def _row(sign: Sign) -> dict[str, Any]:
+    identity = sign.identity
+    return {
+        "id": incarnation_id(identity), "kind": sign.kind, "host": identity.host, "boot": identity.boot, "pid": identity.pid,
+        "born_ticks": identity.born_ticks, "age": identity.age_seconds, "slots_used": sign.slots_used, "slots_total": sign.slots_total,
+    }  # fmt: skip
+
+
+def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
+    with link.cursor() as cursor:
+        cursor.executemany(_BEAT, rows)
+    return True
+
+
+def hang_up() -> None:
+    """Close this thread's connection; the next use opens another."""
+    link, _links.link = _links.link, None
+    if link is not None:
+        link.close()
+
+
+class _Links(threading.local):
+    """One connection per thread, opened when first needed and again after it broke."""
+
+    link: psycopg.Connection | None = None
+
+
+_links = _Links()
+_outage = notices.Outage(log, "fleet")
+
+
+def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
+    """What `act` answers, or None if the database is away. A connection that broke meanwhile is replaced once."""
+    had_one = _links.link is not None
+    try:
+        return _once(act)
+    except psycopg.OperationalError as error:
+        if not had_one:
+            _outage.began(error)
+            return None
+    try:
+        return _once(act)
+    except psycopg.OperationalError as error:
+        _outage.began(error)
+        return None
+
+
+def _once(act: Callable[[psycopg.Connection], T]) -> T:
+    if _links.link is None:
+        _links.link = psycopg.connect(dsn(name="durableagents fleet"), autocommit=True)
+    try:
+        answer = act(_links.link)
+    except psycopg.OperationalError:
+        hang_up()
+        raise
+    _outage.over()
+    return answer

@@ -1,0 +1,233 @@
+"""`manage.py worker`: keeps N clusters running, whatever dies in them.
+
+The loop waits for one of three things: a signal, a report from a cluster, the death of a process (a pidfd turns readable). Any
+death in a cluster ends all of it, and a warm spare, already imported, takes its place at once. The dead worker is reported with the
+proof that it is gone; only then may its runs go on elsewhere.
+
+This process forks nothing with threads or connections in it: clusters are started by exec, and the database belongs to a thread
+that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+from time import monotonic
+from types import FrameType
+
+from runs import notices
+from runs.clerk import Clerk
+from runs.fleet import Sign, identify
+from runs.processes import adopt_orphans
+from runs.tasks import DRAIN_GRACE_SECONDS, drain_seconds
+from runs.tree import Tree
+
+TICK_SECONDS = 0.25
+# While a killed tree is falling, and only then, the loop looks more often.
+FALLING_TICK_SECONDS = 0.01
+# A cluster that lived shorter than this has died young. Three may, at once; the next ones wait longer and longer.
+YOUNG_SECONDS = 5.0
+YOUNG_DEATHS_FREE = 3
+MOST_BACKOFF_SECONDS = 5.0
+SPARE_PAUSE_SECONDS = 1.0
+GOODBYE_SECONDS = 2.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+log = logging.getLogger("runs.supervisor")
+
+
+class Supervisor:
+    def __init__(self, *, processes: int, slots: int) -> None:
+        found = identify(os.getpid())
+        assert found is not None
+        self._me = Sign("supervisor", found)
+        self._count, self._slots = processes, slots
+        self._trees: dict[int, Tree] = {}
+        self._falling: list[Tree] = []
+        self._spare: Tree | None = None
+        self._spare_at = 0.0
+        self._start_at = dict.fromkeys(range(1, processes + 1), 0.0)
+        self._young_deaths: dict[int, int] = {}
+        self._drain_until: float | None = None
+        self._is_cut = False
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._waker = socket.socketpair()
+        self._signs = [self._me]
+        self._clerk = Clerk(lambda: self._signs)
+
+    def run(self) -> int:
+        """Until told to stop; the exit code: 0, or 1 if a second signal cut the drain short."""
+        adopt_orphans()
+        self._hear_signals()
+        log.info(notices.SUPERVISOR_STARTED, os.getpid(), self._count, self._slots)
+        self._clerk.start()
+        while self._is_wanted():
+            for key, _ in self._selector.select(FALLING_TICK_SECONDS if self._falling else TICK_SECONDS):
+                if key.fileobj is self._wake:
+                    self._on_signals()
+            self._look()
+        if not self._is_cut:
+            self._clerk.close(GOODBYE_SECONDS)
+        log.info(notices.STOPPED)
+        return 1 if self._is_cut else 0
+
+    def _is_wanted(self) -> bool:
+        return self._drain_until is None or bool(self._trees or self._falling)
+
+    def _look(self) -> None:
+        """One turn: hear what the trees say, replace what is broken, let the dead be buried."""
+        for tree in list(self._trees.values()):
+            self._hear(tree)
+            if self._drain_until is None:
+                if reason := tree.trouble():
+                    self._replace(tree, reason)
+            elif self._is_drained(tree):
+                self._fell(tree)
+        for tree in list(self._falling):
+            self._watch_fall(tree)
+        if self._drain_until is None:
+            self._start_missing()
+            self._keep_spare()
+        signs = [self._me, *(sign for tree in self._trees.values() for sign in tree.signs())]
+        if signs != self._signs:
+            self._signs = signs
+            self._clerk.beat_now()
+
+    # --- clusters come ------------------------------------------------------------------------------------------------
+
+    def _start_missing(self) -> None:
+        for number, at in list(self._start_at.items()):
+            if monotonic() < at:
+                continue
+            was_warm = self._spare is not None
+            try:
+                tree = self._take_spare() or self._new_tree()
+            except OSError as error:
+                self._start_at[number] = monotonic() + SPARE_PAUSE_SECONDS
+                log.error(notices.CLUSTER_NOT_STARTED, number, error, SPARE_PAUSE_SECONDS)
+                continue
+            del self._start_at[number]
+            self._trees[number] = tree
+            tree.go(number)
+            log.info(notices.CLUSTER_STARTED, number, tree.main.pid, " from the spare" if was_warm else "")
+
+    def _keep_spare(self) -> None:
+        """Have one imported process in waiting, but not while clusters still need the processor for their own start."""
+        if self._spare is not None:
+            self._spare.listen()
+            if self._spare.trouble():
+                log.warning(notices.SPARE_DIED, self._spare.main.pid)
+                self._fell(self._spare)
+                self._spare = None
+                self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
+        elif not self._start_at and all(tree.is_ready for tree in self._trees.values()) and monotonic() >= self._spare_at:
+            self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
+            try:
+                self._spare = self._new_tree()
+            except OSError as error:
+                log.error(notices.CLUSTER_NOT_STARTED, 0, error, SPARE_PAUSE_SECONDS)
+
+    def _take_spare(self) -> Tree | None:
+        spare, self._spare = self._spare, None
+        return spare
+
+    def _new_tree(self) -> Tree:
+        tree = Tree()
+        self._selector.register(tree.report, selectors.EVENT_READ)
+        return tree
+
+    def _hear(self, tree: Tree) -> None:
+        was_ready = tree.is_ready
+        for member in tree.listen():
+            if member.handle is not None:
+                self._selector.register(member.handle, selectors.EVENT_READ)
+        if tree.is_ready and not was_ready and tree.worker is not None:
+            log.info(notices.CLUSTER_READY, tree.number, tree.age_seconds, tree.worker.identity.pid)
+
+    # --- clusters go --------------------------------------------------------------------------------------------------
+
+    def _replace(self, tree: Tree, reason: str) -> None:
+        is_young = tree.age_seconds < YOUNG_SECONDS
+        deaths = self._young_deaths[tree.number] = self._young_deaths.get(tree.number, 0) + 1 if is_young else 0
+        beyond = deaths - YOUNG_DEATHS_FREE
+        pause = min(2.0 ** (beyond - 2), MOST_BACKOFF_SECONDS) if beyond > 0 else 0.0
+        log.warning(notices.CLUSTER_DIED, tree.number, reason, f" in {pause:g} s: it keeps dying young" if pause else "")
+        self._start_at[tree.number] = monotonic() + pause
+        self._fell(tree)
+
+    def _fell(self, tree: Tree) -> None:
+        if self._trees.get(tree.number) is tree:
+            del self._trees[tree.number]
+        for handle in tree.handles():
+            self._selector.unregister(handle)
+        tree.kill()
+        self._falling.append(tree)
+        self._watch_fall(tree)
+
+    def _watch_fall(self, tree: Tree) -> None:
+        """Report the worker as soon as it is dead, which it is not by having been sent a signal; forget the tree when all are."""
+        tree.listen()
+        worker = tree.worker
+        if worker is not None and worker.is_dead and not tree.is_reported:
+            tree.is_reported = True
+            self._clerk.report(
+                worker.incarnation,
+                f"process {worker.identity.pid} with start time {worker.identity.born_ticks} has ended; supervisor {os.getpid()} saw it",
+            )
+        if tree.is_over():
+            tree.close()
+            self._falling.remove(tree)
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    def _hear_signals(self) -> None:
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for each in _STOP_SIGNALS:
+            signal.signal(each, _woken)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def _on_signals(self) -> None:
+        for signum in self._wake.recv(64):
+            if signum not in _STOP_SIGNALS:
+                continue
+            if self._drain_until is None:
+                self._drain()
+            else:
+                self._cut()
+
+    def _drain(self) -> None:
+        seconds = drain_seconds()
+        self._drain_until = monotonic() + seconds + DRAIN_GRACE_SECONDS
+        log.info(notices.DRAINING, len(self._trees), seconds)
+        if spare := self._take_spare():
+            self._fell(spare)
+        for tree in list(self._trees.values()):
+            self._hear(tree)
+            if not tree.is_ready or not tree.drain():
+                self._fell(tree)
+
+    def _is_drained(self, tree: Tree) -> bool:
+        """Whether there is nothing left to wait for. A dead pusher or monitor doesn't matter any more."""
+        if tree.worker is None or tree.worker.is_dead:
+            return True
+        assert self._drain_until is not None
+        if monotonic() < self._drain_until:
+            return False
+        log.warning(notices.DRAIN_CUT, tree.number)
+        return True
+
+    def _cut(self) -> None:
+        if not self._is_cut:
+            self._is_cut = True
+            log.warning(notices.STOPPING_NOW)
+            for tree in list(self._trees.values()):
+                self._fell(tree)
+
+
+def _woken(signum: int, frame: FrameType | None) -> None:
+    """The wakeup descriptor tells the loop; this only keeps the signal's default action from being taken."""

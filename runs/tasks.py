@@ -1,0 +1,175 @@
+"""What runs inside a django-q2 worker process: the host that drives runs, its sign of life, and the task that rings it.
+
+The host doesn't live inside a task: it starts with the process and looks at the run table by itself, so runs are driven even if
+no message ever arrives. A message only rings it, which takes microseconds and leaves the process free for the next one.
+
+A worker process ends in one of three ways, all of them final: drained after a SIGTERM (exit 0), its host died (exit 70), or
+killed. The supervisor starts another in every case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import setproctitle
+from django.conf import settings
+
+from runs import fleet, notices
+from runs.dsn import Patience
+from runs.processes import Identity, identify, incarnation_id
+
+if TYPE_CHECKING:
+    from runs.host import Host
+
+DRAIN_SECONDS_VARIABLE = "DURABLEAGENTS_DRAIN_SECONDS"
+BEAT_SECONDS = 1.0
+PULSE_SECONDS = 1.0
+# What a host gets beyond its drain deadline to cut what is still in flight, before the process ends as it is.
+DRAIN_GRACE_SECONDS = 2.0
+EXIT_DRAINED, EXIT_HOST_DIED, EXIT_OVERDUE = 0, 70, 75
+
+log = logging.getLogger("runs.worker")
+
+
+def drive(*run_ids: str) -> None:
+    """The one function that may be queued: somebody made these runs ready. The ids are a hint, the run table decides."""
+    if _worker is not None:
+        _worker.ring()
+
+
+def drain_seconds() -> float:
+    """How long a drain may take, from the environment; `manage.py up` stops everything within 20 s."""
+    return float(os.environ.get(DRAIN_SECONDS_VARIABLE) or 12.0)
+
+
+class Worker:
+    """One worker process: its host on an event loop in a thread of its own, beside django-q2's task loop in the main thread."""
+
+    def __init__(self, *, name: str, pulse: Callable[[], None]) -> None:
+        found = identify(os.getpid())
+        assert found is not None
+        self._identity: Identity = found
+        self._name, self._pulse = name, pulse
+        self._slots = settings.DURABLEAGENTS.slots
+        self._host: Host | None = None
+        self._is_draining = False
+
+    def start(self) -> None:
+        """From the main thread, which alone may set signal handlers."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=self._run, name="host", daemon=True).start()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    def ring(self) -> None:
+        if self._host is not None:
+            self._host.ring()
+
+    # --- the host's thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve())
+        except BaseException:
+            log.exception(notices.HOST_DIED, os.getpid())
+            _leave(EXIT_HOST_DIED)
+
+    async def _serve(self) -> None:
+        from runs.host import Host
+
+        pulse = asyncio.create_task(self._keep_pulse(), name="pulse")
+        await self._announce()
+        host = Host(slots=self._slots, incarnation=incarnation_id(self._identity))
+        self._host = host
+        log.info(notices.WORKER_STARTED, os.getpid(), self._slots)
+        if self._is_draining:
+            host.drain(drain_seconds())
+        await host.serve()
+        pulse.cancel()
+        if not self._is_draining:
+            log.error(notices.HOST_LEFT, os.getpid())
+            _leave(EXIT_HOST_DIED)
+        await asyncio.to_thread(fleet.beat_all, [self._sign()])
+        log.info(notices.WORKER_DRAINED, os.getpid())
+        _leave(EXIT_DRAINED)
+
+    async def _announce(self) -> None:
+        """A worker that owns a run without being known to the fleet could die unnoticed: so first the row, then the work."""
+        patience = Patience()
+        while not self._is_draining:
+            if await asyncio.to_thread(fleet.beat_all, [self._sign()]):
+                return
+            await asyncio.sleep(patience.seconds())
+
+    async def _keep_pulse(self) -> None:
+        """Beaten by the loop that drives the runs: a loop that is stuck or a process that is stopped has none."""
+        while True:
+            self._pulse()
+            await asyncio.sleep(PULSE_SECONDS)
+
+    # --- the other threads ------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(BEAT_SECONDS):
+            sign = self._sign()
+            setproctitle.setproctitle(f"{self._name} worker: {sign.slots_used} of {sign.slots_total} slots")
+            try:
+                fleet.beat_all([sign])
+            except Exception:
+                log.exception("worker %d could not announce itself", os.getpid())
+
+    def _sign(self) -> fleet.Sign:
+        used = 0 if self._host is None else self._host.slots_used
+        return fleet.Sign("worker", self._identity, used, self._slots)
+
+    def _on_sigterm(self, *_: Any) -> None:
+        """Drain. A further signal changes nothing: the supervisor's second one is SIGKILL."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        seconds = drain_seconds()
+        log.info(notices.WORKER_DRAINING, os.getpid(), seconds)
+        overdue = threading.Timer(seconds + DRAIN_GRACE_SECONDS, self._give_up)
+        overdue.daemon = True
+        overdue.start()
+        if self._host is not None:
+            self._host.drain(seconds)
+
+    def _give_up(self) -> None:
+        log.warning(notices.WORKER_OVERDUE, os.getpid())
+        _leave(EXIT_OVERDUE)
+
+
+_worker: Worker | None = None
+
+
+def start_worker(*, name: str, pulse: Callable[[], None]) -> None:
+    """Make this process a worker. `pulse` is called once a second from inside the event loop."""
+    global _worker
+    _worker = Worker(name=name, pulse=pulse)
+    _worker.start()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: it is optional, and not for every platform."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return functools.partial(uvloop.new_event_loop)
+    return None
+
+
+def _leave(code: int) -> None:
+    """End the process from whichever thread: a normal exit would wait for django-q2's loop and for tools' threads."""
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,186 @@
+"""One cluster's process tree as the supervisor sees it: from the warm spare it begins as to the last process reaped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from uuid import UUID
+
+from runs import processes
+from runs.fleet import Sign
+from runs.processes import Identity
+
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+# The pulse comes every second. A loop that is silent for this long drives nothing and would hold its runs for ever.
+STALE_SECONDS = 10.0
+# From exec to the first pulse, with all imports, on a machine that starts everything at once.
+READY_SECONDS = 60.0
+HAS_PIDFD = hasattr(os, "pidfd_open")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of the tree. `handle` turns readable when the process dies, where the kernel can do that."""
+
+    role: str
+    identity: Identity
+    incarnation: UUID
+    handle: int | None
+
+    @property
+    def is_dead(self) -> bool:
+        return not processes.is_running(self.identity.pid, self.identity.born_ticks)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.identity.pid}"
+
+
+class Tree:
+    """Begins as a spare: imported and waiting. `go()` makes it a cluster."""
+
+    def __init__(self) -> None:
+        """Start the process. From the main thread: children die with the thread that started them. Raises OSError."""
+        report, theirs = os.pipe()
+        command = [sys.executable, str(MANAGE), "cluster", f"--supervisor={os.getpid()}", f"--report={theirs}"]
+        try:
+            self.main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,), start_new_session=True)
+        except OSError:
+            os.close(report)
+            raise
+        finally:
+            os.close(theirs)
+        os.set_blocking(report, False)
+        self.report = report
+        self.number = 0
+        self.members: list[Member] = []
+        self.started_at = monotonic()
+        self.is_ready = False
+        self.is_reported = False
+        self._unread = b""
+        self._silent_seconds = 0.0
+        self._observed_at = self.started_at
+
+    def go(self, number: int) -> None:
+        """Become cluster `number`. If the process has died meanwhile, the next look at the tree says so."""
+        self.number, self.started_at, self._silent_seconds = number, monotonic(), 0.0
+        assert self.main.stdin is not None
+        try:
+            self.main.stdin.write(b"%d\n" % number)
+            self.main.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    @property
+    def age_seconds(self) -> float:
+        return monotonic() - self.started_at
+
+    @property
+    def worker(self) -> Member | None:
+        return next((member for member in self.members if member.role == "worker"), None)
+
+    def signs(self) -> list[Sign]:
+        """Signs of life of all but the worker, which gives its own."""
+        return [Sign("cluster", member.identity) for member in self.members if member.role != "worker"]
+
+    def handles(self) -> list[int]:
+        """File descriptors that turn readable when something happens in the tree."""
+        return [self.report, *(member.handle for member in self.members if member.handle is not None)]
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def listen(self) -> list[Member]:
+        """Read what the tree reported since the last time; the processes it newly told of."""
+        now = monotonic()
+        # Only time that the supervisor saw pass counts: after it was stopped itself, nobody is to blame for the silence.
+        self._silent_seconds += min(now - self._observed_at, 1.0)
+        self._observed_at = now
+        *lines, self._unread = (self._unread + self._read()).split(b"\n")
+        found = []
+        for line in lines:
+            if line == b"pulse":
+                self.is_ready, self._silent_seconds = True, 0.0
+            else:
+                found.append(_member(line.decode()))
+        self.members += found
+        return found
+
+    def trouble(self) -> str | None:
+        """Why this tree must be replaced, or None."""
+        if dead := next((member for member in self.members if member.is_dead), None):
+            return f"{dead} died"
+        if not self.members and self._is_main_dead():
+            return f"main {self.main.pid} died while starting"
+        limit = STALE_SECONDS if self.is_ready else READY_SECONDS
+        if self.number and self._silent_seconds > limit:
+            who = self.worker or f"main {self.main.pid}"
+            return f"{who} gave no sign of life for {limit:g} s"
+        return None
+
+    # --- its end ------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> bool:
+        """Ask the worker to hand over its runs; False if there is none to ask."""
+        worker = self.worker
+        return worker is not None and processes.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL everything; `is_over` says when it has had its effect."""
+        for member in self.members:
+            processes.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
+        # Not yet reaped, so the pid is still its own.
+        os.kill(self.main.pid, signal.SIGKILL)
+
+    def is_over(self) -> bool:
+        """Whether the last process of the session is dead and reaped; kills again what was just being born.
+
+        Main is reaped last: until then its pid, which is the session's id, can't mean anything else.
+        """
+        is_empty = True
+        for found in processes.of_session(self.main.pid):
+            if found.pid == self.main.pid:
+                continue
+            if not found.is_dead:
+                is_empty = False
+                processes.send(found.pid, found.born_ticks, signal.SIGKILL)
+            elif found.parent == os.getpid():
+                os.waitpid(found.pid, os.WNOHANG)
+        if not is_empty or not self._is_main_dead():
+            return False
+        self.main.wait()
+        return True
+
+    def close(self) -> None:
+        for handle in self.handles():
+            os.close(handle)
+        if self.main.stdin is not None and not self.main.stdin.closed:
+            self.main.stdin.close()
+
+    def _is_main_dead(self) -> bool:
+        found = processes.stat(self.main.pid)
+        return found is None or found.is_dead
+
+    def _read(self) -> bytes:
+        whole = b""
+        try:
+            while piece := os.read(self.report, 65536):
+                whole += piece
+        except BlockingIOError:
+            pass
+        return whole
+
+
+def _member(line: str) -> Member:
+    role, pid, born_ticks, incarnation = line.split()
+    identity = Identity(processes.host(), processes.boot(), int(pid), int(born_ticks))
+    handle = None
+    if HAS_PIDFD:
+        try:
+            handle = os.pidfd_open(identity.pid)
+        except ProcessLookupError:
+            pass  # dead and reaped already, which the next look finds out by its start time
+    return Member(role, identity, UUID(incarnation), handle)

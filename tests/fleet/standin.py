@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from uuid import UUID
+
+
+def note(*words: object) -> None:
+    line = " ".join(str(word) for word in words)
+    with open(os.environ["STANDIN_LOG"], "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def behaviour() -> str:
+    return os.environ.get("STANDIN_BEHAVIOUR", "")
+
+
+class Host:
+    """Serves nothing until drained; STANDIN_BEHAVIOUR makes it misbehave once it was rung."""
+
+    def __init__(self, *, slots: int, incarnation: UUID) -> None:
+        self.slots, self.incarnation, self.slots_used = slots, incarnation, 1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rung, self._drained = asyncio.Event(), asyncio.Event()
+
+    async def serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        note("serve", os.getpid(), self.incarnation, threading.current_thread().name)
+        waits = [asyncio.create_task(each.wait()) for each in (self._rung, self._drained)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if self._rung.is_set() and behaviour() == "wedge":
+            time.sleep(3600)  # noqa: ASYNC251
+        if self._rung.is_set() and behaviour() == "raise":
+            raise RuntimeError("the host broke")
+        await self._drained.wait()
+        if behaviour() == "slow drain":
+            await asyncio.sleep(3600)
+        note("drained", os.getpid())
+
+    def ring(self) -> None:
+        note("ring", os.getpid())
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._rung.set)
+
+    def drain(self, deadline_seconds: float) -> None:
+        note("drain", os.getpid(), deadline_seconds)
+        if self._loop is None:
+            self._drained.set()
+        else:
+            self._loop.call_soon_threadsafe(self._drained.set)
+
+
+def worker_died(incarnation_id: UUID, proof: str) -> None:
+    note("died", incarnation_id, proof)

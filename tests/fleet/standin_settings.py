@@ -1,0 +1,12 @@
+"""The project's settings with a stand-in for the engine: fleet tests are about processes, not about runs.
+
+What the stand-ins were asked to do is in the file named by STANDIN_LOG, a line each.
+"""
+
+import sys
+
+from durableagents.settings import *  # noqa: F403
+from tests.fleet import standin
+
+sys.modules["runs.host"] = standin  # type: ignore[assignment]
+sys.modules["runs.recovery"] = standin  # type: ignore[assignment]

@@ -1,0 +1,112 @@
+"""Who is alive, and what counts as proof that somebody isn't."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from runs import fleet, processes
+from runs.models import Process
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def row(pid: int) -> Process:
+    return Process.objects.get(pid=pid)
+
+
+def test_announcing_twice_is_one_row_with_the_latest_slots() -> None:
+    assert fleet.beat(kind="worker", pid=os.getpid(), slots_used=1, slots_total=5)
+    first = row(os.getpid())
+    assert fleet.beat(kind="worker", pid=os.getpid(), slots_used=3, slots_total=5)
+    second = row(os.getpid())
+    identity = fleet.identify(os.getpid())
+    assert identity is not None
+    assert second.id == first.id == fleet.incarnation_id(identity)
+    assert second.started_at == first.started_at
+    assert second.last_heartbeat_at > first.last_heartbeat_at
+    assert [found["slots_used"] for found in fleet.alive()] == [3]
+
+
+def test_a_killed_process_is_gone_at_once_even_as_a_zombie(child: subprocess.Popen[bytes]) -> None:
+    fleet.beat(kind="web", pid=child.pid)
+    assert not fleet.is_gone(row(child.pid))
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead and not reaped
+    assert fleet.is_gone(row(child.pid))
+    assert fleet.alive() == []
+    assert [gone.pid for gone in fleet.gone_here()] == [child.pid]
+
+
+def test_the_same_pid_with_another_start_time_is_another_process() -> None:
+    identity = fleet.identify(os.getpid())
+    assert identity is not None
+    earlier = replace(identity, born_ticks=identity.born_ticks - 1)
+    assert fleet.incarnation_id(earlier) != fleet.incarnation_id(identity)
+    fleet.beat_all([fleet.Sign("worker", earlier)])
+    assert fleet.is_gone(row(os.getpid()))
+
+
+def test_silence_of_another_host_or_boot_is_no_proof() -> None:
+    identity = fleet.identify(os.getpid())
+    assert identity is not None
+    elsewhere = replace(identity, host="elsewhere", pid=1, born_ticks=1)
+    rebooted = replace(identity, boot="another/1", pid=2, born_ticks=1)
+    fleet.beat_all([fleet.Sign("worker", elsewhere), fleet.Sign("worker", rebooted)])
+    assert not any(fleet.is_gone(process) for process in Process.objects.all())
+    assert fleet.gone_here() == []
+
+
+def test_a_buried_process_stays_buried() -> None:
+    fleet.beat(kind="worker", pid=os.getpid())
+    assert fleet.bury(row(os.getpid()))
+    fleet.beat(kind="worker", pid=os.getpid())
+    assert row(os.getpid()).ended_at is not None
+    assert fleet.alive() == []
+
+
+def test_forgetting_ends_the_row_of_that_kind_and_pid() -> None:
+    fleet.beat(kind="web", pid=os.getpid())
+    fleet.forget("sandbox", os.getpid())
+    assert row(os.getpid()).ended_at is None
+    fleet.forget("web", os.getpid())
+    assert row(os.getpid()).ended_at is not None
+
+
+def test_old_heartbeats_are_not_listed() -> None:
+    from django.db import connection
+
+    fleet.beat(kind="web", pid=os.getpid())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE runs_process SET last_heartbeat_at = clock_timestamp() - interval '1 minute'")
+    assert fleet.alive() == []
+
+
+def test_a_lost_connection_costs_no_beat() -> None:
+    from django.db import connection
+
+    fleet.beat(kind="web", pid=os.getpid())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents fleet'")
+    assert fleet.beat(kind="web", pid=os.getpid())
+
+
+def test_a_process_that_does_not_exist_is_not_announced(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    assert not fleet.beat(kind="web", pid=child.pid)
+    assert processes.stat(child.pid) is None
+    assert not Process.objects.exists()
