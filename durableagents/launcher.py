@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from durableagents import databases, procs
@@ -51,7 +50,6 @@ class Launcher:
         self._family_file = self.data / "up.json"
         self._family: dict[int, float] = {}
         self._next_beat = 0.0
-        self._is_beating = True
         self._is_announced = False
         self._started = time.monotonic()
 
@@ -248,36 +246,20 @@ class Launcher:
             self._forget("postgres", gone)
 
     def _beat(self) -> None:
-        """Show sandbox and postmaster, which can't do it themselves, on the fleet page."""
+        """Show sandbox and postmaster, which can't do it themselves, on the fleet page. While the
+        database is away there is nothing to show them on; the fleet says so once and goes on."""
         from runs import fleet
 
-        def beat() -> None:
-            for child in self.children:
-                if child.name == "sandbox" and child.pid:
-                    fleet.beat(kind="sandbox", pid=child.pid)
-            if self.server and self.server.process:
-                fleet.beat(kind="postgres", pid=self.server.process.pid)
-
-        self._with_database(beat)
+        for child in self.children:
+            if child.name == "sandbox" and child.pid:
+                fleet.beat(kind="sandbox", pid=child.pid)
+        if self.server and self.server.process:
+            fleet.beat(kind="postgres", pid=self.server.process.pid)
 
     def _forget(self, kind: str, pid: int) -> None:
         from runs import fleet
 
-        self._with_database(lambda: fleet.forget(kind, pid))
-
-    def _with_database(self, act: Callable[[], None]) -> None:
-        """Do it if the database answers; an outage is said once and ends by itself."""
-        from django.db import Error, close_old_connections, connection
-
-        try:
-            close_old_connections()
-            act()
-            self._is_beating = True
-        except Error as error:
-            connection.close()
-            if self._is_beating:
-                self._is_beating = False
-                self._warn(f"the database does not answer: {str(error).strip().splitlines()[0]}")
+        fleet.forget(kind, pid)
 
     def _remember(self) -> None:
         """Keep on disk who our descendants are, for a start after our own SIGKILL."""

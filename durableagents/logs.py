@@ -13,7 +13,7 @@ class OneLine(logging.Formatter):
     pretend to be two. Tracebacks keep their lines: they are ours.
     """
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

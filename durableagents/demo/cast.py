@@ -26,16 +26,15 @@ PEOPLE = {
     "auditor": "auditor",
 }
 ADMIN = "admin"
+FILE = "demo.json"
 KEY_NAME = "demo"
 
 
 def make_cast(environment: Environment) -> None:
     """Users, groups and keys as `demo.json` has them; what it lacks is generated and added."""
-    path = environment.data / "demo.json"
     known = _read(environment)
-    kept = {user["username"]: user["password"] for user in known.get("users", [])}
+    kept, keys = _people_in(known, environment)
     passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
-    keys: dict[str, str] = dict(known.get("api_keys", {}))
     with transaction.atomic():
         for name, role in PEOPLE.items():
             user = _person(name, passwords[name], role, is_new_password=name not in kept)
@@ -52,20 +51,38 @@ def make_cast(environment: Environment) -> None:
         "api_keys": {role: keys[role] for role in PEOPLE.values()},
     }
     if content != known:
-        replace_private(path, json.dumps(content, indent=2) + "\n")
+        replace_private(environment.data / FILE, json.dumps(content, indent=2) + "\n")
 
 
 def _read(environment: Environment) -> dict[str, Any]:
-    path = environment.data / "demo.json"
     try:
-        known = json.loads(path.read_text())
-        return known if isinstance(known, dict) else {}
+        known: dict[str, Any] = json.loads((environment.data / FILE).read_text())
+        return known
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise EnvironmentProblem(
-            f"cannot read {path}: {error} (remove it to have new keys made)"
-        ) from None
+        raise _unreadable(environment, error) from None
+
+
+def _people_in(
+    known: dict[str, Any], environment: Environment
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Passwords by name and keys by role."""
+    try:
+        passwords = {
+            str(user["username"]): str(user["password"]) for user in known.get("users", [])
+        }
+        keys = {str(role): str(key) for role, key in known.get("api_keys", {}).items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _unreadable(environment, error) from None
+    return passwords, keys
+
+
+def _unreadable(environment: Environment, error: Exception) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"cannot read {environment.data / FILE}: {error or type(error).__name__}"
+        " (remove it to have new passwords and keys made)"
+    )
 
 
 def _person(name: str, password: str, role: str | None, *, is_new_password: bool) -> User:

@@ -7,10 +7,11 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from tests.infra.installation import Installation, eventually, get
@@ -173,3 +174,28 @@ def test_a_wrong_database_url_is_one_line_and_exit_2(own: Installation) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "DATABASE_URL" in done.stderr
     assert "secretword" not in done.stderr
+
+
+def test_an_external_database_is_used_under_two_roles(
+    own: Installation, postgres: Mapping[str, str]
+) -> None:
+    name = "external_" + own.data.parent.name.replace("-", "_")[:40]
+    with psycopg.connect(postgres["admin"], autocommit=True) as admin:
+        admin.execute(f'create database "{name}" owner durableagents_owner')
+        try:
+            at = {
+                role: url.replace("@/durableagents?", f"@/{name}?")
+                for role, url in postgres.items()
+            }
+            own.up(DATABASE_URL=at["runtime"], DATABASE_OWNER_URL=at["owner"])
+            eventually(own.is_ready, "ready on another server")
+            own.remember()
+            assert own.part("postgres") is None
+            assert not (own.data / "database.json").exists()
+            with psycopg.connect(at["runtime"]) as runtime:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    runtime.execute("delete from ledger_event")
+            code, _ = own.stop()
+            assert code == 0 and "DATABASE_OWNER_URL" not in own.output()
+        finally:
+            admin.execute(f'drop database "{name}" with (force)')
