@@ -1,6 +1,6 @@
 """The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
 
-A separate process (``python -m durableagents.demo.sandbox``) that imports no Django and none of the engine. It plays six
+A separate process (``python -m durableagents.demo.sandbox``) with no Django in it and no code of ours but its own. It plays six
 systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server. Everything is on disk,
 fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was acknowledged.
 

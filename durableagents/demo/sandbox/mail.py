@@ -125,9 +125,10 @@ def addresses(recipients: str) -> str:
 
 def body_text(raw: bytes) -> str:
     """The plain text of a stored message, or the whole of it where there is none."""
-    message = message_from_bytes(raw, policy=default)
+    shown = raw.decode("utf-8", "replace")
     try:
-        part = message.get_body(preferencelist=("plain",))
-        return storable(part.get_content()) if part is not None else raw.decode("utf-8", "replace")
+        part = message_from_bytes(raw, policy=default).get_body(preferencelist=("plain",))
+        shown = part.get_content() if part is not None else shown
     except Exception:  # as in subject
-        return raw.decode("utf-8", "replace")
+        pass
+    return storable(shown).replace("\r\n", "\n")

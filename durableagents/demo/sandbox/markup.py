@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 _NAVIGATION = (
     ("/", "Overview"),
@@ -52,7 +53,21 @@ def _inert(text: str) -> str:
 
 
 def code(value: object) -> Markup:
+    """Short, so it stays on one line; `long_code` breaks anywhere."""
     return show(None) if value is None else Markup(f"<code>{show(value)}</code>")
+
+
+def long_code(value: object) -> Markup:
+    return show(None) if value is None else Markup(f'<code class="long">{show(value)}</code>')
+
+
+def run(run_id: str | None) -> Markup:
+    """A link to what the run did. Shortened in the middle: ids of one day share their beginning."""
+    if run_id is None:
+        return show(None)
+    shown = run_id if len(run_id) <= 16 else f"{run_id[:8]}…{run_id[-4:]}"
+    title, href = html.escape(run_id), f"/effects.html?run_id={quote(run_id, safe='')}"
+    return Markup(f'<a href="{href}" title="{title}">{code(shown)}</a>')
 
 
 def chip(kind: str, label: str) -> Markup:

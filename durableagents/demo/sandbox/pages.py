@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from . import mail
 from .callbacks import Courier
 from .faults import Fault, FaultBook
-from .markup import Markup, button, chip, code, link, page, panel, show, table, time
+from .markup import Markup, button, chip, code, link, long_code, page, panel, run, show, table, time
 from .problems import Problem
 from .store import Store
 from .systems import portal
@@ -109,7 +109,7 @@ class Pages:
                     row["tax_id"],
                     row["contact_email"],
                     row["category"],
-                    _run(row["run_id"]),
+                    run(row["run_id"]),
                     time(row["created_at"]),
                 )
                 for row in vendors
@@ -124,7 +124,7 @@ class Pages:
                     row["legal_name"],
                     row["description"],
                     _dollars(row["amount_usd"]),
-                    _run(row["run_id"]),
+                    run(row["run_id"]),
                     time(row["created_at"]),
                 )
                 for row in orders
@@ -148,8 +148,8 @@ class Pages:
                     row["legal_name"],
                     row["tax_id"],
                     _w9_state(row),
-                    code(row["callback_url"]),
-                    _run(row["run_id"]),
+                    urlsplit(row["callback_url"]).netloc,
+                    run(row["run_id"]),
                     time(row["created_at"]),
                     Markup()
                     if row["closed_at"]
@@ -179,7 +179,7 @@ class Pages:
                     row["legal_name"],
                     row["scope"],
                     code(f"{row['secret'][:13]}••••••••"),
-                    _run(row["run_id"]),
+                    run(row["run_id"]),
                     time(row["created_at"]),
                 )
                 for row in rows
@@ -197,7 +197,7 @@ class Pages:
                     link(f"/mail/{row['seq']}", row["subject"] or "(no subject)"),
                     row["mail_from"],
                     mail.addresses(row["recipients"]),
-                    _run(row["run_id"]),
+                    run(row["run_id"]),
                     time(row["received_at"]),
                 )
                 for row in rows
@@ -216,16 +216,17 @@ class Pages:
         if row is None:
             raise Problem(404, "no such message")
         about = (
+            ("subject", row["subject"]),
             ("from", row["mail_from"]),
             ("to", mail.addresses(row["recipients"])),
             ("received", time(row["received_at"])),
-            ("run", _run(row["run_id"])),
+            ("run", run(row["run_id"])),
         )
         listed = Markup("".join(f"<dt>{name}</dt><dd>{show(value)}</dd>" for name, value in about))
         body = Markup(
             f'<div class="body"><dl>{listed}</dl></div><div class="body said">{show(mail.body_text(row["raw"]))}</div>'
         )
-        return _html("/mail", "Message", panel("Message", body, row["subject"] or "(no subject)"))
+        return _html("/mail", "Mail", panel(f"Message {seq}", body))
 
     async def show_effects(self, request: Request) -> Response:
         run_id = request.query_params.get("run_id") or None
@@ -241,9 +242,9 @@ class Pages:
                     row["system"],
                     row["operation"],
                     chip("ok", "executed") if row["executed"] else chip("", "no change"),
-                    code(row["idempotency_key"]),
+                    long_code(row["idempotency_key"]),
                     code(row["body_sha256"] and row["body_sha256"][:12]),
-                    _run(row["run_id"]),
+                    run(row["run_id"]),
                     time(row["received_at"]),
                 )
                 for row in rows
@@ -311,10 +312,6 @@ def _html(path: str, title: str, *parts: Markup, status: int = 200) -> Response:
 def _seq(request: Request) -> int:
     seq: int = request.path_params["seq"]
     return seq if seq < LARGEST_SEQ else 0  # beyond SQLite's integers there is nothing either
-
-
-def _run(run_id: str | None) -> Markup:
-    return link(f"/effects.html?run_id={quote(run_id, safe='')}", run_id) if run_id else show(None)
 
 
 def _dollars(amount: str) -> str:
