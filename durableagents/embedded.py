@@ -332,7 +332,8 @@ class Server:
 
         Every process of a server has the cluster as its working directory. A pid file whose number
         now belongs to somebody else (a container restarted, pids began anew) would stop the start
-        for ever; with no process in the cluster's folder and our lock held it means nothing.
+        for ever; with no process in the cluster's folder and our lock held it means nothing. (A
+        backend that can't be seen still holds the shared memory, which the server checks itself.)
         """
         while _processes_in(self.layout.pgdata):
             if time.monotonic() > deadline:
@@ -385,10 +386,14 @@ def _postmaster_pid(pgdata: Path) -> int | None:
 
 
 def _processes_in(pgdata: Path) -> list[int]:
+    """Processes of a server on `pgdata`. Their working directory tells, where it may be read (root
+    without CAP_SYS_PTRACE may not); a postmaster's command line tells everybody."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.cwd() == str(pgdata) and process.status() != psutil.STATUS_ZOMBIE:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if str(pgdata) in process.cmdline()[:4] or process.cwd() == str(pgdata):
                 found.append(process.pid)
         except (psutil.Error, OSError):
             continue
