@@ -1,0 +1,197 @@
+"""Whatever is killed in the worker tree, work goes on within about a second, and the death is proven before it is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+
+from runs import queue
+from tests.fleet.conftest import Crew, is_alive, listed, until
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+
+ROLES = ["worker", "sentinel", "main", "pusher", "monitor"]
+# About a second is the promise; a loaded two-core machine that runs other tests too gets some more.
+PROMPTLY = 5.0
+
+
+def the_only(crew: Crew) -> int:
+    (worker,) = crew.serving()
+    return worker
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, role: str, record_property: object) -> None:
+    crew.start(processes=2)
+    hit, other = crew.serving()
+    tree, other_tree = crew.tree(hit), crew.tree(other)
+    until(lambda: "spare" in _titles(crew), what="a warm spare")
+
+    os.kill(tree[role], signal.SIGKILL)
+    begun = time.monotonic()
+    replacement = until(lambda: next((pid for pid in crew.serving() if pid not in (hit, other)), None), seconds=PROMPTLY)
+    print(f"restart after the death of a {role}: {time.monotonic() - begun:.2f} s")  # noqa: T201
+
+    until(lambda: not any(is_alive(pid) for pid in tree.values()), what="the old tree's end")
+    until(lambda: crew.incarnation(hit) in {died[0] for died in crew.notes("died")}, seconds=PROMPTLY, what="the report")
+    assert crew.tree(other) == other_tree
+    expected = {*crew.tree(replacement).values(), *other_tree.values(), crew.pid}
+    until(lambda: {row["pid"] for row in listed()} == expected, what="the fleet's list")
+
+
+def _titles(crew: Crew) -> str:
+    titles = []
+    for pid in crew.descendants():
+        try:
+            titles.append(open(f"/proc/{pid}/cmdline", encoding="utf-8").read())
+        except FileNotFoundError:
+            continue
+    return " ".join(titles)
+
+
+def test_the_fleet_lists_every_process_of_the_tree_by_kind(crew: Crew) -> None:
+    crew.start(processes=1)
+    tree = crew.tree(the_only(crew))
+    worker = tree.pop("worker")
+    expected = {("supervisor", crew.pid), ("worker", worker), *(("cluster", pid) for pid in tree.values())}
+    until(lambda: {(row["kind"], row["pid"]) for row in listed()} == expected, what="the fleet's list")
+    (row,) = [row for row in listed() if row["kind"] == "worker"]
+    until(lambda: [row["slots_used"] for row in listed() if row["kind"] == "worker"] == [1])
+    assert row["slots_total"] == 7
+
+
+def test_a_killed_supervisor_takes_everything_with_it(crew: Crew) -> None:
+    crew.start(processes=2)
+    trees = [crew.tree(worker) for worker in crew.serving()]
+    everybody = crew.descendants()
+    assert {pid for tree in trees for pid in tree.values()} <= set(everybody)
+    os.kill(crew.pid, signal.SIGKILL)
+    begun = time.monotonic()
+    until(lambda: not any(is_alive(pid) for pid in everybody), seconds=3, what="the end of all children")
+    print(f"all children ended {time.monotonic() - begun:.2f} s after their supervisor")  # noqa: T201
+
+
+def test_the_next_supervisor_reports_the_workers_of_a_killed_one(crew: Crew) -> None:
+    crew.start(processes=1)
+    worker = the_only(crew)
+    until(lambda: any(row["kind"] == "worker" for row in listed()))
+    os.kill(crew.pid, signal.SIGKILL)
+    assert crew.process is not None
+    crew.process.wait()
+    until(lambda: not is_alive(worker))
+    crew.start(processes=1)
+    until(lambda: crew.incarnation(worker) in {died[0] for died in crew.notes("died")}, what="the report")
+
+
+def test_sigterm_drains_the_workers_and_ends_with_zero(crew: Crew) -> None:
+    crew.start(processes=2)
+    workers, everybody = crew.serving(), crew.descendants()
+    assert crew.stop() == 0
+    assert {int(pid) for (pid,) in crew.notes("drained")} == set(workers)
+    assert not any(is_alive(pid) for pid in everybody)
+    assert listed() == []
+
+
+def test_sigterm_to_everybody_at_once_drains_too(crew: Crew) -> None:
+    """Service managers signal all processes of a unit; django-q2's main hangs on that."""
+    crew.start(processes=1)
+    worker = the_only(crew)
+    for pid in [crew.pid, *crew.tree(worker).values()]:
+        os.kill(pid, signal.SIGTERM)
+    assert crew.process is not None
+    assert crew.process.wait(timeout=20) == 0
+    assert crew.notes("drained") == [[str(worker)]]
+
+
+def test_a_worker_that_does_not_drain_is_cut_at_the_deadline(crew: Crew) -> None:
+    crew.start(processes=1, STANDIN_BEHAVIOUR="slow drain", DURABLEAGENTS_DRAIN_SECONDS="1")
+    everybody = crew.descendants()
+    begun = time.monotonic()
+    assert crew.stop() == 0
+    assert time.monotonic() - begun < 8
+    assert not any(is_alive(pid) for pid in everybody)
+
+
+def test_a_second_signal_stops_at_once(crew: Crew) -> None:
+    crew.start(processes=1, STANDIN_BEHAVIOUR="slow drain")
+    everybody = crew.descendants()
+    assert crew.process is not None
+    crew.process.send_signal(signal.SIGINT)
+    until(lambda: crew.notes("drain"))
+    crew.process.send_signal(signal.SIGINT)
+    assert crew.process.wait(timeout=3) == 1
+    assert not any(is_alive(pid) for pid in everybody)
+
+
+def test_a_worker_told_to_stop_drains_and_another_takes_its_place(crew: Crew) -> None:
+    crew.start(processes=1)
+    worker = the_only(crew)
+    os.kill(worker, signal.SIGTERM)
+    until(lambda: crew.serving() and crew.serving() != [worker], what="a new worker")
+    assert crew.notes("drained") == [[str(worker)]]
+
+
+def test_a_host_that_breaks_ends_its_process_and_the_traceback_is_kept(crew: Crew) -> None:
+    crew.start(processes=1, STANDIN_BEHAVIOUR="raise")
+    worker = the_only(crew)
+    queue.drive(uuid4())
+    until(lambda: crew.serving() and crew.serving() != [worker], what="a new worker")
+    assert "RuntimeError: the host broke" in crew.log()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stopped", "stuck"])
+def test_a_silent_worker_is_noticed_without_the_database_and_replaced(crew: Crew, how: str) -> None:
+    crew.start(processes=1, STANDIN_BEHAVIOUR="wedge")
+    worker = the_only(crew)
+    if how == "stopped":
+        os.kill(worker, signal.SIGSTOP)
+    else:
+        queue.drive(uuid4())
+    until(lambda: crew.serving() and crew.serving() != [worker], what="a new worker", seconds=25)
+    assert "gave no sign of life" in crew.log()
+    until(lambda: crew.incarnation(worker) in {died[0] for died in crew.notes("died")})
+
+
+def test_a_dead_spare_is_replaced_and_nobody_else_notices(crew: Crew) -> None:
+    crew.start(processes=1)
+    tree = crew.tree(the_only(crew))
+    (spare,) = until(lambda: set(crew.descendants()) - set(tree.values()), what="a warm spare")
+    os.kill(spare, signal.SIGKILL)
+    until(lambda: set(crew.descendants()) - set(tree.values()) - {spare}, what="another spare")
+    assert crew.tree(the_only(crew)) == tree
+
+
+def test_a_message_rings_a_host_promptly(crew: Crew) -> None:
+    crew.start(processes=2)
+    crew.tree(crew.serving()[0])
+    for _ in range(3):
+        heard = len(crew.notes("ring"))
+        queue.drive(uuid4())
+        until(lambda heard=heard: len(crew.notes("ring")) > heard, seconds=5, what="the ring")  # type: ignore[misc]
+
+
+def test_lost_connections_are_replaced_without_a_restart(crew: Crew) -> None:
+    crew.start(processes=1)
+    tree = crew.tree(the_only(crew))
+    until(lambda: len(listed()) == 6)
+    for _ in range(3):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%'")
+        heard = len(crew.notes("ring"))
+        until(lambda: _pushers() == 1, what="the pusher listening again")
+        queue.drive(uuid4())
+        until(lambda heard=heard: len(crew.notes("ring")) > heard, what="the ring")  # type: ignore[misc]
+    assert crew.tree(the_only(crew)) == tree
+    assert crew.log().count("the database is away") <= 12
+
+
+def _pushers() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'durableagents pusher'")
+        return int(cursor.fetchone()[0])
