@@ -42,11 +42,11 @@ clean-data: install ## remove what `make up` created (asks nothing; refuses whil
 	@exec $(PY) manage.py clean_data
 
 install: ## build .venv from requirements.lock (the other targets do it by themselves)
-	@$(LOCKED) $(MAKE) --no-print-directory $(STAMP)
+	@$(LOCKED) $(MAKE) -s --no-print-directory $(STAMP)
 
 $(STAMP): requirements.lock
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed; none found on PATH (set PYTHON=/path/to/python3)" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: $(PYTHON) is not Python 3.11 or newer" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@echo "installing the environment into .venv (once)"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
