@@ -1,0 +1,181 @@
+"""The doorbell queue: run ids only, in the caller's transaction, taken once, and nothing else can be queued."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django_q.models import OrmQ
+from django_q.signing import SignedPackage
+from django_q.tasks import async_task
+
+from runs import queue, tasks
+from runs.broker import DoorbellBroker
+from runs.dsn import dsn
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def broker() -> Any:
+    broker = DoorbellBroker("durableagents")
+    yield broker
+    broker._disconnect()
+
+
+async def a_coroutine(run_id: str) -> None: ...
+
+
+def a_function(run_id: str) -> None: ...
+
+
+def payloads() -> list[str]:
+    return list(OrmQ.objects.order_by("id").values_list("payload", flat=True))
+
+
+def taken(broker: DoorbellBroker) -> list[str]:
+    """The run ids of the next delivery."""
+    found = broker.dequeue()
+    if not found:
+        return []
+    (message,) = [SignedPackage.loads(package) for _, package in found]
+    assert message["func"] == "runs.tasks.drive"
+    return list(message["args"])
+
+
+def test_a_message_is_the_bare_run_id() -> None:
+    run_id = uuid4()
+    queue.drive(run_id)
+    assert payloads() == [str(run_id)]
+
+
+def test_a_message_rolls_back_with_what_it_tells_of() -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        queue.drive(uuid4())
+        raise ZeroDivisionError
+    assert payloads() == []
+
+
+def test_a_message_is_invisible_until_the_commit(broker: DoorbellBroker) -> None:
+    with transaction.atomic():
+        queue.drive(uuid4())
+        assert taken(broker) == []
+    assert len(taken(broker)) == 1
+
+
+@pytest.mark.parametrize(
+    ("func", "why"),
+    [
+        (a_coroutine, "async function"),
+        (a_function, "not on the list"),
+        ("os.system", "not on the list"),
+        (os.system, "not on the list"),
+        (lambda run_id: None, "not on the list"),
+    ],
+)
+def test_nothing_but_a_drive_can_be_queued(func: Callable[..., Any] | str, why: str) -> None:
+    with pytest.raises(queue.NotQueueable, match=why):
+        async_task(func, str(uuid4()))
+    assert payloads() == []
+
+
+@pytest.mark.parametrize("args", [(), ("no uuid",), ({"a": 1},), (str(uuid4()), str(uuid4()))])
+def test_a_drive_carries_exactly_one_run_id(args: tuple[Any, ...]) -> None:
+    with pytest.raises(queue.NotQueueable, match="exactly one run id"):
+        async_task(tasks.drive, *args)
+
+
+@pytest.mark.parametrize("options", [{"hook": "os.remove"}, {"sync": True}, {"chain": []}, {"extra": 1}])
+def test_hooks_chains_and_inline_runs_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(queue.NotQueueable, match="takes no"):
+        async_task("runs.tasks.drive", str(uuid4()), **options)
+    assert payloads() == []
+
+
+def test_django_q2s_own_call_of_the_allowed_function_works_too() -> None:
+    run_id = uuid4()
+    async_task(tasks.drive, run_id)
+    assert payloads() == [str(run_id)]
+
+
+def test_messages_are_taken_once_and_oldest_first(broker: DoorbellBroker) -> None:
+    ids = [str(uuid4()) for _ in range(3)]
+    for each in ids:
+        queue.drive(UUID(each))
+    assert taken(broker) == ids
+    assert payloads() == []
+    assert taken(broker) == []
+
+
+def test_a_pickle_smuggled_into_the_table_is_dropped_unread(broker: DoorbellBroker, caplog: pytest.LogCaptureFixture) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.abort, ()
+
+    package = SignedPackage.dumps({"func": "x", "args": (Bomb(),)})
+    OrmQ.objects.create(key="durableagents", payload=package, lock="2020-01-01T00:00:00Z")
+    assert taken(broker) == []
+    assert "is no run id" in caplog.text
+    assert payloads() == []
+
+
+def test_messages_that_another_takes_right_now_are_skipped(broker: DoorbellBroker) -> None:
+    first, second = uuid4(), uuid4()
+    queue.drive(first)
+    queue.drive(second)
+    with psycopg.connect(dsn()) as other:
+        other.execute("SELECT id FROM django_q_ormq ORDER BY id LIMIT 1 FOR UPDATE")
+        assert taken(broker) == [str(second)]
+    assert taken(broker) == [str(first)]
+
+
+def test_a_waiting_pusher_wakes_at_the_commit_not_at_its_next_poll(broker: DoorbellBroker) -> None:
+    assert taken(broker) == []  # connected and listening from here on
+    found: list[tuple[float, list[str]]] = []
+    waiter = threading.Thread(target=lambda: found.append((time.monotonic(), taken(broker))))
+    waiter.start()
+    with psycopg.connect(dsn(), autocommit=True) as watcher:
+        while watcher.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'durableagents pusher' AND state = 'idle'").fetchone() != (1,):
+            time.sleep(0.005)
+    queue.drive(uuid4())
+    begun = time.monotonic()
+    waiter.join()
+    assert time.monotonic() - begun < 0.5
+    assert len(found[0][1]) == 1
+
+
+def test_the_pusher_outlives_its_connection(broker: DoorbellBroker, caplog: pytest.LogCaptureFixture) -> None:
+    assert taken(broker) == []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents pusher'")
+    queue.drive(uuid4())
+    deliveries = [taken(broker) for _ in range(2)]
+    assert sorted(map(len, deliveries)) == [0, 1]
+    assert caplog.text.count("the database is away") == 1
+
+
+def test_a_batch_of_messages_is_one_delivery(broker: DoorbellBroker) -> None:
+    for _ in range(10):
+        queue.drive(uuid4())
+    assert len(taken(broker)) == 10
+
+
+def test_other_connections_enqueue_by_the_published_statements(broker: DoorbellBroker) -> None:
+    run_id = uuid4()
+
+    async def enqueue() -> None:
+        async with await psycopg.AsyncConnection.connect(dsn()) as link:
+            await link.execute(queue.ENQUEUE_SQL, [str(run_id)])
+            await link.commit()
+            await link.execute(queue.NOTIFY_SQL)
+
+    asyncio.run(enqueue())
+    assert taken(broker) == [str(run_id)]
