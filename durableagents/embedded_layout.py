@@ -51,7 +51,7 @@ class Layout:
 
 def instance_id(data: Path) -> str:
     """The random name of this installation, kept in `$DURABLEAGENTS_DATA/instance`."""
-    return kept_secret(data / "instance", make=lambda: secrets.token_hex(6))
+    return kept_secret(data / "instance", size=6, make=secrets.token_hex)
 
 
 def layout(data: Path) -> Layout:

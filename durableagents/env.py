@@ -157,8 +157,10 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
-def kept_secret(path: Path, *, make: Callable[[], str] = lambda: secrets.token_urlsafe(48)) -> str:
-    """The secret (or random name) kept in `path` (0600), made on first use.
+def kept_secret(
+    path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe
+) -> str:
+    """The secret (or random name) kept in `path` (0600), made of `size` random bytes on first use.
 
     Several processes may start at once: the file appears whole by link(2), so whoever loses the
     race reads the winner's. Raises EnvironmentProblem.
@@ -172,7 +174,7 @@ def kept_secret(path: Path, *, make: Callable[[], str] = lambda: secrets.token_u
     ensure_directory(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        write_private(draft, make() + "\n")
+        write_private(draft, make(size) + "\n")
         try:
             os.link(draft, path)
         except FileExistsError:

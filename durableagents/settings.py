@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import warnings
 
 from csp.constants import NONE, SELF
@@ -16,7 +15,7 @@ _PRODUCTION = DURABLEAGENTS.is_production
 SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "secret_key")
 # 32 random bytes, base64url without padding: encrypts what tools put in the secret store.
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
-env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, make=lambda: secrets.token_urlsafe(32))
+env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
 # --- what is installed -----------------------------------------------------------------------
 INSTALLED_APPS = [
