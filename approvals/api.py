@@ -14,9 +14,10 @@ from rest_framework.response import Response
 from approvals import policy, services
 from approvals.models import Approval, ApprovalState
 from approvals.present import present_approvals
+from approvals.shapes import ApprovalPage, ApprovalRow
 from ledger.access import ROLES, roles
 from ledger.errors import Forbidden, NotFound
-from ledger.rest import READ, ApiView, Query, Strict, moment_cursor, read_body
+from ledger.rest import READ, ApiView, Query, Strict, described, moment_cursor, read_body
 
 
 class DecisionBody(Strict):
@@ -32,6 +33,9 @@ class Approvals(ApiView):
 
     roles = READ
 
+    @described(
+        "List approvals", ApprovalPage, query=("state", "queue", "run_id", "cursor", "limit")
+    )
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "queue", "run_id", "cursor")
         rows = Approval.objects.order_by("-opened_at", "-id")
@@ -56,6 +60,7 @@ class Approvals(ApiView):
 class OneApproval(ApiView):
     roles = READ
 
+    @described("An approval", ApprovalRow)
     def get(self, request: Request, approval_id: UUID) -> Response:
         Query(request)
         return Response(present_approvals([_one(approval_id)])[0])
@@ -66,6 +71,7 @@ class Decide(ApiView):
 
     roles = {"POST": ROLES}
 
+    @described("Approve or reject", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = _one(approval_id)
         needed = policy.QUEUES.get(approval.queue)

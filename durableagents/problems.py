@@ -134,7 +134,7 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
 
 
 @csrf_exempt
-def unknown_address(request: HttpRequest, path: str = "") -> HttpResponse:
+def unknown_address(request: HttpRequest) -> HttpResponse:
     """The last route under /api/."""
     return _answer(document(404, "not-found", "Not found", "There is nothing at this address."))
 
@@ -197,4 +197,4 @@ def _answer(body: dict[str, Any]) -> HttpResponse:
 
 
 def _is_api(request: HttpRequest) -> bool:
-    return request.path_info.startswith("/api/")
+    return f"{request.path_info}/".startswith("/api/")

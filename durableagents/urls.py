@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path, re_path
 
-from durableagents import health, problems
+from durableagents import health, openapi, problems
 
 api_v1 = [
     path("", include("runs.urls_api")),
@@ -16,10 +16,9 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("api/v1/", include(api_v1)),
-    re_path(r"^api/(?P<path>.*)$", problems.unknown_address, name="api-unknown"),
-    path("", include("runs.urls")),
-    path("", include("approvals.urls")),
-    path("", include("ledger.urls")),
+    path("api/schema", openapi.Schema.as_view(), name="api-schema"),
+    re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),
+    path("", include("durableagents.urls_console")),
 ]
 
 handler400 = "durableagents.problems.handler400"

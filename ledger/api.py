@@ -11,7 +11,8 @@ from rest_framework.response import Response
 from ledger.errors import NotFound
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.present import present_entry, present_event, present_override
-from ledger.rest import MAX_SEQ, READ, ApiView, Query
+from ledger.rest import MAX_SEQ, READ, ApiView, Query, described
+from ledger.shapes import EntryPage, EventPage, OverridePage
 
 
 class Events(ApiView):
@@ -19,6 +20,7 @@ class Events(ApiView):
 
     roles = READ
 
+    @described("A run's journal", EventPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
@@ -32,6 +34,7 @@ class Entries(ApiView):
 
     roles = READ
 
+    @described("A run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
@@ -45,6 +48,7 @@ class Overrides(ApiView):
 
     roles = READ
 
+    @described("What people did to a run", OverridePage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.http import HttpRequest, QueryDict
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from pydantic import BaseModel, ConfigDict, ValidationError
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -29,6 +30,7 @@ from ledger.access import ROLES, HasRole, actor
 from ledger.actors import Actor
 from ledger.chain import microseconds
 from ledger.errors import InvalidInput
+from ledger.shapes import Problem
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 MAX_SEQ = 2**63 - 1
@@ -82,7 +84,6 @@ class ApiView(APIView):
     parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
     renderer_classes: Sequence[type[BaseRenderer]] = [JSONRenderer]
     content_negotiation_class = AlwaysJSON
-    schema = None
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """A chunked request has no length, which DRF would take for an empty body: read it and say how long it is."""
@@ -103,6 +104,50 @@ class ApiView(APIView):
 
 
 READ = {"GET": ROLES}
+
+_PROBLEMS = {
+    400: "Malformed",
+    401: "No or no valid key",
+    403: "None of your roles allows this",
+    404: "Unknown id",
+    409: "The state does not allow this",
+    413: "Larger than 1 MiB",
+    415: "Not JSON",
+    422: "Understood, and wrong: see errors",
+    503: "The database does not answer; come back after Retry-After",
+}
+
+
+def described(
+    summary: str,
+    answer: Any,
+    *,
+    status: int = 200,
+    body: Any = None,
+    query: Sequence[str] = (),
+    headers: Sequence[str] = (),
+) -> Callable[[Any], Any]:
+    """What OpenAPI says about a view's method: its answer, its body, the names it takes."""
+    can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
+    places = [(name, OpenApiParameter.QUERY) for name in query] + [
+        (name, OpenApiParameter.HEADER) for name in headers
+    ]
+    parameters = [
+        OpenApiParameter(name, _QUERY_TYPES.get(name, str), place) for name, place in places
+    ]
+    problems = {
+        (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
+        for code in can_go_wrong
+    }
+    return extend_schema(
+        summary=summary,
+        request=body,
+        parameters=parameters,
+        responses={(status, "application/json"): answer, **problems},
+    )
+
+
+_QUERY_TYPES = {"limit": int, "after": int, "run_id": UUID}
 
 
 def is_empty(request: Request) -> bool:

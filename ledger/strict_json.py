@@ -53,7 +53,7 @@ def walk(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, item = stack.pop()
-        if len(path) > MAX_DEPTH:
+        if len(path) >= MAX_DEPTH and isinstance(item, (dict, list)):
             raise MalformedJSON(_too_deep())
         if isinstance(item, dict):
             for name, inner in item.items():

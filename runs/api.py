@@ -22,6 +22,7 @@ from ledger.rest import (
     Query,
     Strict,
     StrictJSONParser,
+    described,
     is_empty,
     moment_cursor,
     read_body,
@@ -30,6 +31,7 @@ from runs import fleet, idempotency, services
 from runs.engine.agents import registry
 from runs.models import Run, State
 from runs.present import present_agent, present_runs, transcript
+from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -62,6 +64,7 @@ class Runs(ApiView):
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
+    @described("List runs", RunPage, query=("state", "agent", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "agent", "cursor")
         rows = Run.objects.order_by("-created_at", "-id")
@@ -80,6 +83,7 @@ class Runs(ApiView):
         shown = {row["id"]: row for row in present_runs(found[: query.limit])}
         return query.page(found, _place, lambda run: shown[run.id])
 
+    @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, StartBody)
@@ -100,6 +104,7 @@ class Runs(ApiView):
 class OneRun(ApiView):
     roles = READ
 
+    @described("A run", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         return Response(one(run_id))
@@ -110,6 +115,7 @@ class Transcript(ApiView):
 
     roles = READ
 
+    @described("What was said in a run", MessagePage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)
@@ -124,6 +130,7 @@ class Steer(ApiView):
     roles = {"POST": (OPERATOR,)}
     action: ClassVar[str] = ""
 
+    @described("Pause, resume, cancel or retry a run", RunRow, body=SteerBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         one_exists(run_id)
         body = read_body(request, SteerBody)
@@ -142,6 +149,7 @@ class Reconcile(ApiView):
 
     roles = {"POST": (OPERATOR,)}
 
+    @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         one_exists(run_id)
         body = read_body(request, ReconcileBody)
@@ -168,6 +176,7 @@ class Callback(ApiView):
     permission_classes = (AllowAny,)
     parser_classes = (AnyTypeJSON,)
 
+    @described("Answer a call that was taken earlier", dict, body=dict)
     def post(self, request: Request, token: str) -> Response:
         if is_empty(request):
             raise ParseError("The body is empty; send JSON.")
@@ -179,6 +188,7 @@ class Agents(ApiView):
 
     roles = READ
 
+    @described("List agents", AgentPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)
@@ -191,6 +201,7 @@ class Fleet(ApiView):
 
     roles = {"GET": (OPERATOR, AUDITOR)}
 
+    @described("List the processes alive now", ProcessPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)

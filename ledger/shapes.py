@@ -1,0 +1,111 @@
+"""The API's answers about journals, ledgers and overrides, as documented. A test holds the answers to these shapes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """Base of documented answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(Shape):
+    """One page of a list. `next` is the address of the following page."""
+
+    results: list[Any]
+    next: str | None
+
+
+class FieldError(Shape):
+    """One field that is wrong, what is wrong with it and what would be right."""
+
+    field: str
+    problem: str
+    fix: str
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457). `code` is stable; some problems carry further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldError] | None = None
+
+
+class EventRow(Shape):
+    """One line of a run's journal."""
+
+    seq: int
+    kind: str
+    at: datetime
+    epoch: int
+    slot: str | None
+    attempt: int
+    fact: str | None
+    data: dict[str, Any] = Field(
+        description="The metadata that the hash chain covers in the clear."
+    )
+    payload: Any = Field(description="Arguments, results, messages, tracebacks.")
+    damage: str | None = Field(
+        default=None, description="Why the stored payload can't be read, if so."
+    )
+    hash: str
+    prev_hash: str
+
+
+class EventPage(Page):
+    results: list[EventRow]
+
+
+class EntryRow(Shape):
+    """One fact about one side effect. A call's story is its successive rows."""
+
+    id: int
+    seq: int
+    slot: str
+    attempt: int
+    fact: str
+    tool: str
+    replay_class: str
+    key: str | None
+    external_id: str | None
+    digest: str | None
+    actor: str
+    at: datetime
+
+
+class EntryPage(Page):
+    results: list[EntryRow]
+
+
+class OverrideRow(Shape):
+    """An act of a person on a run: who, as what, why, on what exact state."""
+
+    id: int
+    run_id: UUID
+    action: str
+    by: str
+    role: str
+    auth: str
+    address: str
+    justification: str
+    seq: int
+    chain: str
+    before: Any
+    after: Any
+    at: datetime
+
+
+class OverridePage(Page):
+    results: list[OverrideRow]

@@ -1,0 +1,54 @@
+"""The description is whole, and what is answered is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from approvals.shapes import ApprovalPage
+from durableagents.openapi import description
+from ledger.shapes import EntryPage, EventPage, OverridePage
+from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
+from tests.api.conftest import Api
+from tests.api.test_roles import MATRIX, api_routes
+
+
+def test_every_route_and_method_is_described(auditor: Api) -> None:
+    document = auditor.get("/api/schema").json()
+    assert document["openapi"] == "3.1.0"
+    described = {
+        (path, method.upper()) for path, methods in document["paths"].items() for method in methods
+    }
+    plain = {
+        name: "/" + path.replace("<uuid:", "{").replace("<str:", "{").replace(">", "}")
+        for name, path in api_routes()
+    }
+    assert described == {(plain[name], method) for name, method in MATRIX}
+
+
+def test_every_reference_leads_somewhere() -> None:
+    document = description()
+
+    def references(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+            return own.union(*(references(inner) for inner in value.values()))
+        return (
+            set().union(*(references(inner) for inner in value))
+            if isinstance(value, list)
+            else set()
+        )
+
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert references(document) <= known
+
+
+def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., Any]) -> None:
+    run = start()["id"]
+    operator.post(f"runs/{run}/pause", {"justification": "to have a record"})
+    RunRow.model_validate(operator.get(f"runs/{run}").json())
+    for address, shape in {
+        "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage, f"runs/{run}/overrides": OverridePage,
+        f"runs/{run}/transcript": MessagePage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
+    }.items():  # fmt: skip
+        shape.model_validate(operator.get(address).json())

@@ -1,0 +1,114 @@
+"""Who may call what: every route of the URL conf, every role. A route that is not listed here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from ledger.access import ROLES
+from tests.api.conftest import NOBODY, SUPERUSER, Api, is_problem
+
+EVERY = frozenset(ROLES)
+OPERATE = frozenset({"operator"})
+PUBLIC = frozenset({*ROLES, NOBODY, SUPERUSER, None})
+NOWHERE = UUID(int=1)
+
+# (route name, method) → who gets past the door. What the body or the id is worth is another question.
+MATRIX: dict[tuple[str, str], frozenset[Any]] = {
+    ("api-runs", "GET"): EVERY,
+    ("api-runs", "POST"): frozenset({"integrator", "operator"}),
+    ("api-run", "GET"): EVERY,
+    ("api-run-events", "GET"): EVERY,
+    ("api-run-ledger", "GET"): EVERY,
+    ("api-run-transcript", "GET"): EVERY,
+    ("api-run-overrides", "GET"): EVERY,
+    ("api-run-pause", "POST"): OPERATE,
+    ("api-run-resume", "POST"): OPERATE,
+    ("api-run-cancel", "POST"): OPERATE,
+    ("api-run-retry", "POST"): OPERATE,
+    ("api-run-reconcile", "POST"): OPERATE,
+    ("api-agents", "GET"): EVERY,
+    ("api-schema", "GET"): EVERY,
+    ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
+    ("api-approvals", "GET"): EVERY,
+    ("api-approval", "GET"): EVERY,
+    # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
+    ("api-approval-decision", "POST"): EVERY,
+    ("api-callback", "POST"): PUBLIC,
+}
+UNLISTED = {"api-unknown"}
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+CALLERS = (*ROLES, NOBODY, SUPERUSER, None)
+
+
+def api_routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, path) of every route under /api/."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        path = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from api_routes(entry, path)
+        elif isinstance(entry, URLPattern) and path.lstrip("^").startswith("api"):
+            yield str(entry.name), path
+
+
+def address(path: str) -> str:
+    for placeholder in ("<uuid:run_id>", "<uuid:approval_id>", "<str:token>"):
+        path = path.replace(placeholder, str(NOWHERE))
+    return f"/{path}"
+
+
+def test_every_route_is_in_the_matrix() -> None:
+    named = {name for name, _ in api_routes()} - UNLISTED
+    assert named == {name for name, _ in MATRIX}
+
+
+@pytest.mark.parametrize("role", CALLERS)
+def test_each_role_gets_exactly_what_is_its_own(
+    caller: Callable[[Any], Api], role: str | None
+) -> None:
+    wrong = []
+    for name, path in api_routes():
+        if name in UNLISTED:
+            continue
+        offered = {method for known, method in MATRIX if known == name}
+        for method in METHODS:
+            answer = caller(role).send(address(path), b"{}", method=method)
+            is_public = PUBLIC in {MATRIX[name, m] for m in offered}
+            if role is None and not is_public:
+                expected = answer.status_code == 401 and "Bearer" in answer["WWW-Authenticate"]
+            elif method not in offered:
+                expected = answer.status_code == 405
+            elif role in MATRIX[name, method]:
+                expected = answer.status_code in (200, 404, 422)
+            else:
+                expected = answer.status_code == 403
+            if not expected:
+                wrong.append((method, path, answer.status_code))
+            elif answer.status_code >= 400:
+                is_problem(answer, answer.status_code)
+    assert wrong == []
+
+
+def test_head_is_as_open_as_get(caller: Callable[[Any], Api]) -> None:
+    assert caller("auditor").send("fleet", b"", method="HEAD").status_code == 200
+    assert caller("integrator").send("fleet", b"", method="HEAD").status_code == 403
+
+
+def test_a_role_that_is_taken_away_is_gone_at_once(caller: Callable[[Any], Api]) -> None:
+    api = caller("operator")
+    assert api.get("fleet").status_code == 200
+    from django.contrib.auth.models import Group
+
+    Group.objects.get(name="operator").user_set.clear()
+    assert is_problem(api.get("fleet"), 403, "forbidden")
+
+
+def test_a_group_that_is_no_role_opens_nothing(caller: Callable[[Any], Api]) -> None:
+    from tests.api.conftest import issue_key, person
+
+    user = person("admin of another kind", "administrator", is_staff=True, is_superuser=True)
+    assert is_problem(Api(issue_key(user, "test")).get("runs"), 403, "forbidden")

@@ -1,0 +1,138 @@
+"""Starting, reading and steering runs as a program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from ledger.models import OverrideRecord
+from tests.api.conftest import START, Api, is_problem
+
+pytestmark = pytest.mark.django_db
+BECAUSE = {"justification": "the vendor asked for time"}
+
+
+def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api) -> None:
+    answer = integrator.post("runs", START | {"tags": ["a", "b"]})
+    run = answer.json()
+    assert answer.status_code == 201 and answer["Location"] == f"/api/v1/runs/{UUID(run['id'])}"
+    assert auditor.get(answer["Location"]).json() == run
+    assert (run["agent"], run["version"], run["state"], run["status"]) == (
+        "order",
+        "1.0.0",
+        "pending",
+        "running",
+    )
+    assert run["waiting_for"] == [] and run["step_index"] == 0 and run["epoch"] == 0
+    assert run["last_checkpoint_at"] is None and run["output"] is None and run["error"] is None
+    assert run["tags"] == ["a", "b"] and run["created_by"] == "key:integrator"
+    assert datetime.fromisoformat(run["created_at"]).tzinfo is not None
+    assert auditor.get("runs").json()["results"] == [run]
+
+
+def test_a_bare_name_is_the_newest_version(start: Callable[..., Any]) -> None:
+    assert start(agent="order")["version"] == "1.1.0"
+
+
+def test_the_journal_begins_with_the_input(auditor: Api, start: Callable[..., Any]) -> None:
+    run = start()
+    (first, *_) = auditor.get(f"runs/{run['id']}/events").json()["results"]
+    assert (first["seq"], first["kind"], first["payload"]) == (1, "RunCreated", START["input"])
+    assert first["data"]["agent"] == "order" and len(first["hash"]) == 64
+    for part in ("ledger", "transcript", "overrides"):
+        assert auditor.get(f"runs/{run['id']}/{part}").json() == {"results": [], "next": None}
+
+
+def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable[..., Any]) -> None:
+    run = start()["id"]
+    states = [
+        operator.post(f"runs/{run}/{act}", BECAUSE).json()["state"]
+        for act in ("pause", "resume", "cancel")
+    ]
+    assert states == ["paused", "pending", "cancelled"]
+    records = auditor.get(f"runs/{run}/overrides").json()["results"]
+    assert [record["action"] for record in records] == ["pause", "resume", "cancel"]
+    for record in records:
+        assert (record["by"], record["role"], record["auth"]) == (
+            "key:operator",
+            "operator",
+            "api_key",
+        )
+        assert (
+            record["justification"] == BECAUSE["justification"] and record["address"] == "127.0.0.1"
+        )
+        assert len(record["chain"]) == 64 and record["before"] != record["after"]
+
+
+@pytest.mark.parametrize("body", [{}, {"justification": ""}, {"justification": "  \n"}, None])
+@pytest.mark.parametrize("act", ["pause", "resume", "cancel", "retry"])
+def test_an_act_without_a_reason_is_refused(
+    operator: Api, start: Callable[..., Any], act: str, body: Any
+) -> None:
+    run = start()["id"]
+    answer = (
+        operator.send(f"runs/{run}/{act}", b"")
+        if body is None
+        else operator.post(f"runs/{run}/{act}", body)
+    )
+    assert is_problem(answer, 422, "justification-required")
+    assert OverrideRecord.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "act"),
+    [
+        ([], "resume"),
+        ([], "retry"),
+        (["pause"], "pause"),
+        (["cancel"], "pause"),
+        (["cancel"], "resume"),
+        (["cancel"], "retry"),
+        (["cancel"], "cancel"),
+    ],
+)
+def test_an_act_that_the_state_forbids_changes_nothing(
+    operator: Api, start: Callable[..., Any], before: list[str], act: str
+) -> None:
+    run = start()["id"]
+    for step in before:
+        assert operator.post(f"runs/{run}/{step}", BECAUSE).status_code == 200
+    known = operator.get(f"runs/{run}").json()
+    assert is_problem(operator.post(f"runs/{run}/{act}", BECAUSE), 409, "illegal-state")
+    assert operator.get(f"runs/{run}").json() == known
+    assert OverrideRecord.objects.count() == len(before)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"verdict": "maybe"}, {"verdict": "happened", "justification": 5}]
+)
+def test_a_verdict_that_is_none_is_refused(
+    operator: Api, start: Callable[..., Any], body: dict[str, Any]
+) -> None:
+    assert is_problem(operator.post(f"runs/{start()['id']}/reconcile", body), 422)
+
+
+def test_there_is_nothing_to_settle_on_a_run_that_knows(
+    operator: Api, start: Callable[..., Any]
+) -> None:
+    body = {"verdict": "did_not"} | BECAUSE
+    assert is_problem(operator.post(f"runs/{start()['id']}/reconcile", body), 409)
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "cancel", "retry", "reconcile"])
+def test_a_run_that_is_not_there_can_not_be_steered(operator: Api, act: str) -> None:
+    assert is_problem(operator.post(f"runs/{uuid4()}/{act}", BECAUSE), 404, "not-found")
+
+
+def test_agents_say_how_to_start_them(auditor: Api) -> None:
+    rows = {row["graph_id"]: row for row in auditor.get("agents").json()["results"]}
+    order = rows["order@1.0.0"]
+    assert set(order["input_schema"]["properties"]) == {"item", "amount"}
+    assert order["samples"][0]["input"] == {"item": "chair", "amount": 1}
+    assert rows["order@1.1.0"]["version"] == "1.1.0"
+    one = auditor.get("agents?limit=1").json()
+    assert len(one["results"]) == 1 and one["next"]

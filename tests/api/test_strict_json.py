@@ -1,0 +1,80 @@
+"""What counts as JSON here: one meaning for every reader, or it is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import strict_json
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_what_python_writes_is_read_back(value: object) -> None:
+    assert (
+        strict_json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        == value
+    )
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_a_named_problem(raw: bytes) -> None:
+    with suppress(strict_json.MalformedJSON):
+        strict_json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"NaN", "NaN"),
+        (b'{"a": -Infinity}', "Infinity"),
+        (b"[1e999]", "1e999"),
+        (b'{"a": 1, "b": 2, "a": 3}', "'a' twice"),
+        (rb'"\ud800"', "surrogate"),
+        (rb'{"\udfff": 1}', "surrogate"),
+        (b"\xff\xfe{\x00}\x00", "UTF-8"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b"1" * 5000, "digits"),
+        (b"[" * 100_000, "nested"),
+        (b"[" * 65 + b"]" * 65, "nested"),
+        (b'{"a":' * 500 + b"1" + b"}" * 500, "nested"),
+    ],
+)
+def test_what_readers_disagree_about_is_refused(raw: bytes, says: str) -> None:
+    with pytest.raises(strict_json.MalformedJSON, match=says):
+        strict_json.loads(raw)
+
+
+def test_depth_within_the_limit_is_read() -> None:
+    assert strict_json.loads(b"[" * 64 + b"]" * 64)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" + b"1," * 500_000 + b"1]",
+        b'{"a":1' + b"".join(b',"%d":1' % n for n in range(90_000)) + b',"a":1}',
+        b'"' + b"\\u00e9" * 170_000 + b'"',
+        b"1." + b"1" * 1_000_000,
+    ],
+)
+def test_a_full_size_body_costs_no_more_than_a_moment(raw: bytes) -> None:
+    began = time.process_time()
+    with suppress(strict_json.MalformedJSON):  # refused is as good as read, if it is quick
+        strict_json.loads(raw)
+    assert time.process_time() - began < 5
