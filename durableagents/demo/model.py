@@ -101,7 +101,8 @@ def _revision(facts: dict[str, Any]) -> dict[str, Any]:
         )
         return revised | {"amount_usd": f"{lower:.2f}", "explanation": explanation}
     terms = _named_terms(reason) or _SPLIT_TERMS
-    noted = f"{facts['requested']['description']} (noted for finance: {' '.join(reason.split())}"
+    said = " ".join("".join(c if c.isprintable() else " " for c in reason).split())
+    noted = f"{facts['requested']['description']} (noted for finance: {said}"
     explanation = (
         "Finance named no lower amount, so it stands; "
         f"payment is now {terms}, and the description answers the objection."

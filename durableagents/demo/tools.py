@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, SecretStr
 
-from durableagents import Gate, Happened, Pending, ReplayClass, ToolCall, env, tool
+from durableagents import Gate, Happened, Pending, ReplayClass, ToolCall, TransportError, env, tool
 
 from . import smtp, upstream
 from .fields import Country, Email, Line, MultiLine, ShortLine, TaxId, Usd
@@ -283,7 +283,11 @@ async def provision_credentials(args: CredentialRequest, call: ToolCall) -> Cred
     issued = await upstream.post("/api/credentials", body, call, _Provisioned)
     reference = f"secret://runs/{call.run_id}/{issued.credential_id}"
     value = issued.secret.get_secret_value()
-    await asyncio.to_thread(Vault.from_environment().put, reference, value)
+    try:
+        await asyncio.to_thread(Vault.from_environment().put, reference, value)
+    except (OSError, env.EnvironmentProblem) as error:
+        # A full disk heals; a repeat under the same key gets the same secret to store.
+        raise TransportError(f"the secret store can't be written: {error}") from error
     return Credential(credential_id=issued.credential_id, scope=issued.scope, reference=reference)
 
 
@@ -319,7 +323,7 @@ def _sent_says_a_person(args: WelcomeMail, receipt: JsonValue) -> Sent:
 )
 def send_welcome(args: WelcomeMail, call: ToolCall) -> Sent:
     """Welcome the vendor by e-mail, once."""
-    message = _welcome(args, call)
+    message = welcome_message(args, call)
     port = env.load().sandbox_smtp_port
     # A little less than the engine allows, so that the word on what happened is this tool's own.
     seconds = call.timeout * 0.9
@@ -327,7 +331,7 @@ def send_welcome(args: WelcomeMail, call: ToolCall) -> Sent:
     return Sent(message_id=str(message["Message-ID"]), receipt=receipt)
 
 
-def _welcome(args: WelcomeMail, call: ToolCall) -> EmailMessage:
+def welcome_message(args: WelcomeMail, call: ToolCall) -> EmailMessage:
     # EmailMessage refuses line breaks in headers and encodes what isn't ASCII; nothing is glued by hand.
     message = EmailMessage()
     message["From"] = _SENDER

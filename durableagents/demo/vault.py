@@ -69,7 +69,7 @@ class Vault:
     def put(self, reference: str, value: str) -> str:
         """Store `value`, durably; returns `reference`. Raises SecretExists, SecretUnreadable."""
         path = self._path(reference)
-        _ensure_durable_folder(self._folder)
+        env.ensure_directory(self._folder)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         env.write_private(draft, json.dumps(self._seal(reference, value)))
         try:
@@ -80,8 +80,10 @@ class Vault:
                 raise SecretExists(reference) from None
         finally:
             draft.unlink()
-        # Also after a lost race: the winner may not have come to its fsync yet.
-        _fsync_folder(self._folder)
+        # Also after a lost race: the winner may not have come to its fsync yet. The folder above
+        # holds this one's name and the master key's, without which the value would be lost.
+        for folder in {self._folder, self._folder.parent, self._master_key_file.parent}:
+            _fsync_folder(folder)
         return reference
 
     def get(self, reference: str) -> str:
@@ -138,12 +140,6 @@ class Vault:
 
 def _fingerprint(key: bytes) -> str:
     return hashlib.sha256(b"fingerprint" + key).hexdigest()[:16]
-
-
-def _ensure_durable_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        env.ensure_directory(folder)
-        _fsync_folder(folder.parent)
 
 
 def _fsync_folder(folder: Path) -> None:
