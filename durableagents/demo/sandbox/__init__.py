@@ -18,8 +18,8 @@ Headers a tool sends
 Bodies are JSON objects (UTF-8, at most 1 MiB, at most 32 levels deep, no duplicate names; NaN, NUL characters and lone
 surrogates anywhere in them are refused, naming the field).
 Every error is ``application/problem+json``: ``{type, title, status, detail}`` and, where one field is to blame, ``field``.
-400 malformed request or missing/ill-formed header, 403 a write by a page of another origin, 404 unknown path, 405 method, 409 key in progress, 413 body too large,
-422 a field is wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body
+400 malformed request or missing/ill-formed header, 403 a write by a page of another origin, 404 unknown path, 405 method,
+409 key in progress, 413 body too large, 422 a field is wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body
 that are not named below are accepted and ignored, but they are part of the bytes the key is bound to.
 
 Pure reads
@@ -77,7 +77,8 @@ as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
 Mail
 ====
 SMTP on ``SANDBOX_SMTP_PORT``, no TLS, no login, SMTPUTF8, at most 1 MiB. ``email.send_welcome``, or the operation named by the mail header
-``X-Operation`` (a-z, 0-9, _; faults for such an operation come from ``operation: "*"``). The message is on disk before the 250. It honours no key: a message sent twice is two effects.
+``X-Operation`` (a-z, 0-9, _; faults for such an operation come from ``operation: "*"``). The message is on disk before the 250. It honours no
+key: a message sent twice is two effects.
 
 The oracle
 ==========
@@ -92,7 +93,8 @@ Faults
 ======
 ``GET /faults`` lists the entries: ``[{system, operation, latency_ms, error_rate, drop_after_execute_rate, w9_delay_seconds}]``.
 ``POST /faults`` with such an object replaces the entry of that system and operation (both default to ``"*"``) and answers 200 with it;
-``DELETE /faults`` removes all. Fields left out mean no fault. They persist across restarts and never touch ``/effects``, ``/faults`` or the pages.
+``DELETE /faults`` removes all. Fields left out mean no fault. Entries persist across restarts and never touch ``/effects``,
+``/faults`` or the pages.
 
 * ``latency_ms`` 0-600000: waits before doing anything; other requests aren't held up.
 * ``error_rate`` 0-1: 503, or SMTP 451, before doing anything.

@@ -125,10 +125,12 @@ def addresses(recipients: str) -> str:
 
 def body_text(raw: bytes) -> str:
     """The plain text of a stored message, or the whole of it where there is none."""
-    shown = raw.decode("utf-8", "replace")
+    return storable(_plain_part(raw) or raw.decode("utf-8", "replace")).replace("\r\n", "\n")
+
+
+def _plain_part(raw: bytes) -> str | None:
     try:
         part = message_from_bytes(raw, policy=default).get_body(preferencelist=("plain",))
-        shown = part.get_content() if part is not None else shown
+        return None if part is None else str(part.get_content())
     except Exception:  # as in subject
-        pass
-    return storable(shown).replace("\r\n", "\n")
+        return None

@@ -28,6 +28,8 @@ HOST = "127.0.0.1"
 BACKLOG = 1024
 # Long enough for an answer that is being committed; a request held up by an injected latency is not waited for.
 GRACE_SECONDS = 1
+# Longer than a client's pool keeps a connection: whoever closes first, it should be the side that knows it is idle.
+KEEP_ALIVE_SECONDS = 75
 
 
 class CantStart(Exception):
@@ -71,6 +73,7 @@ async def _serve(settings: Settings, http: socket.socket, smtp: socket.socket) -
             lifespan="off",
             log_config=None,
             access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
     )
