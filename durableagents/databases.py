@@ -44,9 +44,9 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             "ENGINE": "django.db.backends.postgresql",
             **{ours: parameters.get(theirs, "") for theirs, ours in _DJANGO_NAMES.items()},
             "OPTIONS": {key: value for key, value in options.items() if value != ""},
-            # Not Django's psycopg pool: it breaks across the forks of django-q2. Connections are
-            # kept for a minute and checked, so a server restart costs a reconnect, not a 500.
-            "CONN_MAX_AGE": 60,
+            # Neither Django's psycopg pool, which breaks across the forks of django-q2, nor kept
+            # connections: under ASGI each request has a thread of its own, and they would pile up.
+            "CONN_MAX_AGE": 0,
             "CONN_HEALTH_CHECKS": True,
         }
     }

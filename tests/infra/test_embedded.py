@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -14,16 +15,16 @@ import pytest
 
 from durableagents import embedded_layout
 from durableagents.embedded import Server
-from durableagents.embedded_layout import EmbeddedProblem, own_directory
+from durableagents.embedded_layout import EmbeddedProblem, layout, own_directory
 from durableagents.env import EnvironmentProblem
 
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A prepared and started cluster of its own."""
-    server = Server(tmp_path / "data")
+@contextmanager
+def started(data: Path) -> Iterator[Server]:
+    """A cluster of its own, prepared and started; gone without a trace afterwards."""
+    server = Server(data)
     try:
         server.prepare()
         server.start()
@@ -36,48 +37,62 @@ def server(tmp_path: Path) -> Iterator[Server]:
             shutil.rmtree(server.layout.pgdata.parent, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For the tests that only look."""
+    with started(tmp_path_factory.mktemp("embedded") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """For the tests that break it."""
+    with started(tmp_path / "data") as server:
+        yield server
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_everything_secret_is_private(server: Server) -> None:
-    assert mode(server.layout.pgdata) == 0o700
-    assert mode(server.layout.socket_dir) == 0o700
-    assert mode(server.layout.data / "database.json") == 0o600
-    assert mode(server.layout.data) == 0o700
-    socket_path = server.layout.socket_dir / ".s.PGSQL.5432"
+def test_everything_secret_is_private(running: Server) -> None:
+    assert mode(running.layout.pgdata) == 0o700
+    assert mode(running.layout.socket_dir) == 0o700
+    assert mode(running.layout.data / "database.json") == 0o600
+    assert mode(running.layout.data) == 0o700
+    socket_path = running.layout.socket_dir / ".s.PGSQL.5432"
     assert socket_path.is_socket() and len(os.fsencode(socket_path)) < 107
 
 
-def test_only_the_socket_and_only_with_a_password(server: Server) -> None:
-    with server.connect("admin") as connection:
+def test_only_the_socket_and_only_with_a_password(running: Server) -> None:
+    with running.connect("admin") as connection:
         assert connection.execute("show listen_addresses").fetchone() == ("",)
         assert connection.execute("show fsync").fetchone() == ("on",)
         rules = connection.execute("select distinct auth_method from pg_hba_file_rules").fetchall()
         assert rules == [("scram-sha-256",)]
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(
-            host=str(server.layout.socket_dir),
+            host=str(running.layout.socket_dir),
             user="durableagents",
             password="guess",
             dbname="durableagents",
         )
 
 
-def test_root_keeps_the_cluster_with_nobody(server: Server) -> None:
-    owner = server.layout.pgdata.stat().st_uid
+def test_root_keeps_the_cluster_with_nobody(running: Server) -> None:
+    owner = running.layout.pgdata.stat().st_uid
     if os.geteuid() == 0:
         assert owner != 0
         assert (
-            server.layout.pgdata == Path("/var/lib/durableagents") / server.layout.instance / "pg"
+            running.layout.pgdata == Path("/var/lib/durableagents") / running.layout.instance / "pg"
         )
     else:
         assert owner == os.geteuid()
-        assert server.layout.pgdata == server.layout.data / "pg"
+        assert running.layout.pgdata == running.layout.data / "pg"
 
 
-def test_three_roles_with_rising_rights(server: Server) -> None:
-    with server.connect("admin") as connection:
+def test_three_roles_with_rising_rights(running: Server) -> None:
+    with running.connect("admin") as connection:
         rows = connection.execute(
             "select rolname, rolsuper from pg_roles where rolname like 'durableagents%' order by 1"
         ).fetchall()
@@ -129,27 +144,17 @@ def test_passwords_and_instance_survive_a_restart(server: Server) -> None:
         again.close()
 
 
-def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
+def test_a_second_server_on_the_same_data_is_refused(running: Server) -> None:
     with pytest.raises(EnvironmentProblem, match="another process"):
-        Server(server.layout.data).prepare()
+        Server(running.layout.data).prepare()
 
 
 def test_an_interrupted_first_start_is_taken_up_again(tmp_path: Path) -> None:
-    server = Server(tmp_path / "data")
-    half = server.layout.pgdata.with_name("pg.new")
-    half.parent.mkdir(parents=True, exist_ok=True)
-    half.mkdir()
+    half = layout(tmp_path / "data").pgdata.with_name("pg.new")
+    half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
-    try:
-        server.prepare()
-        server.start()
+    with started(tmp_path / "data") as server:
         assert server.answers()
-    finally:
-        server.stop(at_once=True)
-        server.close()
-        shutil.rmtree(server.layout.socket_dir, ignore_errors=True)
-        if server.layout.account:
-            shutil.rmtree(server.layout.pgdata.parent, ignore_errors=True)
 
 
 def test_a_cluster_of_another_version_is_refused_by_name(server: Server) -> None:
