@@ -4,3 +4,9 @@ from django.apps import AppConfig
 class ApprovalsConfig(AppConfig):
     name = "approvals"
     label = "approvals"
+
+    def ready(self) -> None:
+        """Gates plug into the engine's waits here; `runs` doesn't know them."""
+        from approvals.services import register
+
+        register()

@@ -280,6 +280,14 @@ class CallbackReceived(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallbackArrivedLate(Event):
+    """An answer came after its deadline had been acted on: on record, without effect on the run. Payload: the body."""
+
+    FACT: ClassVar[str | None] = "late"
+    tool: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolNotDispatched(Event):
     """Proof that no byte of the call left; it may be sent again under the same attempt. Payload: the error."""
 
@@ -317,6 +325,7 @@ class ToolReconciled(Event):
     tool: str
     verdict: str
     by: str
+    n: int = 0
 
 
 # --- reads, waits and gates ---------------------------------------------------------------------------------------------

@@ -236,3 +236,10 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
+
+
+class Sweep(models.Model):
+    """When what is due was last looked for: one row, so that readiness can tell a sweeping fleet from a silent one."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    at = models.DateTimeField()

@@ -107,7 +107,7 @@ class _Call:
         self.arguments = intent["arguments"]
         self.args = self.tool.input.model_validate(self.arguments)
         if past.unknown is not None:
-            raise self.visit.park(self._wait("reconcile", 0))
+            raise await self._ask_again()
         if past.accepted is not None:
             if past.waits.get(("webhook", 0)) == "timed_out":
                 raise ToolFailure(self.tool.name, "no_answer", "no callback came before the deadline", payload_of(past.accepted))
@@ -275,8 +275,17 @@ class _Call:
         event = e.ToolOutcomeUnknown(
             slot=self.slot, attempt=self.attempt, tool=self.tool.name, is_sender_done=is_sender_done, payload={"reason": reason, "arguments": self.arguments}
         )
-        wait = self._wait("reconcile", 0, detail={"tool": self.tool.name, "title": self.tool.title, "attempt": self.attempt}, within=ATTENTION)
+        wait = self._reconcile_wait(0)
         await self.visit.record(event, opened_event(wait), entries=[self._entry("unknown")], wait=wait)
+        return self.visit.park(wait)
+
+    async def _ask_again(self) -> BaseException:
+        """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as before."""
+        n = self.past.open_wait("reconcile")
+        if n is not None:
+            return self.visit.park(self._wait("reconcile", n))
+        wait = self._reconcile_wait(self.past.waits_of("reconcile"))
+        await self.visit.record(opened_event(wait), wait=wait)
         return self.visit.park(wait)
 
     async def _try_later(self, trouble: Exception) -> BaseException:
@@ -305,6 +314,9 @@ class _Call:
     ) -> WaitSpec:
         hashed = hashlib.sha256(token.encode()).digest() if token else None
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, self.visit.journal.now() + within, detail or {}, hashed)
+
+    def _reconcile_wait(self, n: int) -> WaitSpec:
+        return self._wait("reconcile", n, detail={"tool": self.tool.name, "title": self.tool.title, "attempt": self.attempt}, within=ATTENTION)
 
     def _checked(self, answer: Any) -> BaseModel:
         """A tool must return what it declared; anything else is a bug of the tool, found before it is recorded."""

@@ -201,8 +201,13 @@ class Driver:
         if invoked.replay_class == "pure" or not (slot.now.is_in_doubt or slot.now.unknown):
             return None
         detail = {"tool": invoked.tool, "title": tool.title if tool else invoked.tool, "attempt": attempt}
-        wait = WaitSpec(self.journal.run_id, name, attempt, "reconcile", 0, self.journal.now() + ATTENTION, detail)
+        asked = slot.now.open_wait("reconcile")
+        n = slot.now.waits_of("reconcile") if asked is None else asked
+        wait = WaitSpec(self.journal.run_id, name, attempt, "reconcile", n, self.journal.now() + ATTENTION, detail)
+        if asked is not None:
+            return wait
         if slot.now.unknown is not None:
+            await self.journal.record([opened_event(wait)], wait=wait)
             return wait
         key = stored.get("key")
         entry = Entry(name, attempt, "unknown", invoked.tool, invoked.replay_class, key=key, input_hash=invoked.requested_hash)

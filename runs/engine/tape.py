@@ -27,6 +27,11 @@ class Attempt:
     not_sents: int = 0
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether somebody said what became of it; *fail the run* leaves that open."""
+        return self.reconciled is not None and self.reconciled.verdict != "fail"
+
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
         return sum(1 for k, _ in self.waits if k == kind)
@@ -93,7 +98,7 @@ class Tape:
         return [
             (name, slot)
             for name, slot in self.slots.items()
-            if isinstance(slot.now.intent, e.ToolInvoked) and slot.now.result is None and slot.now.reconciled is None and slot.now.accepted is None
+            if isinstance(slot.now.intent, e.ToolInvoked) and slot.now.result is None and not slot.now.is_settled and slot.now.accepted is None
         ]
 
     def outstanding(self) -> list[str]:
@@ -128,6 +133,8 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.unknown = event
         case e.ToolReconciled():
             attempt.reconciled, attempt.is_in_doubt = event, False
+            for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
+                attempt.waits[key] = event.verdict
             if event.verdict == "did_not":
                 slot.current = max(slot.current, event.attempt + 1)
         case e.ApprovalRequested():

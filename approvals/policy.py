@@ -1,0 +1,25 @@
+"""Who may decide what. Pure: no Django, no I/O. A missing policy, an unknown queue or verdict means no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# A queue's decisions belong to one role. Operators and superusers decide nothing by being that.
+QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal"}
+VERDICTS = {"approve": "approved", "reject": "rejected"}
+
+
+def role_for(queue: str) -> str | None:
+    """The role that decides a queue; None for a queue nobody has been put in charge of."""
+    return QUEUES.get(queue)
+
+
+def may_decide(queue: str, roles: Iterable[str]) -> bool:
+    """Whether somebody with these roles may decide."""
+    role = role_for(queue)
+    return role is not None and role in set(roles)
+
+
+def is_own_request(requested_by: str, name: str) -> bool:
+    """Whether somebody would decide what they asked for themselves. Records name people as `kind:name`."""
+    return requested_by.partition(":")[2] == name

@@ -1,0 +1,123 @@
+"""Deciding: one verb, one transaction, one winner."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+
+from approvals.models import Approval, ApprovalState, Decision
+from approvals.policy import QUEUES, VERDICTS, is_own_request, may_decide
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.models import Head
+from runs import live, waits
+from runs.acts import locked, resolve, wake
+from runs.models import Run, Wait
+
+# How long a yes may lie unused: a run that is paused for longer has to ask again.
+GRANT_LIVES = timedelta(days=7)
+
+
+class AlreadyDecided(DurableAgentsError):
+    status, code, title = 409, "already-decided", "Already decided"
+
+    def __init__(self, approval: Approval) -> None:
+        decision = approval.decisions.first()
+        at = f"{approval.decided_at:%Y-%m-%d %H:%M:%S} UTC" if approval.decided_at else ""
+        who = f"{approval.state} by {decision.by} at {at}" if decision else f"{approval.state} at {at}"
+        super().__init__(f"This was {who}. The first decision stands.", state=str(approval.state), decided_by=decision.by if decision else None)
+
+
+class StalePlan(DurableAgentsError):
+    status, code, title = 409, "stale-plan", "Not what is being asked"
+
+    def __init__(self, approval: Approval) -> None:
+        super().__init__(
+            f"The decision names another plan than the one that waits (revision {approval.revision}). Read it again, then decide.",
+            plan_hash=approval.plan_hash, revision=approval.revision,
+        )  # fmt: skip
+
+
+@transaction.atomic
+def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
+    """Approve or reject exactly the plan that was read.
+
+    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan; then nothing has changed.
+    """
+    found = Approval.objects.filter(pk=approval_id).first()
+    if found is None:
+        raise NotFound("approval", approval_id)
+    _check_authority(found, by)
+    if verdict not in VERDICTS:
+        fix = f"one of {', '.join(VERDICTS)}"
+        raise InvalidInput(f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}])
+    text = justified(verdict, justification)
+    _, run = locked(found.run_id, under=by)
+    wait = Wait.objects.select_for_update().get(pk=found.wait_id)
+    approval = Approval.objects.select_for_update().get(pk=approval_id)
+    if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
+        raise AlreadyDecided(approval)
+    now = database_now()
+    if approval.deadline <= now:
+        raise AlreadyDecided(_expired(approval, now))
+    if plan_hash != approval.plan_hash:
+        raise StalePlan(approval)
+    if verdict == "approve":
+        approval.approve()
+        wait.grant_hash, wait.grant_expires_at = approval.plan_hash, now + GRANT_LIVES
+    else:
+        approval.reject()
+    _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
+    Decision.objects.create(
+        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, role=by.role, auth=by.auth, address=by.address, at=now
+    )
+    return approval
+
+
+def _check_authority(approval: Approval, by: Actor) -> None:
+    if not may_decide(approval.queue, [by.role]):
+        raise Forbidden(f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; you act as {by.role or 'no role'}.")
+    if is_own_request(approval.requested_by, by.name):
+        raise Forbidden("You asked for this yourself: somebody else has to decide it.")
+
+
+def _expired(approval: Approval, now: datetime) -> Approval:
+    """How an approval whose deadline has just passed is shown, before the sweeper has written it."""
+    approval.decided_at = approval.deadline
+    approval.expire()
+    return approval
+
+
+def _close(run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime) -> None:
+    """What a decision and an expiry have in common: record, resolve, wake, ring."""
+    approval.decided_at = now
+    approval.save(update_fields=["state", "decided_at"])
+    resolve(wait, verdict, by=by.ref, now=now)
+    wake(run, now=now)
+    event = e.ApprovalDecided(
+        slot=wait.slot, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash, by=by.ref, role=by.role,
+        payload={"justification": justification},
+    )  # fmt: skip
+    live.ring(run.id, append(run.id, event, by=by))
+
+
+def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
+    approval = Approval.objects.select_for_update().get(wait=wait)
+    approval.expire()
+    _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
+
+
+def register() -> None:
+    """Plug gates into the engine's waits."""
+    from approvals.store import WITHDRAW, opener
+
+    if opener not in waits.gate_opener:
+        waits.gate_opener.append(opener)
+        waits.on_withdraw.append(WITHDRAW)
+    waits.on_due["approval"] = expire

@@ -1,0 +1,142 @@
+"""What every act on a run is made of: the locks, the justification, waking, withdrawing, and the record it leaves.
+
+Lock order: Head, Run, Wait, Approval. A run that a worker drives is never moved here: its flag is set, or its wait resolved, and the
+worker sees it at its next step boundary.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append, justified, locked_head, override
+from ledger.clock import database_now
+from ledger.errors import IllegalTransition
+from ledger.models import Head
+from runs import live, queue, waits
+from runs.engine.drive import waiting_state
+from runs.models import WAITING, Run, State, Wait
+
+
+
+def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
+    """Head and run, locked in that order, for a named actor. Raises NotFound."""
+    assert isinstance(under, Actor)
+    head = locked_head(run_id)
+    return head, Run.objects.select_for_update().get(pk=run_id)
+
+
+def save(run: Run, *fields: str, now: datetime) -> None:
+    """Store what a transition changed."""
+    run.updated_at = now
+    run.save(update_fields=["state", "updated_at", *fields])
+
+
+def make_ready(run: Run, *, now: datetime) -> None:
+    """The run wants driving: said in the row that is the queue, with a ring in the same transaction."""
+    run.ready_at = now
+    queue.drive(run.id)
+
+
+def wake(run: Run, *, now: datetime) -> None:
+    """Something that the run waits for was resolved. Under a pause it is kept for later; a driven run's worker sees it itself."""
+    if run.owner is not None:
+        return
+    if run.state == State.PAUSED:
+        run.is_woken = True
+    elif run.state in WAITING:
+        run.wake()
+        make_ready(run, now=now)
+    save(run, "is_woken", "ready_at", now=now)
+
+
+def open_waits(run: Run) -> list[Wait]:
+    """What the run waits for, oldest first."""
+    return list(run.waits.filter(resolved_at__isnull=True).order_by("opened_at"))
+
+
+def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
+    """Settle a locked wait. The caller has checked that it is open: the first resolution wins."""
+    assert wait.resolved_at is None
+    wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
+    wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
+
+
+def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
+    """The run ended: nothing is waited for any more, and nobody is asked."""
+    run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
+    with connection.cursor() as cursor:
+        for statement in waits.on_withdraw:
+            cursor.execute(statement, [run.id])
+
+
+def snapshot(run: Run, head: Head) -> dict[str, Any]:
+    """What an override record says of a run before and after."""
+    return {
+        "state": str(run.state), "node": run.node, "visit": run.visit, "epoch": head.epoch, "is_owned": run.owner is not None,
+        "is_pause_requested": head.is_pause_requested, "is_cancel_requested": head.is_cancel_requested,
+    }  # fmt: skip
+
+
+def unpause(run: Run, head: Head, *, now: datetime) -> None:
+    """The legal move out of `paused` for what the run was about."""
+    kinds = {w.kind for w in open_waits(run)}
+    if kinds and not run.is_woken:
+        match waiting_state(kinds):
+            case "waiting_human":
+                run.resume_waiting_human()
+            case "waiting_tool":
+                run.resume_waiting_tool()
+            case _:
+                run.resume_waiting_event()
+    else:
+        run.resume_running() if head.epoch else run.resume_unstarted()
+        make_ready(run, now=now)
+    run.is_woken = False
+    save(run, "is_woken", "ready_at", now=now)
+
+
+def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
+    """The final move of a cancelled run that no worker drives."""
+    run.cancel()
+    run.ready_at, run.ended_at, run.is_woken, run.end_seq = None, now, False, head.seq + 1
+    save(run, "ready_at", "ended_at", "is_woken", "end_seq", now=now)
+    withdraw_waits(run, by=by, now=now)
+
+
+class Act:
+    """One person's act on one run: the locks, the justification, and the record that it leaves."""
+
+    def __init__(self, action: str, run_id: UUID, *, by: Actor, justification: object) -> None:
+        self.action, self.by, self.justification = action, by, justified(action, justification)
+        self.head, self.run = locked(run_id, under=by)
+        self.now = database_now()
+        self.before = snapshot(self.run, self.head)
+
+    @property
+    def payload(self) -> dict[str, str]:
+        """What the act's events carry."""
+        return {"justification": self.justification}
+
+    def refuse(self, hint: str = "") -> IllegalTransition:
+        """The state does not allow it; to be raised."""
+        return IllegalTransition(self.action, str(self.run.state), hint)
+
+    def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:
+        """Set or clear what the owner is asked for."""
+        self.head.is_pause_requested = self.head.is_pause_requested if pause is None else pause
+        self.head.is_cancel_requested = self.head.is_cancel_requested if cancel is None else cancel
+        self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
+
+    def done(self, *events: e.Event, entries: Any = ()) -> Run:
+        """Append the events and the override record, and ring."""
+        override(
+            self.head, self.action, by=self.by, justification=self.justification, before=self.before, after=snapshot(self.run, self.head)
+        )
+        live.ring(self.run.id, append(self.run.id, *events, by=self.by, entries=entries))
+        return self.run

@@ -1,0 +1,209 @@
+"""The host: one event loop in a worker process that drives many runs at once, since agents mostly wait.
+
+    ring ─┐
+    tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (runs/engine/drive.py)
+    slot ─┘        └─ once a second: take back own runs that a lost answer left undriven, look for stop requests
+    housekeeping (a thread of its own): sweep what is due, watch for dead workers
+
+The run table is the queue; a ring only makes the host look sooner. Nothing here decides who may write: the lease in the database does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from uuid import UUID
+
+import psycopg
+from django.db import close_old_connections, connection
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from ledger.errors import StaleLease
+from runs import failpoints, recovery, sweeper
+from runs.dsn import Patience, dsn
+from runs.engine.agents import registry
+from runs.engine.drive import Driver
+from runs.engine.visit import Control, Runtime
+from runs.live import AsyncBell
+from runs.processes import host as this_host
+from runs.runtime import runtime
+from runs.store import Claim, PgJournal, Pool, Worker, claim, is_transient, reclaim
+
+log = logging.getLogger("runs.host")
+
+TICK_SECONDS = 1.0
+POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+TOOL_THREADS = 64  # blocking tool functions at once
+_LOST = "SELECT id FROM runs_run WHERE owner = %s"
+_ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
+
+
+class Host:
+    """Drives up to `slots` runs at once until it is drained."""
+
+    def __init__(self, *, slots: int, incarnation: UUID) -> None:
+        import os
+
+        self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
+        self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell = asyncio.Event()
+        self._drain_at: float | None = None
+        self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
+        self._keeper = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
+
+    @property
+    def slots_used(self) -> int:
+        """Runs being driven now."""
+        return len(self._active)
+
+    def ring(self) -> None:
+        """Look at the run table now. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._bell.set)
+
+    def drain(self, deadline_seconds: float) -> None:
+        """Claim nothing more, hand over at the next step boundary, give up waiting after the deadline. From any thread."""
+        self._drain_at = time.monotonic() + deadline_seconds
+        self.ring()
+
+    async def serve(self) -> None:
+        """Drive until drained."""
+        self._loop = asyncio.get_running_loop()
+        pool: Pool = AsyncConnectionPool(
+            dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
+            check=None, max_lifetime=3600,
+        )  # fmt: skip
+        async with AsyncBell() as bell:
+            await pool.open(wait=False)
+            keeping = asyncio.create_task(self._housekeeping())
+            try:
+                await self._fill(pool, runtime(self._threads), bell)
+                await self._finish()
+            finally:
+                keeping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await keeping
+                await pool.close(timeout=1.0)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._keeper.shutdown(wait=False, cancel_futures=True)
+
+    # --- claiming ---
+
+    async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Claim whenever there is room and a reason to look."""
+        patience, looked = Patience(), 0.0
+        while self._drain_at is None:
+            self._bell.clear()
+            try:
+                if time.monotonic() - looked >= TICK_SECONDS:
+                    await self._look_after(pool, lent, bell)
+                    looked = time.monotonic()
+                is_more = await self._claim(pool, lent, bell)
+                patience.reset()
+            except (psycopg.Error, OSError, PoolTimeout) as error:
+                if isinstance(error, psycopg.Error) and not is_transient(error):
+                    raise
+                if patience.is_fresh:
+                    log.warning("the database is away (%s): nothing is claimed until it is back", str(error).strip().splitlines()[0])
+                await self._rest(patience.seconds())
+                continue
+            if not is_more:
+                await self._rest(TICK_SECONDS)
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), seconds)
+
+    async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
+        """Take what fits. True if the slots are not full and there may be more."""
+        room = self.slots - len(self._active)
+        if room <= 0:
+            return False
+        claimed = await claim(pool, self.worker, registry.graph_ids(), min(room, 32))
+        for one in claimed:
+            self._start(one, pool, lent, bell)
+        return bool(claimed) and len(self._active) < self.slots
+
+    async def _look_after(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop requests."""
+        async with pool.connection() as link:
+            owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
+            asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
+        for run_id in owned:
+            if run_id not in self._active:
+                with suppress(StaleLease):
+                    self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
+        for run_id, is_cancel in asked:
+            if run_id in self._active:
+                self._active[run_id][1].ask("cancel" if is_cancel else "pause")
+
+    # --- driving ---
+
+    def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        control = Control()
+        bell.ring(str(claimed.run_id), claimed.seq)
+        task = asyncio.create_task(self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}")
+        self._active[claimed.run_id] = (task, control)
+
+    async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
+        """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
+        failpoints.hit("CP0")
+        journal = PgJournal(pool, self.worker, claimed, on_write=bell.ring)
+        agent = registry.find(claimed.graph_id)
+        try:
+            how = await Driver(agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation).drive()
+            log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
+        except StaleLease as stale:
+            log.warning("run %s: refused: %s", claimed.run_id, stale)
+        except asyncio.CancelledError:
+            log.warning("run %s: cut off at the drain's deadline; another worker goes on from its last step", claimed.run_id)
+        except (psycopg.Error, OSError, PoolTimeout):
+            log.exception("run %s: the database failed in a way that is not passing; it will be taken up again", claimed.run_id)
+        except Exception:
+            log.exception("run %s: the engine failed; the run is left as it is and will be taken up again", claimed.run_id)
+            await asyncio.sleep(TICK_SECONDS)
+        finally:
+            self._active.pop(claimed.run_id, None)
+            self._bell.set()
+
+    # --- draining ---
+
+    async def _finish(self) -> None:
+        """Ask every run to stop at its next step boundary; cut off what hasn't at the deadline."""
+        assert self._drain_at is not None
+        for _, control in self._active.values():
+            control.ask("drain")
+        while self._active and time.monotonic() < self._drain_at:
+            tasks = [task for task, _ in self._active.values()]
+            await asyncio.wait(tasks, timeout=max(0.0, self._drain_at - time.monotonic()), return_when=asyncio.ALL_COMPLETED)
+        left = [task for task, _ in self._active.values()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    # --- housekeeping ---
+
+    async def _housekeeping(self) -> None:
+        """Sweep and watch, until the host ends; each pass says when the next is due."""
+        loop = asyncio.get_running_loop()
+        while True:
+            seconds = await loop.run_in_executor(self._keeper, self._keep_house)
+            await asyncio.sleep(max(0.02, seconds))
+
+    def _keep_house(self) -> float:
+        """One pass in the housekeeping thread. An outage of the database is waited out, anything else is logged and tried again."""
+        try:
+            close_old_connections()
+            recovery.watch()
+            return sweeper.sweep()
+        except Exception as error:
+            connection.close()
+            if connection.errors_occurred or "OperationalError" in type(error).__name__:
+                log.warning("housekeeping waits for the database: %s", str(error).strip().splitlines()[0])
+            else:
+                log.exception("housekeeping failed; trying again")
+            return sweeper.IDLE_SECONDS

@@ -1,0 +1,171 @@
+"""Every state change that a person, the outside or the system makes to a run. Each is one verb in one transaction:
+lock, transition, save, append the event, wake whoever drives, ring for whoever watches.
+
+Lock order: Head, Run, Wait, Approval. A run that a worker drives is never moved here: its flag is set, or its wait resolved, and the
+worker sees it at its next step boundary.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import uuid_utils
+from django.db import transaction
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append, create_head
+from ledger.clock import database_now
+from ledger.errors import InvalidInput, NotFound
+from ledger.models import Head
+from runs import live, queue
+from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
+from runs.engine.agents import Agent, registry
+from runs.models import ENDED, WAITING, AgentVersion, Run, State
+from runs.past import tape_of
+from runs.settle import receive_callback, reconcile
+
+__all__ = ["cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "start"]
+
+# --- starting -----------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Run:
+    """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion, InvalidInput."""
+    found = registry.find(agent)
+    payload = _validated(found, input)
+    now = database_now()
+    run = Run(
+        id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id, ready_at=now,
+        tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref, created_at=now, updated_at=now,
+    )  # fmt: skip
+    create_head(run.id)
+    run.save(force_insert=True)
+    _note_version(found, now)
+    seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
+    queue.drive(run.id)
+    live.ring(run.id, seq)
+    return run
+
+
+def _validated(agent: Agent, input: Any) -> Any:
+    try:
+        checked = agent.input.model_validate(input)
+        agent.begin(checked)
+        return checked.model_dump(mode="json")
+    except ValidationError as error:
+        problems = [
+            {"field": ".".join(["input", *map(str, p["loc"])]), "problem": p["msg"], "fix": f"see the input schema of {agent.graph_id}"}
+            for p in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidInput(f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems) from error
+
+
+def _note_version(agent: Agent, now: datetime) -> None:
+    """Remember what a version was made of when it was first used."""
+    if not AgentVersion.objects.filter(graph_id=agent.graph_id).exists():
+        AgentVersion.objects.bulk_create(
+            [AgentVersion(graph_id=agent.graph_id, fingerprint=agent.fingerprint(), parts=agent.parts(), first_used_at=now)], ignore_conflicts=True
+        )
+
+
+# --- steering -----------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Stand still at the next step boundary; at once where no worker drives. Raises IllegalTransition, JustificationRequired, NotFound."""
+    act = Act("pause", run_id, by=by, justification=justification)
+    run = act.run
+    if run.state in ENDED or run.state == State.PAUSED or act.head.is_pause_requested or act.head.is_cancel_requested:
+        raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
+    if run.owner is not None:
+        act.flag(pause=True)
+        return act.done(e.PauseRequested(by=by.ref, payload=act.payload))
+    run.pause()
+    run.is_woken, run.ready_at = run.ready_at is not None, None
+    save(run, "is_woken", "ready_at", now=act.now)
+    return act.done(e.RunPaused(by=by.ref, payload=act.payload))
+
+
+@transaction.atomic
+def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
+    act = Act("resume", run_id, by=by, justification=justification)
+    run = act.run
+    if run.state != State.PAUSED:
+        if not act.head.is_pause_requested:
+            raise act.refuse("Only a paused run can be resumed.")
+        act.flag(pause=False)  # its worker has not come to the boundary yet
+        return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+    unpause(run, act.head, now=act.now)
+    return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+
+
+@transaction.atomic
+def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """End a run; effects already committed stand. Nothing more is dispatched; a call in doubt is settled first. Raises as `pause` does."""
+    act = Act("cancel", run_id, by=by, justification=justification)
+    run = act.run
+    if run.state in ENDED or act.head.is_cancel_requested:
+        raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
+    tape = tape_of(run)
+    in_doubt = [s for _, s in tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
+    if run.owner is not None or in_doubt:
+        act.flag(cancel=True, pause=False)
+        _let_settle(run, act.head, is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt), now=act.now)
+        return act.done(e.CancelRequested(by=by.ref, payload=act.payload))
+    finish_cancelled(run, act.head, by=by.ref, now=act.now)
+    return act.done(e.RunCancelled(by=by.ref, in_flight=tape.outstanding(), payload=act.payload))
+
+
+def _let_settle(run: Run, head: Head, *, is_asked: bool, now: datetime) -> None:
+    """A cancelled run with a call in doubt: a worker (or the person asked already) settles it, whatever the run waited for."""
+    if run.owner is not None:
+        return
+    if run.state == State.PAUSED:
+        run.is_woken = not is_asked
+        unpause(run, head, now=now)
+    elif run.state in WAITING and not is_asked:
+        wake(run, now=now)
+
+
+@transaction.atomic
+def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the journal; only
+    definite failures are tried again, as a further attempt. Raises as `pause` does."""
+    act = Act("retry", run_id, by=by, justification=justification)
+    run, head = act.run, act.head
+    head.deaths = 0
+    head.save(update_fields=["deaths"])
+    if run.state == State.FAILED:
+        reopened = [
+            name for name, slot in tape_of(run).slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
+        ]
+        run.retry()
+        run.ended_at, run.end_seq, run.error_code = None, None, ""
+        make_ready(run, now=act.now)
+        save(run, "ended_at", "end_seq", "error_code", "ready_at", now=act.now)
+        return act.done(e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload))
+    stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
+    if not stops or head.is_cancel_requested:
+        raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
+    resolved = [e.WaitResolved(slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=act.payload) for w in stops]
+    for stop in stops:
+        resolve(stop, "retried", by=by.ref, now=act.now)
+    wake(run, now=act.now)
+    return act.done(*resolved)
+
+
+def find(run_id: UUID) -> Run:
+    """A run without locking it. Raises NotFound."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    return run

@@ -1,0 +1,157 @@
+"""Answers from outside: a person's verdict on an unknown outcome, and a callback. Same rules as `services`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import OUTSIDE, Actor
+from ledger.append import append
+from ledger.clock import database_now
+from ledger.errors import IllegalTransition, InvalidInput, NotFound
+from ledger.models import Event
+from runs import live
+from runs.acts import Act, locked, resolve, save, wake, withdraw_waits
+from runs.engine.agents import registry
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.journal import Entry
+from runs.engine.tape import Slot, payload_of
+from runs.engine.tools import Tool
+from runs.fleet import is_gone
+from runs.models import ENDED, Process, Run, Wait
+from runs.past import tape_of
+
+log = logging.getLogger("runs.settle")
+VERDICTS = ("happened", "did_not", "fail")
+RECEIVED = {"status": "received"}
+
+
+@transaction.atomic
+def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor) -> Run:
+    """Settle the oldest unknown outcome of a run.
+
+    `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the old worker is
+    proven gone. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound.
+    """
+    if verdict not in VERDICTS:
+        fix = f"one of {', '.join(VERDICTS)}"
+        raise InvalidInput(f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}])
+    act = Act("reconcile", run_id, by=by, justification=justification)
+    run = act.run
+    wait = run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True).order_by("opened_at").first()
+    if wait is None or run.owner is not None:
+        raise act.refuse("It has no unknown outcome to settle." if wait is None else "Its worker is just parking it: try again in a moment.")
+    slot = tape_of(run).slot(wait.slot)
+    invoked = slot.at(wait.attempt).intent
+    assert isinstance(invoked, e.ToolInvoked)
+    payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
+    if verdict == "happened":
+        payload["result"] = _result(run, invoked, receipt)
+    elif verdict == "did_not":
+        _refuse_while_sender_lives(act, slot, wait)
+    settled = e.ToolReconciled(
+        slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, verdict=verdict, by=by.ref, n=slot.at(wait.attempt).waits_of("reconcile") - 1,
+        payload=payload,
+    )  # fmt: skip
+    entry = Entry(
+        wait.slot, wait.attempt, "reconciled", invoked.tool, invoked.replay_class, key=payload_of(invoked).get("key"),
+        input_hash=invoked.requested_hash, external_id=_external_id(run, invoked, payload), digest=verdict,
+    )  # fmt: skip
+    resolve(wait, verdict, by=by.ref, now=act.now)
+    if verdict == "fail" and not act.head.is_cancel_requested:
+        run.fail()
+        run.ended_at, run.end_seq, run.error_code, run.is_woken, run.ready_at = act.now, act.head.seq + 2, "unknown_outcome", False, None
+        save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
+        withdraw_waits(run, by=by.ref, now=act.now)
+        failed = e.RunFailed(code="unknown_outcome", payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"})
+        return act.done(settled, failed, entries=[entry])
+    wake(run, now=act.now)
+    return act.done(settled, entries=[entry])
+
+
+def _tool(run: Run, name: str) -> Tool:
+    try:
+        tool = registry.find(run.graph_id).tool(name)
+    except (UnknownAgent, UnknownVersion):
+        tool = None
+    if tool is None:
+        raise IllegalTransition("reconcile", str(run.state), f"This process has no tool {name!r} of {run.graph_id}: deploy that version first.")
+    return tool
+
+
+def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
+    """The call's result as the receipt gives it. Raises InvalidInput when it isn't enough."""
+    tool = _tool(run, invoked.tool)
+    try:
+        return tool.output_from_receipt(tool.input.model_validate(payload_of(invoked)["arguments"]), receipt).model_dump(mode="json")
+    except ValueError as error:
+        fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
+        raise InvalidInput(
+            f"The receipt is not enough for the result of {tool.name}.", errors=[{"field": "receipt", "problem": str(error)[:500], "fix": fix}]
+        ) from error
+
+
+def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> str | None:
+    return _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
+
+
+def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
+    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its sender must be gone."""
+    unknown = slot.at(wait.attempt).unknown
+    if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
+        return
+    epoch = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list("epoch", flat=True).get()
+    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
+    claimed = e.decode(claims.values_list("clear", flat=True)[0])
+    assert isinstance(claimed, e.RunClaimed)
+    sender = Process.objects.filter(pk=claimed.worker).first()
+    if sender is None or sender.ended_at is not None or is_gone(sender):
+        return
+    raise IllegalTransition(
+        "send the call again", str(act.run.state),
+        f"The worker that sent it (pid {sender.pid} on {sender.host}) is still alive and could still be sending: end it first.",
+    )  # fmt: skip
+
+
+# --- callbacks ----------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def receive_callback(token: str, body: Any) -> dict[str, str]:
+    """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat is answered
+    like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound."""
+    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
+    if run_id is None:
+        raise NotFound("callback", "with this token")
+    _, run = locked(run_id, under=OUTSIDE)
+    wait = Wait.objects.select_for_update().get(token_hash=digest)
+    now = database_now()
+    if wait.resolution == "received" or wait.consumed_at is not None:
+        return RECEIVED
+    invoked = e.decode(
+        *Event.objects.filter(run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list("clear", flat=True)[:1]
+    )
+    assert isinstance(invoked, e.ToolInvoked)
+    entry = Entry(wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash)
+    if wait.resolved_at is not None and run.state not in ENDED:
+        wait.consumed_at = now
+        wait.save(update_fields=["consumed_at"])
+        seq = append(run.id, e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body), by=OUTSIDE, entries=[entry])
+        log.warning("run %s: the answer to %s came after its deadline; recorded, without effect", run.id, invoked.tool)
+        live.ring(run.id, seq)
+        return RECEIVED
+    if wait.resolved_at is None:
+        resolve(wait, "received", by=OUTSIDE.ref, now=now)
+        wake(run, now=now)
+    else:  # the run ended meanwhile: the fact is kept, the state isn't touched
+        wait.consumed_at = now
+        wait.save(update_fields=["consumed_at"])
+    seq = append(run.id, e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body), by=OUTSIDE, entries=[entry])
+    live.ring(run.id, seq)
+    return RECEIVED

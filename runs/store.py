@@ -1,0 +1,330 @@
+"""The journal in PostgreSQL: the hot path. Each method is one call of one SQL function, so one round trip and one commit.
+
+After an answer that never came (the connection broke while a commit was under way) nothing is assumed: the worker takes its own run
+again under a new epoch, which waits for the old backend and fences it off, then reads whether its events are there, and only if they
+aren't writes them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool
+
+from ledger.actors import Lease
+from ledger.append import entry_columns, event_columns
+from ledger.chain import Link, body_hash, link_hash
+from ledger.errors import StaleLease
+from ledger.events import Event, decode, encode_clear, seal, unseal
+from runs import failpoints, waits
+from runs.engine.errors import ApprovalMissing, JournalBroken
+from runs.engine.journal import Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+
+log = logging.getLogger("runs.store")
+
+_E7 = "%s::text[], %s::text[], %s::int[], %s::text[], %s::bytea[], %s::bytea[], %s::bytea[]"
+_L9 = "%s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]"
+_W7 = "%s::uuid, %s::text, %s::int, %s::text, %s::int, %s::timestamptz, %s::jsonb"
+INTEND = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
+RECORD = (
+    f"SELECT * FROM runs_record(%s, %s, %s, %s, {_E7}, {_L9}, {_W7}, %s, %s, %s, %s, %s, "
+    "%s::int, %s::text, %s::int, %s::text, %s::bytea, %s::bytea)"
+)
+LEAVE = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {_E7})"
+CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
+RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
+
+_STALE, _NO_APPROVAL = "DA001", "DA002"
+Pool = AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who claims: the incarnation of the process, and where it runs."""
+
+    id: UUID
+    host: str
+    pid: int
+
+    @property
+    def ref(self) -> str:
+        """How ledger rows name it."""
+        return f"worker:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run in a worker's hands."""
+
+    run_id: UUID
+    graph_id: str
+    generation: int
+    trace_id: str
+    created_by: str
+    epoch: int
+    lease: UUID
+    seq: int
+    at: datetime
+    is_pause_requested: bool
+    is_cancel_requested: bool
+    is_on_hold: bool
+
+    @property
+    def reply(self) -> Reply:
+        """The claim as an answer of the journal."""
+        return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too long."""
+    if isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)):
+        return True
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(error, "sqlstate", None) not in (_STALE, _NO_APPROVAL)
+
+
+async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int) -> list[Claim]:
+    """Take up to `limit` of the best ready runs of these agent versions."""
+    failpoints.hit("CP9")
+    async with pool.connection() as connection:
+        cursor = await connection.execute(CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit])
+        return [Claim(*row) for row in await cursor.fetchall()]
+
+
+async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
+    """Take a run of this worker's own again. Raises StaleLease when it is no longer this worker's."""
+    async with pool.connection() as connection:
+        try:
+            cursor = await connection.execute(RECLAIM, [run_id, worker.id, worker.host, worker.pid])
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        row = await cursor.fetchone()
+        assert row is not None
+        return Claim(*row)
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    """Our own SQLSTATEs as our own errors; everything else as it is."""
+    state, message = error.sqlstate, error.diag.message_primary or str(error)
+    if state == _STALE:
+        return StaleLease(message)
+    return ApprovalMissing(message) if state == _NO_APPROVAL else error
+
+
+class PgJournal:
+    """The `Journal` port over PostgreSQL, for one claimed run."""
+
+    def __init__(self, pool: Pool, worker: Worker, claimed: Claim, *, on_write: Callable[[str, int], None] = lambda run_id, seq: None) -> None:
+        self.pool, self.worker, self.on_write = pool, worker, on_write
+        self.run_id = str(claimed.run_id)
+        self._id = claimed.run_id
+        self._take(claimed)
+
+    def _take(self, claimed: Claim) -> None:
+        self.lease = Lease(claimed.epoch, claimed.lease)
+        self._note(claimed.reply)
+
+    def _note(self, reply: Reply) -> Reply:
+        self.seq, self._reply, self._heard = reply.seq, reply, time.monotonic()
+        return reply
+
+    def now(self) -> datetime:
+        """The database's time of the last reply, moved on by this process's monotonic clock."""
+        return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)
+
+    # --- writing ---
+
+    async def intend(
+        self, events: Sequence[Event], *, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None
+    ) -> Reply:
+        columns = [*event_columns(events), *entry_columns([entry] if entry else []), *(grant or (None, None)), *_wait_columns(wait)]
+        token = wait.token_hash if wait else None
+        return await self._commit(events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token]))
+
+    async def record(
+        self, events: Sequence[Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
+        usage: Usage = Usage(), snapshot: Snapshot | None = None,
+    ) -> Reply:  # fmt: skip
+        used = [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
+        columns = [*event_columns(events), *entry_columns(entries), *_wait_columns(wait), *used, *_snapshot_columns(snapshot)]
+        also = waits.gate_statement(gate, wait) if gate is not None and wait is not None else None
+        return await self._commit(events, lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]), [also] if also else [])
+
+    async def leave(self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = "") -> Reply:
+        columns = [how, state, list(waits), error, *event_columns(events)]
+        return await self._commit(events, lambda: (LEAVE, [*self._fence(), *columns]), _withdrawals(self._id) if how == "end" else [])
+
+    def _fence(self) -> list[Any]:
+        return [self._id, self.lease.epoch, self.lease.token]
+
+    async def _commit(
+        self, events: Sequence[Event], build: Callable[[], tuple[str, list[Any]]], also: Sequence[tuple[str, list[Any]]] = ()
+    ) -> Reply:
+        """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
+        while True:
+            try:
+                reply = await self._once(*build(), also)
+                break
+            except (psycopg.Error, OSError) as error:
+                known = _translated(error) if isinstance(error, psycopg.Error) else error
+                if known is not error:
+                    raise known from error
+                if not is_transient(error):
+                    raise
+                log.warning("run %s: the database did not answer a commit (%s); finding out what it did", self.run_id, str(error).strip())
+            found = await self._find_out(events)
+            if found is not None:
+                reply = found
+                break
+        self.on_write(self.run_id, reply.seq)
+        return self._note(reply)
+
+    async def _once(self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]) -> Reply:
+        async with self.pool.connection() as connection:
+            if not also:
+                return Reply(*await self._row(connection, statement, parameters))
+            async with connection.transaction():
+                reply = Reply(*await self._row(connection, statement, parameters))
+                for extra, extra_parameters in also if reply.is_done else ():
+                    await connection.execute(extra, extra_parameters)
+            return reply
+
+    async def _row(self, connection: psycopg.AsyncConnection[TupleRow], statement: str, parameters: list[Any]) -> TupleRow:
+        sending = asyncio.ensure_future(connection.execute(statement, parameters, prepare=True))
+        if failpoints.is_armed("CP5"):
+            await asyncio.sleep(0.001)  # the statement is on its way; whether it commits before the kill is the database's business
+            failpoints.hit("CP5")
+        row = await (await sending).fetchone()
+        assert row is not None
+        return row
+
+    async def _find_out(self, events: Sequence[Event]) -> Reply | None:
+        """What became of a commit whose answer was lost: the reply if it is there, None if it isn't and may be written again."""
+        seen, delay = self.seq, 0.05
+        while True:
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, 1.0)
+            try:
+                try:
+                    claimed = await reclaim(self.pool, self.worker, self._id)
+                except StaleLease:
+                    # Perhaps the lost commit was the one that let the run go.
+                    if await self._is_written(events, seen):
+                        return Reply(seen, self.now())
+                    raise
+                self._take(claimed)
+                return claimed.reply if await self._is_written(events, seen) else None
+            except (psycopg.Error, OSError) as error:
+                if not is_transient(error):
+                    raise
+
+    async def _is_written(self, events: Sequence[Event], after: int) -> bool:
+        query = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND clear = %s LIMIT 1"
+        async with self.pool.connection() as connection:
+            cursor = await connection.execute(query, [self._id, after, encode_clear(events[0])])
+            return await cursor.fetchone() is not None
+
+    # --- reading ---
+
+    async def load(self) -> History:
+        """Checkpoint and tail. The claim was a statement of its own before this one, so the old owner's last commit is seen."""
+        delay = 0.05
+        while True:
+            try:
+                return await self._load()
+            except (psycopg.Error, OSError) as error:
+                if not is_transient(error):
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)
+
+    async def _load(self) -> History:
+        async with self.pool.connection() as connection:
+            cursor = await connection.execute(_CHECKPOINTS, [self._id])
+            seq, snapshot = _newest_sound(self.run_id, await cursor.fetchall())
+            cursor = await connection.execute(_EVENTS, [self._id, seq])
+            rows = await cursor.fetchall()
+            cursor = await connection.execute(_FLAGS, [self._id])
+            flags = await cursor.fetchone()
+        created, tail = _read(self.run_id, rows, seq, at_least=self.seq)
+        assert flags is not None
+        return History(snapshot, tail, created, self._note(Reply(*flags)))
+
+
+_CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
+_EVENTS = """
+SELECT seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, hash FROM ledger_event
+WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
+"""
+_FLAGS = "SELECT seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s"
+
+
+def _wait_columns(wait: WaitSpec | None) -> list[Any]:
+    if wait is None:
+        return [None] * 7
+    return [wait.id, wait.slot, wait.attempt, wait.kind, wait.n, wait.deadline, Jsonb(wait.detail)]
+
+
+def _snapshot_columns(snapshot: Snapshot | None) -> list[Any]:
+    if snapshot is None:
+        return [None] * 6
+    state = seal(snapshot.state)
+    return [snapshot.generation, snapshot.node, snapshot.visit, snapshot.fingerprint, state, checksum(snapshot.node, snapshot.visit, state or b"")]
+
+
+def _withdrawals(run_id: UUID) -> list[tuple[str, list[Any]]]:
+    return [(statement, [run_id]) for statement in waits.on_withdraw]
+
+
+def checksum(node: str, visit: int, state: bytes) -> bytes:
+    """What a checkpoint must hash to before anything runs from it."""
+    return hashlib.sha256(f"{node}|{visit}|".encode() + state).digest()
+
+
+def _newest_sound(run_id: str, rows: Sequence[TupleRow]) -> tuple[int, Snapshot | None]:
+    """The newest checkpoint that passes its checksum; the journal makes up for those that don't."""
+    for seq, generation, node, visit, fingerprint, state, stored in rows:
+        if checksum(node, visit, bytes(state)) == bytes(stored):
+            return seq, Snapshot(node, visit, generation, fingerprint, unseal(state))
+        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
+    if rows:
+        raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
+    return 0, None
+
+
+def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) -> tuple[Event, list[Event]]:
+    """Events as objects, after checking that they link up from the checkpoint on. Raises JournalBroken."""
+    created: Event | None = None
+    tail: list[Event] = []
+    prev: Link | None = None
+    for seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, stored in rows:
+        link = Link(seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored))
+        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
+            raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
+        if prev is not None and prev.seq >= anchor and (seq != prev.seq + 1 or link.prev_hash != prev.hash):
+            raise JournalBroken(f"event {seq} does not follow event {prev.seq}")
+        try:
+            event = decode(link.clear, unseal(link.sealed))
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalBroken(f"event {seq} can't be read: {error}") from error
+        if (event.KIND, event.slot, event.attempt) != (kind, slot, attempt):
+            raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
+        if seq == 1:
+            created = event
+        if seq > anchor:
+            tail.append(event)
+        prev = link
+    if created is None or prev is None or prev.seq < at_least:
+        raise JournalBroken(f"the journal of run {run_id} ends at event {prev.seq if prev else 0}, but event {at_least} was committed")
+    return created, tail

@@ -1,0 +1,96 @@
+"""Everything that time alone brings about: timers, deadlines, orphans. Costs what is due, not what exists.
+
+Every worker process sweeps; an advisory lock lets one do so at a time, and each due wait is its own transaction under the run's
+locks, so a sweeper that dies half-way leaves nothing half-done.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.append import append
+from ledger.clock import database_now
+from ledger.models import Head
+from runs import live, waits
+from runs.acts import locked, resolve, wake
+from runs.models import ENDED, Run, Wait
+
+log = logging.getLogger("runs.sweeper")
+_LOCK = 7_231_001  # any number, the same in every process
+BATCH = 200
+IDLE_SECONDS = 1.0
+
+
+def sweep() -> float:
+    """Act on what is due now. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        if not cursor.fetchone()[0]:
+            return IDLE_SECONDS
+        cursor.execute(
+            "INSERT INTO runs_sweep (id, at) VALUES (1, clock_timestamp()) ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE runs_sweep.at < excluded.at - interval '1 second'"
+        )
+        cursor.execute(
+            "SELECT id, run_id FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= clock_timestamp() ORDER BY deadline LIMIT %s",
+            [BATCH],
+        )
+        due = cursor.fetchall()
+    for wait_id, run_id in due:
+        _expire(wait_id, run_id)
+    return 0.0 if len(due) == BATCH else _seconds_to_next()
+
+
+def _seconds_to_next() -> float:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1"
+        )
+        row = cursor.fetchone()
+    return IDLE_SECONDS if row is None else min(IDLE_SECONDS, max(0.0, float(row[0])))
+
+
+@transaction.atomic
+def _expire(wait_id: UUID, run_id: UUID) -> None:
+    """One wait's deadline has passed: look again under the locks, then do what its kind says."""
+    head, run = locked(run_id, under=SWEEPER)
+    wait = Wait.objects.select_for_update().get(pk=wait_id)
+    now = database_now()
+    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED:
+        return
+    waits.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
+
+
+def _fire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, resolution: str = "fired") -> None:
+    resolve(wait, resolution, by=by.ref, now=now)
+    wake(run, now=now)
+    event = e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by.ref)
+    live.ring(run.id, append(run.id, event, by=by))
+
+
+def _time_out(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    _fire(head, run, wait, now, by, "timed_out")
+
+
+def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """What only a person can settle is never settled by time: it is overdue, and shown as such."""
+    wait.is_overdue = True
+    wait.save(update_fields=["is_overdue"])
+    live.ring(run.id, head.seq)
+    log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
+
+
+waits.on_due.update(timer=_fire, webhook=_time_out)
+
+
+def last_sweep_age_seconds() -> float | None:
+    """How long ago any process looked for what is due; None if none ever has."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp() - at) FROM runs_sweep WHERE id = 1")
+        row = cursor.fetchone()
+    return None if row is None else float(row[0])

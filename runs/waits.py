@@ -1,0 +1,38 @@
+"""Where other apps plug into waits: what opening one also writes, what its deadline does, what withdrawing it takes along.
+
+`approvals` registers here; `runs` never imports it. Statements run in the transaction that opens or withdraws the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from ledger.actors import Actor
+from ledger.models import Head
+from runs.engine.journal import GateOpening, WaitSpec
+from runs.models import Run, Wait
+
+# What a gate's opening writes beside its wait: a statement and its parameters.
+Opener = Callable[[GateOpening, WaitSpec], tuple[str, list[Any]]]
+# What passes when a wait's deadline does; called with everything locked.
+OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
+
+gate_opener: list[Opener] = []
+on_due: dict[str, OnDue] = {}
+# Statements with one parameter, the run id, that follow the withdrawal of its open waits.
+on_withdraw: list[str] = []
+
+
+def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
+    """The statement that stores a gate. Raises LookupError where no app keeps gates: nobody could ever decide it."""
+    if not gate_opener:
+        raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
+    return gate_opener[0](gate, wait)
+
+
+def as_uuid(run_id: str) -> UUID:
+    """The id as the database has it."""
+    return UUID(run_id)
