@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import uuid
 from typing import Any, NoReturn
 
@@ -113,6 +114,8 @@ def run(*, number: int, report: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setproctitle.setproctitle(f"{name} main")
     connections.close_all()
+    if threading.active_count() > 1:
+        log.warning(notices.THREADS_BEFORE_FORK, ", ".join(sorted(each.name for each in threading.enumerate()[1:])))
     gc.freeze()
 
     kinship = Kinship(report, name)

@@ -139,8 +139,9 @@ def _row(sign: Sign) -> dict[str, Any]:
 
 
 def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
-    with link.cursor() as cursor:
-        cursor.executemany(_BEAT, rows)
+    # One by one: the pipeline of executemany() leaves a line of its own in the log when the connection breaks.
+    for row in rows:
+        link.execute(_BEAT, row)
     return True
 
 
@@ -162,28 +163,27 @@ _outage = notices.Outage(log, "fleet")
 
 
 def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
-    """What `act` answers, or None if the database is away. A connection that broke meanwhile is replaced once."""
-    had_one = _links.link is not None
+    """What `act` answers, or None if the database is away. A connection that broke while it was idle is replaced."""
+    was_open = _links.link is not None
     try:
-        return _once(act)
-    except psycopg.OperationalError as error:
-        if not had_one:
-            _outage.began(error)
-            return None
-    try:
-        return _once(act)
-    except psycopg.OperationalError as error:
+        try:
+            answer = _once(act)
+        except psycopg.OperationalError:
+            if not was_open:
+                raise
+            answer = _once(act)
+    except psycopg.Error as error:
         _outage.began(error)
         return None
+    _outage.over()
+    return answer
 
 
 def _once(act: Callable[[psycopg.Connection], T]) -> T:
     if _links.link is None:
         _links.link = psycopg.connect(dsn(name="durableagents fleet"), autocommit=True)
     try:
-        answer = act(_links.link)
-    except psycopg.OperationalError:
+        return act(_links.link)
+    except psycopg.Error:
         hang_up()
         raise
-    _outage.over()
-    return answer

@@ -114,7 +114,7 @@ class AsyncBell:
                         await self._rung.wait()
                         await self._send(link)
                         await asyncio.sleep(COALESCE_SECONDS)
-            except psycopg.Error as error:
+            except (psycopg.Error, OSError) as error:
                 away.began(error)
                 await asyncio.sleep(patience.seconds())
 
@@ -209,7 +209,7 @@ class Hub:
                     for subscription in list(self._subscriptions):
                         subscription.reread()
                     await self._relay(link)
-            except psycopg.Error as error:
+            except (psycopg.Error, OSError) as error:
                 away.began(error)
                 await asyncio.sleep(patience.seconds())
 

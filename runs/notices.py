@@ -24,6 +24,7 @@ WORKER_DRAINED = "worker %d drained"
 WORKER_OVERDUE = "worker %d did not drain in time and ends as it is"
 HOST_DIED = "the host of worker %d died; the process ends and is started anew"
 HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started anew"
+THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
 CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
 FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
 

@@ -42,12 +42,13 @@ class Crew:
         self.process: subprocess.Popen[bytes] | None = None
         self.sessions: set[int] = set()
 
-    def start(self, *, processes: int = 1, **env: str) -> None:
-        """Start it and wait until every worker serves."""
+    def start(self, *, processes: int = 1, wait: bool = True, **env: str) -> None:
+        """Start it and, with `wait`, return when every worker serves."""
         command = [sys.executable, str(CHECKOUT / "manage.py"), "worker", "--processes", str(processes), "--slots", "7"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(command, env=self._env | env, stderr=log, start_new_session=True)
-        until(lambda: len(self.serving()) == processes, what="all workers serving")
+        if wait:
+            until(lambda: len(self.serving()) == processes, what="all workers serving")
 
     @property
     def pid(self) -> int:
@@ -77,9 +78,8 @@ class Crew:
         self.sessions.add(found.session)
         roles = {"main": found.session, "sentinel": found.parent, "worker": worker}
         for each in processes.of_session(found.session):
-            title = Path(f"/proc/{each.pid}/cmdline").read_bytes().rstrip(b"\0").decode()
             for role in ("pusher", "monitor"):
-                if title.endswith(role):
+                if title(each.pid).endswith(role):
                     roles[role] = each.pid
         return roles if len(roles) == 5 else {}
 
@@ -105,6 +105,14 @@ class Crew:
             self.process.kill()
             self.process.wait()
             until(lambda: not any(is_alive(pid) for pid in left), what="the supervisor's children ending with it")
+
+
+def title(pid: int) -> str:
+    """What `ps` shows of a process; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def is_alive(pid: int) -> bool:

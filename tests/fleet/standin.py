@@ -6,6 +6,8 @@ import threading
 import time
 from uuid import UUID
 
+from django.db import connection
+
 
 def note(*words: object) -> None:
     line = " ".join(str(word) for word in words)
@@ -53,4 +55,7 @@ class Host:
 
 
 def worker_died(incarnation_id: UUID, proof: str) -> None:
+    if behaviour() == "database needed":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
     note("died", incarnation_id, proof)

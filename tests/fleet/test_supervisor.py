@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 
 from runs import queue
-from tests.fleet.conftest import Crew, is_alive, listed, until
+from tests.fleet.conftest import Crew, is_alive, listed, title, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -26,11 +28,11 @@ def the_only(crew: Crew) -> int:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, role: str, record_property: object) -> None:
+def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, role: str) -> None:
     crew.start(processes=2)
     hit, other = crew.serving()
     tree, other_tree = crew.tree(hit), crew.tree(other)
-    until(lambda: "spare" in _titles(crew), what="a warm spare")
+    until(lambda: any("spare" in title(pid) for pid in crew.descendants()), what="a warm spare")
 
     os.kill(tree[role], signal.SIGKILL)
     begun = time.monotonic()
@@ -42,16 +44,6 @@ def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, r
     assert crew.tree(other) == other_tree
     expected = {*crew.tree(replacement).values(), *other_tree.values(), crew.pid}
     until(lambda: {row["pid"] for row in listed()} == expected, what="the fleet's list")
-
-
-def _titles(crew: Crew) -> str:
-    titles = []
-    for pid in crew.descendants():
-        try:
-            titles.append(open(f"/proc/{pid}/cmdline", encoding="utf-8").read())
-        except FileNotFoundError:
-            continue
-    return " ".join(titles)
 
 
 def test_the_fleet_lists_every_process_of_the_tree_by_kind(crew: Crew) -> None:
@@ -145,17 +137,16 @@ def test_a_host_that_breaks_ends_its_process_and_the_traceback_is_kept(crew: Cre
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["stopped", "stuck"])
-def test_a_silent_worker_is_noticed_without_the_database_and_replaced(crew: Crew, how: str) -> None:
-    crew.start(processes=1, STANDIN_BEHAVIOUR="wedge")
-    worker = the_only(crew)
-    if how == "stopped":
-        os.kill(worker, signal.SIGSTOP)
-    else:
-        queue.drive(uuid4())
-    until(lambda: crew.serving() and crew.serving() != [worker], what="a new worker", seconds=25)
-    assert "gave no sign of life" in crew.log()
-    until(lambda: crew.incarnation(worker) in {died[0] for died in crew.notes("died")})
+def test_silent_workers_are_noticed_without_the_database_and_replaced(crew: Crew) -> None:
+    crew.start(processes=2, STANDIN_BEHAVIOUR="wedge")
+    queue.drive(uuid4())
+    ((rung,),) = until(lambda: crew.notes("ring"), what="the ring that makes a loop hang")
+    stuck, stopped = sorted(crew.serving(), key=lambda pid: pid != int(rung))
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: not {stuck, stopped} & set(crew.serving()) and len(crew.serving()) == 2, what="new workers", seconds=25)
+    assert crew.log().count("gave no sign of life") == 2
+    dead = {crew.incarnation(stuck), crew.incarnation(stopped)}
+    until(lambda: {died[0] for died in crew.notes("died")} == dead, what="the reports")
 
 
 def test_a_dead_spare_is_replaced_and_nobody_else_notices(crew: Crew) -> None:
@@ -195,3 +186,11 @@ def _pushers() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'durableagents pusher'")
         return int(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("option", ["--processes=0", "--processes=many", "--slots=-1"])
+def test_a_wrong_number_is_one_line_and_exit_code_two(manage: Callable[..., subprocess.CompletedProcess[str]], option: str) -> None:
+    done = manage("worker", option)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert option.split("=")[0] in done.stderr

@@ -6,13 +6,7 @@ import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
+from django.core.management.base import BaseCommand, CommandError
 
 
 class Command(BaseCommand):
@@ -21,12 +15,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         known = settings.DURABLEAGENTS
-        parser.add_argument("--processes", type=_count, default=known.workers, help="worker processes (default: %(default)s)")
-        parser.add_argument("--slots", type=_count, default=known.slots, help="runs per worker process (default: %(default)s)")
+        parser.add_argument("--processes", default=known.workers, help="worker processes (default: %(default)s)")
+        parser.add_argument("--slots", default=known.slots, help="runs per worker process (default: %(default)s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         from runs.supervisor import Supervisor
 
+        processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
         # The clusters are started by exec and read their settings from the environment, as this process did.
-        os.environ["DURABLEAGENTS_SLOTS"] = str(options["slots"])
-        sys.exit(Supervisor(processes=options["processes"], slots=options["slots"]).run())
+        os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
+        sys.exit(Supervisor(processes=processes, slots=slots).run())
+
+
+def _count(name: str, value: object) -> int:
+    text = str(value)
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000):
+        raise CommandError(f"{name} {text!r}: expected a whole number from 1 to 10000", returncode=2)
+    return int(text)
