@@ -146,14 +146,6 @@ def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
     assert is_problem(operator.send(address, giant), 413, "too-large")
 
 
-def test_a_body_in_chunks_counts_as_a_body(integrator: Api) -> None:
-    raw = json.dumps(START).encode()
-    answer = integrator.client.generic(
-        "POST", "/api/v1/runs", raw, headers=integrator.headers, CONTENT_LENGTH=""
-    )
-    assert answer.status_code == 201
-
-
 @pytest.mark.parametrize(
     ("changed", "field"),
     [

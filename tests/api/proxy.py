@@ -1,0 +1,76 @@
+"""A wire between a process and the database that a test can cut and mend."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from pathlib import Path
+
+
+class Wire:
+    """Listens where libpq expects a server (`<folder>/.s.PGSQL.5432`) and passes bytes on to the real socket."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.folder = folder
+        self._path = folder / ".s.PGSQL.5432"
+        self._target = target
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+
+    def mend(self) -> None:
+        """Take connections."""
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._path))
+        listener.listen(64)
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """Drop every connection and refuse new ones, as a killed server does."""
+        self._path.unlink()
+        with self._lock:
+            ends = [end for pair in self._pairs for end in pair]
+            self._pairs.clear()
+        for end in [*ends, self._listener]:
+            if end is not None:
+                end.shutdown(socket.SHUT_RDWR)
+                end.close()
+        self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return  # cut
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._target)
+            with self._lock:
+                self._pairs.add((near, far))
+            threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        other = {near: far, far: near}
+        with selectors.DefaultSelector() as ready:
+            try:
+                for end in other:
+                    ready.register(end, selectors.EVENT_READ)
+                while True:
+                    for key, _ in ready.select():
+                        end = key.fileobj
+                        assert isinstance(end, socket.socket)
+                        data = end.recv(65536)
+                        if not data:
+                            return
+                        other[end].sendall(data)
+            except (OSError, ValueError):
+                return  # cut
+            finally:
+                with self._lock:
+                    is_ours = (near, far) in self._pairs
+                    self._pairs.discard((near, far))
+                if is_ours:
+                    near.close()
+                    far.close()

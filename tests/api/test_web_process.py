@@ -1,0 +1,171 @@
+"""The real web process: it says that it lives, it outlasts the database, and it says goodbye."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from runs.models import Process
+from tests.api.proxy import Wire
+from tests.conftest import CHECKOUT
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+
+
+class Web:
+    """A running web process and a client to it."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        port = env["PORT"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "durableagents.asgi:application", "--port", port, "--log-level", "warning"],
+            env=env, cwd=CHECKOUT, start_new_session=True,
+        )  # fmt: skip
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=15)
+
+    def until(self, is_so: Callable[[], bool], what: str, seconds: float = 30) -> None:
+        """Ask until it is so."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, "the web process ended"
+            try:
+                if is_so():
+                    return
+            except httpx.TransportError:
+                pass  # not listening yet
+            time.sleep(0.05)
+        pytest.fail(f"not within {seconds} s: {what}")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+
+
+@pytest.fixture
+def wire(tmp_path_factory: pytest.TempPathFactory, process_env: dict[str, str]) -> Iterator[Wire]:
+    """The web process's way to the database."""
+    address = urlsplit(process_env["DATABASE_URL"])
+    (host,) = parse_qs(address.query)["host"]
+    port = parse_qs(address.query).get("port", ["5432"])[0]
+    wire = Wire(tmp_path_factory.mktemp("w"), f"{host}/.s.PGSQL.{port}")
+    wire.mend()
+    yield wire
+    if wire._listener is not None:
+        wire.cut()
+
+
+@pytest.fixture
+def web(process_env: dict[str, str], wire: Wire) -> Iterator[Web]:
+    address = urlsplit(process_env["DATABASE_URL"])
+    user = address.netloc.rsplit("@", 1)[0]
+    through = f"postgresql://{user}@/{address.path.lstrip('/')}?host={wire.folder}&port=5432"
+    running = Web(process_env | {"DATABASE_URL": through, "DATABASE_OWNER_URL": ""})
+    try:
+        running.until(lambda: running.client.get("/healthz").status_code == 200, "it answers")
+        yield running
+    finally:
+        running.client.close()
+        running.process.kill()
+        running.process.wait()
+
+
+def test_it_lives_in_the_fleet_and_leaves_it(web: Web, operator: Any) -> None:
+    def rows() -> list[dict[str, Any]]:
+        answer = web.client.get("/api/v1/fleet", headers=operator.headers)
+        return [row for row in answer.json()["results"] if row["kind"] == "web"]
+
+    web.until(lambda: [row["pid"] for row in rows()] == [web.process.pid], "it is in the fleet")
+    first = rows()[0]["last_heartbeat_at"]
+    web.until(lambda: rows()[0]["last_heartbeat_at"] > first, "its heart beats on")
+    web.stop()
+    assert Process.objects.get(pid=web.process.pid).ended_at is not None
+
+
+def test_without_workers_it_is_alive_but_not_ready(web: Web) -> None:
+    answer = web.client.get("/readyz")
+    assert answer.status_code == 503 and answer.json()["status"] == "not ready"
+    checks = answer.json()["checks"]
+    assert checks["database"] == {"ok": True, "age_seconds": 0.0}
+    assert checks["workers"] == {"ok": False, "age_seconds": None}
+
+
+def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
+    def runs() -> httpx.Response:
+        return web.client.get("/api/v1/runs", headers=operator.headers)
+
+    assert runs().status_code == 200
+    wire.cut()
+    began = time.monotonic()
+    refused = web.client.get("/api/v1/runs", headers=operator.headers)
+    assert time.monotonic() - began < 10
+    assert (
+        refused.status_code == 503 and refused.headers["Content-Type"] == "application/problem+json"
+    )
+    assert refused.headers["Retry-After"]
+    ready = web.client.get("/readyz").json()
+    assert ready["checks"]["database"]["ok"] is False
+    assert web.client.get("/healthz").status_code == 200
+    wire.mend()
+    began = time.monotonic()
+    web.until(lambda: runs().status_code == 200, "it answers again", seconds=8)
+
+
+def test_a_restart_of_the_database_between_two_requests_costs_none(
+    web: Web, wire: Wire, operator: Any
+) -> None:
+    def runs() -> httpx.Response:
+        return web.client.get("/api/v1/runs", headers=operator.headers)
+
+    assert [runs().status_code for _ in range(3)] == [200] * 3
+    wire.cut()
+    wire.mend()
+    assert runs().status_code == 200
+
+
+def test_connections_are_shared_and_bounded(web: Web, operator: Any) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from django.db import connection
+
+    with ThreadPoolExecutor(40) as pool:
+        answers = list(
+            pool.map(lambda _: web.client.get("/api/v1/runs", headers=operator.headers), range(200))
+        )
+    assert {answer.status_code for answer in answers} == {200}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'durableagents'"
+        )
+        (count,) = cursor.fetchone()
+    assert count <= 10 + 3, "the pool, the heartbeat, the live listener"
+
+
+def test_a_giant_in_chunks_is_answered(web: Web, integrator: Any) -> None:
+    def giant() -> Iterator[bytes]:
+        yield b'{"justification": "'
+        for _ in range(5000):
+            yield b"x" * 1000
+        yield b'"}'
+
+    answer = web.client.post(
+        "/api/v1/runs",
+        content=giant(),
+        headers=integrator.headers | {"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 413 and answer.json()["code"] == "too-large"
+
+
+def test_a_small_body_in_chunks_is_read(web: Web, integrator: Any) -> None:
+    answer = web.client.post(
+        "/api/v1/runs", content=iter([b'{"agent": ', b'"nobody", "input": 1}']),
+        headers=integrator.headers | {"Content-Type": "application/json"},
+    )  # fmt: skip
+    assert answer.status_code == 422 and answer.json()["code"] == "unknown-agent"
