@@ -166,11 +166,12 @@ class _Checked:
 
 
 def _text(longest: int, allowed: str = "") -> _Checked:
-    schema: list[tuple[str, Any]] = [("type", "string"), ("minLength", 1), ("maxLength", longest)]
-    if "\n" in allowed:
-        schema.append(("format", "textarea"))
-    return _Checked(lambda value: _storable(value, longest=longest, allowed=allowed), tuple(schema))
+    schema = (("type", "string"), ("minLength", 1), ("maxLength", longest))
+    return _Checked(lambda value: _storable(value, longest=longest, allowed=allowed), schema)
 
+
+_AMOUNT_TEXT = {"type": "string", "pattern": f"^{_AMOUNT.pattern}$"}
+_AMOUNT_INTEGER = {"type": "integer", "exclusiveMinimum": 0, "maximum": int(_MOST_USD)}
 
 Line = Annotated[str, _text(200)]
 ShortLine = Annotated[str, _text(60)]
@@ -189,12 +190,7 @@ Usd = Annotated[
     Decimal,
     _Checked(
         _amount,
-        (
-            ("type", ["string", "integer"]),
-            ("pattern", f"^{_AMOUNT.pattern}$"),
-            ("exclusiveMinimum", 0),
-            ("maximum", int(_MOST_USD)),
-        ),
+        (("anyOf", [_AMOUNT_TEXT, _AMOUNT_INTEGER]),),
         write=lambda value: f"{value:.2f}",
     ),
 ]
