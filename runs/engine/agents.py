@@ -67,6 +67,7 @@ class Agent:
     assistants: list[Assistant] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     start: str = field(default="", init=False)
+    _fingerprint: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -94,6 +95,7 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
             if start and self.start:
                 raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
+            self._fingerprint = ""
             self.nodes[name] = node = Node(name, tuple(to), function, title or name.replace("_", " "), inspect.cleandoc(function.__doc__ or ""))
             if start:
                 self.start = name
@@ -140,9 +142,11 @@ class Agent:
         }
 
     def fingerprint(self) -> str:
-        """Digest of `parts`; a version never changes in place."""
-        whole = json.dumps(self.parts(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(whole.encode()).hexdigest()
+        """Digest of `parts`; a version never changes in place, so it is made once (schemas cost milliseconds)."""
+        if not self._fingerprint:
+            whole = json.dumps(self.parts(), sort_keys=True, separators=(",", ":"))
+            self._fingerprint = hashlib.sha256(whole.encode()).hexdigest()
+        return self._fingerprint
 
 
 def _source(function: Callable[..., Any]) -> str:
