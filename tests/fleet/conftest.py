@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -32,11 +32,11 @@ def until(condition: Callable[[], T], *, seconds: float = 20.0, what: str = "the
 class Crew:
     """A supervisor under test. Its log and the stand-ins' notes are files, so they outlive whoever writes them."""
 
-    def __init__(self, env: dict[str, str], folder: Path) -> None:
+    def __init__(self, env: dict[str, str], folder: Path, *, settings: str = "tests.fleet.standin_settings") -> None:
         self.notes_file, self.log_file = folder / "notes", folder / "supervisor.log"
         self.notes_file.touch()
         self._env = env | {
-            "DJANGO_SETTINGS_MODULE": "tests.fleet.standin_settings",
+            "DJANGO_SETTINGS_MODULE": settings,
             "STANDIN_LOG": str(self.notes_file),
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -133,7 +133,3 @@ def _no_link_left_open() -> Iterator[None]:
     """Heartbeats keep a connection per thread; the test database can't be dropped while one is open."""
     yield
     fleet.hang_up()
-
-
-def listed() -> list[dict[str, Any]]:
-    return fleet.alive()

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from runs import queue
-from tests.fleet.conftest import Crew, is_alive, listed, title, until
+from runs import fleet, queue
+from tests.fleet.conftest import Crew, is_alive, title, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -43,7 +43,7 @@ def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, r
     until(lambda: crew.incarnation(hit) in {died[0] for died in crew.notes("died")}, seconds=PROMPTLY, what="the report")
     assert crew.tree(other) == other_tree
     expected = {*crew.tree(replacement).values(), *other_tree.values(), crew.pid}
-    until(lambda: {row["pid"] for row in listed()} == expected, what="the fleet's list")
+    until(lambda: {row["pid"] for row in fleet.alive()} == expected, what="the fleet's list")
 
 
 def test_the_fleet_lists_every_process_of_the_tree_by_kind(crew: Crew) -> None:
@@ -51,9 +51,9 @@ def test_the_fleet_lists_every_process_of_the_tree_by_kind(crew: Crew) -> None:
     tree = crew.tree(the_only(crew))
     worker = tree.pop("worker")
     expected = {("supervisor", crew.pid), ("worker", worker), *(("cluster", pid) for pid in tree.values())}
-    until(lambda: {(row["kind"], row["pid"]) for row in listed()} == expected, what="the fleet's list")
-    (row,) = [row for row in listed() if row["kind"] == "worker"]
-    until(lambda: [row["slots_used"] for row in listed() if row["kind"] == "worker"] == [1])
+    until(lambda: {(row["kind"], row["pid"]) for row in fleet.alive()} == expected, what="the fleet's list")
+    (row,) = [row for row in fleet.alive() if row["kind"] == "worker"]
+    until(lambda: [row["slots_used"] for row in fleet.alive() if row["kind"] == "worker"] == [1])
     assert row["slots_total"] == 7
 
 
@@ -71,7 +71,7 @@ def test_a_killed_supervisor_takes_everything_with_it(crew: Crew) -> None:
 def test_the_next_supervisor_reports_the_workers_of_a_killed_one(crew: Crew) -> None:
     crew.start(processes=1)
     worker = the_only(crew)
-    until(lambda: any(row["kind"] == "worker" for row in listed()))
+    until(lambda: any(row["kind"] == "worker" for row in fleet.alive()))
     os.kill(crew.pid, signal.SIGKILL)
     assert crew.process is not None
     crew.process.wait()
@@ -86,7 +86,7 @@ def test_sigterm_drains_the_workers_and_ends_with_zero(crew: Crew) -> None:
     assert crew.stop() == 0
     assert {int(pid) for (pid,) in crew.notes("drained")} == set(workers)
     assert not any(is_alive(pid) for pid in everybody)
-    assert listed() == []
+    assert fleet.alive() == []
 
 
 def test_sigterm_to_everybody_at_once_drains_too(crew: Crew) -> None:
@@ -170,7 +170,7 @@ def test_a_message_rings_a_host_promptly(crew: Crew) -> None:
 def test_lost_connections_are_replaced_without_a_restart(crew: Crew) -> None:
     crew.start(processes=1)
     tree = crew.tree(the_only(crew))
-    until(lambda: len(listed()) == 6)
+    until(lambda: len(fleet.alive()) == 6)
     for _ in range(3):
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%'")

@@ -1,0 +1,44 @@
+"""An agent whose one call lasts until the test lets it end, so that there is somebody to kill in the middle of it."""
+
+from __future__ import annotations
+# ruff: noqa: ASYNC110, ASYNC230, ASYNC240  the door is a file, since another process opens it
+
+import asyncio
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from durableagents import Agent, Context, End, ReplayClass, ToolCall, tool
+
+
+class Door(BaseModel):
+    """A file whose appearance opens the door."""
+
+    path: str
+
+
+class Opened(BaseModel):
+    attempts: int
+
+
+agent = Agent(
+    "fleet-patient", "1.0.0", input=Door, state=Door, output=Opened, initial=lambda door: door, title="Patient",
+    description="Waits at a door.",
+)  # fmt: skip
+
+
+@tool(replay_class=ReplayClass.PURE, title="Wait at the door", timeout=110)
+async def wait_at_the_door(args: Door, call: ToolCall) -> Opened:
+    """Note each time that somebody begins to wait; return when the door is open."""
+    knocks = Path(args.path + ".knocks")
+    with knocks.open("a", encoding="utf-8") as file:
+        file.write("knock\n")
+    while not Path(args.path).exists():
+        await asyncio.sleep(0.02)
+    return Opened(attempts=len(knocks.read_text().splitlines()))
+
+
+@agent.node(start=True, title="Wait")
+async def wait(state: Door, ctx: Context) -> End:
+    """Wait until the door is open."""
+    return End(await ctx.call(wait_at_the_door, state))
