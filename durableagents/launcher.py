@@ -31,8 +31,10 @@ from durableagents.env import (
 )
 from durableagents.interrupts import Signals, Stopped, StoppedAtOnce
 
-# Together below the 20 seconds in which `up` has to be gone; each is rarely used up.
-DRAIN_SECONDS = {"supervisor": 10.0, "web": 4.0, "sandbox": 2.0, "postgres": 2.5}
+# Together below the 20 seconds in which `up` has to be gone; each is rarely used up. The supervisor
+# gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
+STEP_SECONDS = 10
+DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "sandbox": 1.0, "postgres": 2.5}
 BEAT_SECONDS = 2.0
 STRAY_PATIENCE_SECONDS = 8.0
 
@@ -115,7 +117,7 @@ class Launcher:
             "--no-server-header",
             "--no-proxy-headers",
             "--log-level=warning",
-            "--timeout-graceful-shutdown=3",
+            "--timeout-graceful-shutdown=2",
         ]
 
     def _check_ports(self) -> None:
@@ -179,6 +181,7 @@ class Launcher:
             "DJANGO_SETTINGS_MODULE": "durableagents.settings",
             "DURABLEAGENTS_DATA": str(self.data),
             "DURABLEAGENTS_DEMO": "1",
+            "DURABLEAGENTS_DRAIN_SECONDS": str(STEP_SECONDS),
             "PORT": str(self.env.port),
             "SANDBOX_PORT": str(self.env.sandbox_port),
             "SANDBOX_SMTP_PORT": str(self.env.sandbox_smtp_port),

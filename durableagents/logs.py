@@ -6,6 +6,14 @@ import logging
 import time
 
 
+class NotReadyIsAnAnswer(logging.Filter):
+    """Drops Django's error line for a 503 of /readyz: whoever asks is told, and asks often."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        request = getattr(record, "request", None)
+        return getattr(request, "path", None) != "/readyz"
+
+
 class OneLine(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO 4711 runs.host claimed 3 runs`
 

@@ -201,11 +201,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
+    "filters": {"not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
         # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer"]},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},
