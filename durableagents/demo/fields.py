@@ -153,9 +153,8 @@ class _Checked:
     write: Callable[[Any], str] | None = None
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        if self.write is None:
-            written = core_schema.to_string_ser_schema()
-        else:
+        written: core_schema.SerSchema = core_schema.to_string_ser_schema()
+        if self.write is not None:
             written = core_schema.plain_serializer_function_ser_schema(self.write, when_used="json")
         return core_schema.no_info_plain_validator_function(self.check, serialization=written)
 
