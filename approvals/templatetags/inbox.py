@@ -1,0 +1,17 @@
+"""How many gates wait for the reader: the number in the navigation."""
+
+from __future__ import annotations
+
+from django import template
+
+from approvals.models import Approval
+from approvals.policy import QUEUES, may_decide
+
+register = template.Library()
+
+
+@register.simple_tag
+def inbox_count(held: frozenset[str]) -> int:
+    """Open approvals that these roles may decide. No query for whoever decides nothing."""
+    queues = [queue for queue in QUEUES if may_decide(queue, held)]
+    return Approval.objects.filter(queue__in=queues, state="open").count() if queues else 0

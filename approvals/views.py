@@ -1,0 +1,85 @@
+"""The inbox: what waits for a decision, and deciding it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from approvals import services
+from approvals.brief import Brief, Item, brief, inbox
+from approvals.policy import QUEUES
+from ledger.access import roles
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.pages import Page, justification
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A decision that was not taken: why, and what the person had written."""
+
+    error: DurableAgentsError
+    text: str
+    verdict: str
+
+
+class InboxPage(Page):
+    """The list, with one question open beside it."""
+
+    template = "approvals/inbox.html"
+    section = "inbox"
+
+    def get(self, request: HttpRequest, approval_id: UUID | None = None) -> HttpResponse:
+        return self.tell(request, approval_id)
+
+    def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
+        held = roles(request.user)
+        show = "decided" if request.GET.get("show") == "decided" else "open"
+        items = inbox(held, decided=show == "decided")
+        # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
+        chosen = approval_id or (items[0].approval.id if items else None)
+        opened = brief(chosen, held, request.user.get_username()) if chosen else None
+        context = {
+            "items": items, "b": opened, "show": show, "is_chosen": approval_id is not None, "refused": refused,
+            "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, opened),
+        }  # fmt: skip
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+def _next(items: list[Item], opened: Brief | None) -> Item | None:
+    """The item below the open one, for going on after a decision."""
+    ids = [item.approval.id for item in items]
+    if opened is None or opened.approval.id not in ids:
+        return items[0] if items else None
+    at = ids.index(opened.approval.id) + 1
+    return items[at] if at < len(items) else None
+
+
+class Decisions(InboxPage):
+    """Deciding. Who may is the queue's business, so the service has the last word on it."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(QUEUES.values())
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        text, verdict = justification(request), request.POST.get("verdict", "")
+        opened = brief(approval_id, roles(request.user), request.user.get_username())
+        try:
+            if verdict not in ("approve", "reject"):
+                raise InvalidInput("Choose approve or reject.", errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}])
+            services.decide(
+                approval_id,
+                verdict=verdict,
+                plan_hash=request.POST.get("plan_hash", ""),
+                justification=text,
+                by=self.acting(request, prefer=(opened.role,)),
+            )
+        except DurableAgentsError as error:
+            return self.tell(request, approval_id, Refused(error, text, verdict))
+        words = "Approved. The run goes on." if verdict == "approve" else "Rejected. Your reason goes back to the run."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("approval", approval_id=approval_id)

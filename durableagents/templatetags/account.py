@@ -1,0 +1,48 @@
+"""The demo's people, for one-click sign-in. Outside the demo there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django import template
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from ledger.access import ROLES
+from ledger.pages import ROLE_NAMES
+
+register = template.Library()
+
+_DOES = {
+    "integrator": "starts runs and reads them",
+    "operator": "starts, pauses, cancels, retries, settles unknown outcomes",
+    "approver_finance": "decides purchase orders",
+    "approver_legal": "decides sanctions matches",
+    "auditor": "reads everything, changes nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """One of the cast. `does` says what the role is for."""
+
+    username: str
+    label: str
+    does: str
+
+
+def people() -> list[Person]:
+    """Active users who hold exactly one role, one per role, in the order of the roles; empty outside the demo."""
+    if not settings.DURABLEAGENTS.is_demo:
+        return []
+    found: dict[str, Person] = {}
+    for user in User.objects.filter(is_active=True, is_superuser=False, is_staff=False, groups__name__in=ROLES).prefetch_related("groups").order_by("pk").distinct():
+        names = [group.name for group in user.groups.all() if group.name in ROLES]
+        if len(names) == 1:
+            found.setdefault(names[0], Person(user.username, ROLE_NAMES[names[0]], _DOES[names[0]]))
+    return [found[role] for role in ROLES if role in found]
+
+
+@register.simple_tag
+def demo_cast() -> list[Person]:
+    return people()

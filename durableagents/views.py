@@ -1,0 +1,95 @@
+"""The overview, and signing in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import authenticate, login, logout
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views import View
+
+from approvals.brief import inbox
+from durableagents.templatetags.account import people
+from ledger.access import roles
+from ledger.pages import Page
+from runs import lists
+from runs.engine.agents import registry
+
+
+class Overview(Page):
+    """What needs a person now, then how things stand."""
+
+    template = "overview.html"
+    section = "overview"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        by_state = lists.counts()
+        cards, _ = lists.page(lists.Filters())
+        environment = settings.DURABLEAGENTS
+        context: dict[str, Any] = {
+            "items": inbox(roles(request.user)),
+            "stuck": lists.needing_operator(),
+            "tiles": lists.tabs(lists.Filters(), by_state)[1:],
+            "cards": cards[:10],
+            "agents": registry.agents(),
+            "sandbox_url": environment.sandbox_url if environment.is_demo else "",
+        }
+        return self.show(request, context)
+
+
+class SignIn(View):
+    """Name and password; in the demo also one click for each role."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        if request.user.is_authenticated:
+            return redirect(_next(request))
+        return self._form(request)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        name = request.POST.get("username", "").replace("\x00", "")[:150]
+        user = authenticate(request, username=name, password=request.POST.get("password", ""))
+        if user is None:
+            return self._form(request, name=name, error="No account has this name and password.", status=400)
+        login(request, user)
+        return redirect(_next(request))
+
+    def _form(self, request: HttpRequest, *, name: str = "", error: str = "", status: int = 200) -> HttpResponse:
+        context = {"username": name, "error": error, "next": _next(request), "cast": people(), "sandbox_url": settings.DURABLEAGENTS.sandbox_url}
+        response = render(request, "account/login.html", context, status=status)
+        response["Cache-Control"] = "no-store"
+        return response
+
+
+class DemoSignIn(View):
+    """Sign in as one of the demo's people without a password. Outside the demo this address does nothing."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        name = request.POST.get("username", "")
+        if name not in {person.username for person in people()}:
+            return redirect("login")
+        user = User.objects.get(username=name)
+        logout(request)  # nothing of the person before stays in the session
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        return redirect(_next(request))
+
+
+class SignOut(View):
+    """End the session; open sockets notice within seconds."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        logout(request)
+        return redirect("login")
+
+
+def _next(request: HttpRequest) -> str:
+    """Where to go on, if it is on this site."""
+    wanted = request.POST.get("next") or request.GET.get("next") or "/"
+    return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}) else "/"

@@ -1,0 +1,171 @@
+"""Text from outside, shown so that nothing in it can hide or pose as something else. Pure: no Django, no I/O.
+
+An agent must not be able to dress up its own approval. What a reader can't see (format and control characters, odd blanks, tags,
+fillers) becomes a mark that names the code point; letters that look Latin but aren't, inside a word that is, are marked too; long
+runs of blanks are counted instead of drawn, so that they can't push what matters off the screen.
+
+Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection (UTS #39 §5).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NEWLINES = 2
+MAX_BLANKS = 8
+MAX_MARKS_PER_LETTER = 2
+
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+# Drawn as nothing, although their category says letter, mark or symbol.
+_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Scripts whose letters pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
+_LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
+_RUNS = re.compile(r"\n{%d,}| {%d,}|\w+" % (MAX_NEWLINES + 1, MAX_BLANKS + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text to draw as it is, or a mark (`is_mark`) that stands for something unseen; `title` explains a mark."""
+
+    text: str
+    is_mark: bool = False
+    title: str = ""
+
+
+def pieces(text: str) -> list[Piece]:
+    """`text` cut into what may be drawn and what must be named."""
+    found: list[Piece] = []
+    plain: list[str] = []
+    for piece in _walk(text):
+        if not piece.is_mark:
+            plain.append(piece.text)
+            continue
+        if plain:
+            found.append(Piece("".join(plain)))
+            plain = []
+        found.append(piece)
+    if plain:
+        found.append(Piece("".join(plain)))
+    return found
+
+
+def _walk(text: str) -> Iterator[Piece]:
+    at = 0
+    for match in _RUNS.finditer(text):
+        yield from _characters(text[at : match.start()])
+        run = match.group()
+        if run[0] == "\n":
+            yield Piece("\n")
+            yield Piece(f"line break × {len(run):,}", True, f"{len(run):,} line breaks in a row, drawn as one")
+            yield Piece("\n")
+        elif run[0] == " ":
+            yield Piece(f"space × {len(run):,}", True, f"{len(run):,} spaces in a row")
+        else:
+            yield from _word(run)
+        at = match.end()
+    yield from _characters(text[at:])
+
+
+def _characters(text: str) -> Iterator[Piece]:
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        yield _mark(character) if is_hidden(character) or marks > MAX_MARKS_PER_LETTER else Piece(character)
+
+
+def _word(word: str) -> Iterator[Piece]:
+    suspects = look_alikes(word)
+    if not suspects:
+        yield from _characters(word)
+        return
+    for character in word:
+        if character in suspects:
+            name = unicodedata.name(character, "unnamed").lower()
+            yield Piece(f"{character} U+{ord(character):04X}", True, f"Looks like a Latin letter but is {name}")
+        else:
+            yield from _characters(character)
+
+
+def _mark(character: str) -> Piece:
+    name = unicodedata.name(character, "a character without a name")
+    return Piece(f"U+{ord(character):04X}", True, f"Can't be seen when drawn: {name.lower()}")
+
+
+def is_hidden(character: str) -> bool:
+    """Whether drawing the character shows nothing, or changes how its neighbours are drawn."""
+    if character in "\n ":
+        return False
+    if character in _BLANK_LETTERS or unicodedata.category(character) in _HIDDEN_CATEGORIES:
+        return True
+    point = ord(character)
+    return 0xFE00 <= point <= 0xFE0F or 0xE0000 <= point <= 0xE0FFF or 0x180B <= point <= 0x180F
+
+
+def look_alikes(word: str) -> set[str]:
+    """Letters of another script inside a word that also has Latin ones; empty for a word of one script."""
+    names = {character: unicodedata.name(character, "") for character in set(word) if character.isalpha()}
+    if not any(name.startswith("LATIN") for name in names.values()):
+        return set()
+    return {character for character, name in names.items() if name.startswith(_LOOK_ALIKE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value of a JSON document with the way to it, for example `lines[0].sku`. `kind` is its JSON type."""
+
+    path: str
+    text: str
+    kind: str
+
+
+def leaves(value: Any, path: str = "") -> list[Leaf]:
+    """Every leaf of a JSON value in document order, empty containers included. Iterative: depth is the sender's choice."""
+    found: list[Leaf] = []
+    todo: list[tuple[str, Any]] = [(path, value)]
+    while todo:
+        where, item = todo.pop()
+        if isinstance(item, dict) and item:
+            todo.extend(reversed([(f"{where}.{key}" if where else str(key), inner) for key, inner in item.items()]))
+        elif isinstance(item, list) and item:
+            todo.extend(reversed([(f"{where}[{n}]", inner) for n, inner in enumerate(item)]))
+        else:
+            found.append(_leaf(where, item))
+    return found
+
+
+def _leaf(path: str, item: Any) -> Leaf:
+    if item is None:
+        return Leaf(path, "null", "null")
+    if isinstance(item, bool):
+        return Leaf(path, "true" if item else "false", "boolean")
+    if isinstance(item, (int, float)):
+        return Leaf(path, str(item), "number")
+    if isinstance(item, (dict, list)):
+        return Leaf(path, "{}" if isinstance(item, dict) else "[]", "empty")
+    return Leaf(path, str(item), "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One leaf against the earlier version: `what` is same, changed, added or removed."""
+
+    path: str
+    what: str
+    new: Leaf | None
+    old: Leaf | None
+
+
+def compare(new: Iterable[Leaf], old: Iterable[Leaf]) -> list[Change]:
+    """Leaves of the new version in its order, then those that only the old one had."""
+    before = {leaf.path: leaf for leaf in old}
+    changes = []
+    for leaf in new:
+        earlier = before.pop(leaf.path, None)
+        what = "added" if earlier is None else "same" if earlier == leaf else "changed"
+        changes.append(Change(leaf.path, what, leaf, earlier))
+    changes.extend(Change(path, "removed", None, leaf) for path, leaf in before.items())
+    return changes

@@ -1,0 +1,197 @@
+"""Everything that one run's page shows, gathered in a fixed number of queries and one pass over the journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from ledger.events import unseal
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.models import Event, Head, OverrideRecord
+from ledger.visible import Change, Leaf, compare, leaves
+from runs.drawing import Drawing, draw
+from runs.engine.agents import Agent, registry
+from runs.looks import look, main_wait
+from runs.models import ENDED, Checkpoint, Run, Wait
+from runs.story import Effect, Gate, Line, Story, read, tell
+from runs.story.scale import Scale, place
+
+EVENTS_SHOWN = 100
+# How a node is drawn that the run stands at, by what the run is doing.
+_NOW_STATUS = {
+    "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
+    "failed": "bad", "stopped": "bad", "unknown": "bad", "completed": "done", "cancelled": "hold",
+}  # fmt: skip
+
+
+@dataclass
+class Point:
+    """One checkpoint: where, when, the state as plain data, and what of it is new."""
+
+    seq: int
+    node: str
+    visit: int
+    at: datetime
+    digest: str
+    state: Any
+    changes: list[Change] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One line of the tab on people: a gate, or an override record."""
+
+    kind: str
+    at: datetime
+    gate: Gate | None = None
+    override: OverrideRecord | None = None
+
+
+@dataclass
+class Dossier:
+    """One run, as of `head.seq`."""
+
+    run: Run
+    head: Head
+    lines: list[Line]
+    story: Story
+    waits: list[Wait]
+    overrides: list[OverrideRecord]
+    agent: Agent | None
+    now: datetime
+
+    @property
+    def look(self) -> str:
+        return look(self.run, self.head, self.waits)
+
+    @property
+    def wait(self) -> Wait | None:
+        return main_wait(self.waits)
+
+    @property
+    def title(self) -> str:
+        return self.agent.title if self.agent else self.run.agent
+
+    @property
+    def node_title(self) -> str:
+        return self.titles.get(self.story.node, self.story.node)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        return {node.name: node.title for node in self.agent.nodes.values()} if self.agent else {}
+
+    @property
+    def tools(self) -> dict[str, Any]:
+        """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
+        return {tool.name: tool for tool in self.agent.all_tools()} if self.agent else {}
+
+    @property
+    def scale(self) -> Scale | None:
+        return place(self.story.timeline, self.now)
+
+    @property
+    def committed_effects(self) -> int:
+        return self.story.effects.count("committed")
+
+    @property
+    def unknown_effects(self) -> int:
+        return self.story.effects.count("unknown")
+
+    @property
+    def wall(self) -> float:
+        return ((self.story.ended_at or self.now) - self.run.created_at).total_seconds()
+
+    @property
+    def working(self) -> float:
+        return self.story.working_seconds(self.now)
+
+    @property
+    def drawing(self) -> Drawing | None:
+        """The agent's graph with this run's path; without the agent's code only the path is known."""
+        path = self.story.path
+        if self.agent is not None:
+            nodes = {node.name: node.edges for node in self.agent.nodes.values()}
+            start = self.agent.start
+        elif path:
+            nodes = {name: tuple({b for a, b in self.story.edges if a == name}) for name in dict.fromkeys(path)}
+            start = path[0]
+        else:
+            return None
+        status = _NOW_STATUS.get(self.look, "now")
+        return draw(nodes, start, self.titles, path=path, now=self.story.node, now_status=status)
+
+    @property
+    def unknown(self) -> Effect | None:
+        """The call whose outcome a person has to settle now."""
+        if self.wait is None or self.wait.kind != Wait.Kind.RECONCILE:
+            return None
+        return self.story.effects.by_slot.get(self.wait.slot)
+
+    @property
+    def checkpoints(self) -> list[Point]:
+        """Every checkpoint, newest first, each with what changed since the one before."""
+        points: list[Point] = []
+        before: list[Leaf] = []
+        for row in Checkpoint.objects.filter(run_id=self.run.id).order_by("seq"):
+            point = Point(row.seq, row.node, row.visit, row.at, bytes(row.checksum).hex(), _state(row))
+            now = leaves(point.state)
+            point.changes = [change for change in compare(now, before) if change.what != "same"]
+            before = now
+            points.append(point)
+        return points[::-1]
+
+    @property
+    def acts(self) -> list[Shown]:
+        """What people were asked and what they did, by time. A decision is told by its gate."""
+        found = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates.all()]
+        found += [Shown("override", record.at, override=record) for record in self.overrides]
+        return sorted(found, key=lambda shown: shown.at)
+
+    def journal(self, before: int | None) -> tuple[list[Line], int | None]:
+        """A page of the journal, newest first, and the seq that the next page goes on before."""
+        lines = self.lines if before is None else self.lines[: max(before - 1, 0)]
+        shown = lines[-EVENTS_SHOWN:][::-1]
+        more = shown[-1].seq if shown and shown[-1].seq > 1 else None
+        return shown, more
+
+
+def gather(run_id: UUID) -> Dossier:
+    """Read one run whole. Raises NotFound."""
+    run = Run.objects.filter(id=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    lines = list(read(Event.objects.filter(run_id=run_id).order_by("seq").iterator(chunk_size=2000)))
+    # The head is read after the events: what is shown as current is never newer than what it is said to be.
+    head = Head.objects.get(run_id=run_id)
+    if lines:
+        head.seq = lines[-1].seq
+    waits = [] if run.state in ENDED else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
+    now = datetime.now(UTC)
+    return Dossier(
+        run=run,
+        head=head,
+        lines=lines,
+        story=tell(lines, now),
+        waits=waits,
+        overrides=list(OverrideRecord.objects.filter(run_id=run_id).order_by("id")),
+        agent=_agent(run.graph_id),
+        now=now,
+    )
+
+
+def _state(row: Checkpoint) -> Any:
+    """The state as plain data, or words about why it can't be read."""
+    try:
+        return unseal(row.state)
+    except ValueError as error:
+        return {"unreadable": str(error)}
+
+
+def _agent(graph_id: str) -> Agent | None:
+    """The run's agent version, if this process has it: old runs outlive the code that made them."""
+    try:
+        return registry.find(graph_id)
+    except DurableAgentsError:
+        return None

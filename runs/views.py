@@ -1,0 +1,154 @@
+"""Pages of runs, and what operators do to them. A view parses, calls one service, renders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from ledger import strict_json
+from ledger.access import OPERATOR
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.pages import Page, justification
+from runs import lists, services
+from runs.dossier import Dossier, gather
+from runs.engine.agents import registry
+from runs.models import Run
+
+TABS = {
+    "timeline": "Timeline",
+    "transcript": "Transcript",
+    "checkpoints": "Checkpoints",
+    "decisions": "Approvals & overrides",
+    "journal": "Journal",
+}
+
+
+class RunsPage(Page):
+    """All runs, filtered by what the address says."""
+
+    template = "runs/list.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        filters = lists.Filters.of(request.GET)
+        cards, more = lists.page(filters)
+        names = list(dict.fromkeys(agent.name for agent in registry.agents()))
+        context = {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": lists.tabs(filters, lists.counts())}
+        return self.show(request, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An act that was not done: why, and what the person had written, so that nothing is lost."""
+
+    act: str
+    error: DurableAgentsError
+    text: str
+    verdict: str = ""
+    receipt: str = ""
+
+
+class RunPage(Page):
+    """One run: what it does, what it did, what can be done."""
+
+    template = "runs/run.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        return self.tell(request, gather(run_id))
+
+    def tell(self, request: HttpRequest, dossier: Dossier, refused: Refused | None = None) -> HttpResponse:
+        tab = request.GET.get("tab", "timeline")
+        tab = tab if tab in TABS else "timeline"
+        context: dict[str, Any] = {
+            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused,
+        }  # fmt: skip
+        if tab == "journal":
+            before = request.GET.get("before", "")
+            is_number = before.isascii() and before.isdigit() and len(before) < 16
+            context["events"], context["more"] = dossier.journal(int(before) if is_number else None)
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Act(RunPage):
+    """One thing that an operator does to a run. `verb` is the service's name, `done` what the page says afterwards."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+    verb: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        text = justification(request)
+        service: Callable[..., Run] = getattr(services, self.verb)
+        try:
+            service(run_id, by=self.acting(request), justification=text)
+        except DurableAgentsError as error:
+            return self.tell(request, gather(run_id), Refused(self.verb, error, text))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class Pauses(Act):
+    verb, done = "pause", "Pause requested. It is on the record."
+
+
+class Resumptions(Act):
+    verb, done = "resume", "Resumed. It is on the record."
+
+
+class Cancellations(Act):
+    verb, done = "cancel", "Cancellation requested. It is on the record."
+
+
+class Retries(Act):
+    verb, done = "retry", "The run goes on from the step that failed. It is on the record."
+
+
+class Reconciliations(Act):
+    """Settling what became of a call."""
+
+    verb, done = "reconcile", "Settled. It is on the record."
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        text, verdict, written = justification(request), request.POST.get("verdict", ""), request.POST.get("receipt", "")
+        try:
+            if verdict not in ("happened", "did_not", "fail"):
+                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
+                raise InvalidInput("Choose what became of the call.", errors=[problem])
+            receipt = receipt_of(written) if verdict == "happened" else None
+            services.reconcile(run_id, verdict=verdict, receipt=receipt, justification=text, by=self.acting(request))
+        except DurableAgentsError as error:
+            return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+def receipt_of(written: str) -> Any:
+    """What upstream gave as proof: JSON if it is JSON, else the words themselves; nothing is nothing."""
+    written = written.strip()
+    if not written:
+        return None
+    try:
+        return strict_json.loads(written.encode("utf-8", "replace"))
+    except strict_json.MalformedJSON as error:
+        if written[0] in "{[":
+            problem = {"field": "receipt", "problem": str(error), "fix": "correct the JSON, or write plain words"}
+            raise InvalidInput(f"The receipt is not valid JSON: {error}", errors=[problem]) from None
+        return written
+
+
+class ReconcilePage(Page):
+    """What only an operator can settle."""
+
+    template = "runs/reconcile.html"
+    section = "reconcile"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.show(request, {"cards": lists.needing_operator()})

@@ -1,0 +1,69 @@
+"""What can run, and what runs it: agents with their graphs and tools, and the fleet."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.http import HttpRequest, HttpResponse
+
+from ledger.access import AUDITOR, OPERATOR
+from ledger.pages import Page
+from runs import fleet
+from runs.drawing import Drawing, draw
+from runs.engine.agents import Agent, registry
+from runs.models import Process, Run
+
+
+def graph_of(agent: Agent) -> Drawing:
+    """The agent's declared graph."""
+    nodes = {node.name: node.edges for node in agent.nodes.values()}
+    return draw(nodes, agent.start, {node.name: node.title for node in agent.nodes.values()})
+
+
+class AgentsPage(Page):
+    """Every agent version that this installation has."""
+
+    template = "agents/list.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.show(request, {"agents": registry.agents()})
+
+
+class AgentPage(Page):
+    """One agent version: graph, tools, input, samples."""
+
+    template = "agents/agent.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        agent = registry.find(graph_id)
+        versions = [other for other in registry.agents() if other.name == agent.name]
+        context = {
+            "agent": agent,
+            "versions": versions,
+            "drawing": graph_of(agent),
+            "schema": agent.input.model_json_schema(),
+            "recent": Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5],
+        }
+        return self.show(request, context)
+
+
+class FleetPage(Page):
+    """Every living process with its pid."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "fleet/fleet.html"
+    section = "fleet"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        rows = fleet.alive()
+        workers = [row for row in rows if row["kind"] == "worker"]
+        context = {
+            "rows": rows,
+            "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS],
+            "used": sum(row["slots_used"] for row in workers),
+            "slots": sum(row["slots_total"] for row in workers),
+            "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
+        }
+        return self.show(request, context)

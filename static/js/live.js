@@ -1,0 +1,121 @@
+// Keeps a page up to date: a socket says that something moved, the page's live part is read again and morphed in place.
+// What a person is typing, has focused or has opened stays as it is. Without the socket the page asks every five seconds.
+(() => {
+  "use strict";
+  const POLL_MS = 5000, FIRST_RETRY_MS = 400, LAST_RETRY_MS = 8000;
+  const GAP_MS = { run: 120, list: 500 };
+  const SIGNED_OUT = 4401, NOT_ALLOWED = 4403;
+
+  const live = () => document.getElementById("live");
+  const indicator = document.getElementById("live-state");
+  const path = live()?.dataset.socket;
+
+  // --- what must not be overwritten ----------------------------------------------------------------------------------
+
+  const isField = (el) => el.matches("textarea, select, input:not([type=hidden])");
+  const isChanged = (el) =>
+    el.type === "radio" || el.type === "checkbox" ? el.checked !== el.defaultChecked
+      : el.tagName === "SELECT" ? [...el.options].some((o) => o.selected !== o.defaultSelected)
+        : el.value !== el.defaultValue;
+  const isKept = (form) => [...form.elements].some((el) => isField(el) && (el === document.activeElement || isChanged(el)));
+  const holdsKept = (node) =>
+    node instanceof Element && [node, ...node.querySelectorAll("form[data-keep]")].some((el) => el.matches("form[data-keep]") && isKept(el));
+  window.consoleHasText = () => holdsKept(document.body);
+
+  const callbacks = {
+    beforeNodeMorphed: (old) => !(old instanceof Element && old.matches("form[data-keep]") && isKept(old)),
+    beforeNodeRemoved: (node) => !holdsKept(node),
+    beforeAttributeUpdated: (name, el) => !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
+  };
+
+  htmx.defineExtension("live", {
+    isInlineSwap: (style) => style === "live",
+    handleSwap: (style, target, fragment) => {
+      if (style !== "live") return false;
+      const fresh = [...fragment.children].find((el) => el.id === target.id);
+      return fresh ? Idiomorph.morph(target, fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks }) : [];
+    },
+  });
+  document.body.setAttribute("hx-ext", "live");
+
+  // --- reading again -------------------------------------------------------------------------------------------------
+
+  const say = (state, words) => {
+    if (!indicator) return;
+    indicator.dataset.state = state;
+    indicator.firstElementChild.textContent = words;
+    indicator.title = words;
+  };
+  const seq = () => Number(live()?.dataset.seq || 0);
+  const sayLive = () => say("live", seq() ? `live · seq ${seq()}` : "live");
+
+  let isReading = false, isWanted = false, timer = 0, lastAt = 0;
+  const gap = path?.includes("/runs/") ? GAP_MS.run : GAP_MS.list;
+
+  function refresh() {
+    if (document.hidden) { isWanted = true; return; }
+    if (isReading) { isWanted = true; return; }
+    if (timer) return;
+    timer = setTimeout(read, Math.max(0, lastAt + gap - Date.now()));
+  }
+
+  async function read() {
+    timer = 0; isReading = true; isWanted = false; lastAt = Date.now();
+    const address = new URL(location.href);
+    address.hash = "";
+    address.searchParams.set("fragment", "live");
+    try {
+      await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
+    } finally {
+      isReading = false;
+      if (isOpen()) sayLive();
+      if (isWanted) refresh();
+    }
+  }
+
+  // An answer that is no live part (signed out, role gone, server away) must never be morphed into the page.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr, target } = event.detail;
+    if (target?.id !== "live") return;
+    const isFragment = xhr.getResponseHeader("X-Live") === "1";
+    event.detail.shouldSwap = isFragment;
+    if (isFragment) return;
+    if (xhr.status === 401 || xhr.status === 403) leave();
+    else if (xhr.status < 500) location.reload();
+  });
+
+  function leave() {
+    if (window.consoleHasText()) say("closed", "signed out · copy your text");
+    else location.reload();
+  }
+
+  // --- the socket ----------------------------------------------------------------------------------------------------
+
+  let socket = null, failures = 0;
+  const isOpen = () => socket?.readyState === WebSocket.OPEN;
+
+  function connect() {
+    socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${path}`);
+    socket.onopen = () => { failures = 0; sayLive(); };
+    socket.onmessage = (event) => {
+      const told = JSON.parse(event.data);
+      // No seq: rings may have been missed. Otherwise only what is newer than the page is worth a read.
+      if (!told.seq || !seq() || told.seq > seq()) refresh();
+    };
+    socket.onclose = (event) => {
+      if (event.code === SIGNED_OUT || event.code === NOT_ALLOWED) { leave(); return; }
+      say("reconnecting", "reconnecting");
+      const wait = Math.min(FIRST_RETRY_MS * 2 ** failures++, LAST_RETRY_MS);
+      setTimeout(connect, wait * (0.5 + Math.random() / 2));
+    };
+  }
+
+  if (path) {
+    connect();
+    setInterval(() => { if (!isOpen()) refresh(); }, POLL_MS);
+    document.addEventListener("visibilitychange", () => { if (!document.hidden && (isWanted || !isOpen())) refresh(); });
+  }
+  const every = Number(live()?.dataset.every || 0);
+  if (every) setInterval(refresh, every);
+  window.addEventListener("pagehide", () => { if (socket) { socket.onclose = null; socket.close(); } });
+})();
