@@ -29,12 +29,16 @@ class Approval(models.Model):
     queue = models.TextField()
     state = FSMField(default=A.OPEN, choices=A.choices, protected=True)
     revision = models.SmallIntegerField(default=1)
-    previous = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="next")
+    previous = models.OneToOneField(
+        "self", null=True, on_delete=models.PROTECT, related_name="next"
+    )
     tool = models.TextField()
     title = models.TextField()
     effect = models.TextField(blank=True)
     rule = models.TextField()
-    plan = models.BinaryField(help_text="Canonical JSON (RFC 8785): agent, version, run, slot, tool, arguments, evidence, queue, rule.")
+    plan = models.BinaryField(
+        help_text="Canonical JSON (RFC 8785): agent, version, run, slot, tool, arguments, evidence, queue, rule."
+    )
     plan_hash = models.TextField()
     evidence = models.JSONField(default=list)
     why = models.TextField(blank=True, help_text="The agent's own words. Untrusted.")
@@ -45,7 +49,11 @@ class Approval(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["queue", "deadline"], condition=models.Q(state="open"), name="approvals_open"),
+            models.Index(
+                fields=["queue", "deadline"],
+                condition=models.Q(state="open"),
+                name="approvals_open",
+            ),
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
         ]
 

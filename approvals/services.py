@@ -29,8 +29,16 @@ class AlreadyDecided(DurableAgentsError):
     def __init__(self, approval: Approval) -> None:
         decision = approval.decisions.first()
         at = f"{approval.decided_at:%Y-%m-%d %H:%M:%S} UTC" if approval.decided_at else ""
-        who = f"{approval.state} by {decision.by} at {at}" if decision else f"{approval.state} at {at}"
-        super().__init__(f"This was {who}. The first decision stands.", state=str(approval.state), decided_by=decision.by if decision else None)
+        who = (
+            f"{approval.state} by {decision.by} at {at}"
+            if decision
+            else f"{approval.state} at {at}"
+        )
+        super().__init__(
+            f"This was {who}. The first decision stands.",
+            state=str(approval.state),
+            decided_by=decision.by if decision else None,
+        )
 
 
 class StalePlan(DurableAgentsError):
@@ -44,7 +52,9 @@ class StalePlan(DurableAgentsError):
 
 
 @transaction.atomic
-def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
+def decide(
+    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor
+) -> Approval:
     """Approve or reject exactly the plan that was read.
 
     Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan; then nothing has changed.
@@ -55,7 +65,10 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     _check_authority(found, by)
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
-        raise InvalidInput(f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}])
+        raise InvalidInput(
+            f"verdict must be {fix}.",
+            errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}],
+        )
     text = justified(verdict, justification)
     _, run = locked(found.run_id, under=by)
     wait = Wait.objects.select_for_update().get(pk=found.wait_id)
@@ -74,14 +87,24 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         approval.reject()
     _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
     Decision.objects.create(
-        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, role=by.role, auth=by.auth, address=by.address, at=now
+        approval=approval,
+        verdict=verdict,
+        plan_hash=plan_hash,
+        justification=text,
+        by=by.ref,
+        role=by.role,
+        auth=by.auth,
+        address=by.address,
+        at=now,
     )
     return approval
 
 
 def _check_authority(approval: Approval, by: Actor) -> None:
     if not may_decide(approval.queue, [by.role]):
-        raise Forbidden(f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; you act as {by.role or 'no role'}.")
+        raise Forbidden(
+            f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; you act as {by.role or 'no role'}."
+        )
     if is_own_request(approval.requested_by, by.name):
         raise Forbidden("You asked for this yourself: somebody else has to decide it.")
 
@@ -93,7 +116,16 @@ def _expired(approval: Approval, now: datetime) -> Approval:
     return approval
 
 
-def _close(run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime) -> None:
+def _close(
+    run: Run,
+    wait: Wait,
+    approval: Approval,
+    verdict: str,
+    *,
+    by: Actor,
+    justification: str,
+    now: datetime,
+) -> None:
     """What a decision and an expiry have in common: record, resolve, wake, ring."""
     approval.decided_at = now
     approval.save(update_fields=["state", "decided_at"])
@@ -110,7 +142,15 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     approval.expire()
-    _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
+    _close(
+        run,
+        wait,
+        approval,
+        "expired",
+        by=by,
+        justification="No decision was made before the deadline.",
+        now=now,
+    )
 
 
 def register() -> None:

@@ -24,15 +24,24 @@ MAX_JUSTIFICATION = 4000
 class Fact(Protocol):
     """What a ledger row is made of; `runs.engine.journal.Entry` is one."""
 
-    slot: str
-    attempt: int
-    fact: str
-    tool: str
-    replay_class: str
-    key: str | None
-    input_hash: str | None
-    external_id: str | None
-    digest: str | None
+    @property
+    def slot(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fact(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def replay_class(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def input_hash(self) -> str | None: ...
+    @property
+    def external_id(self) -> str | None: ...
+    @property
+    def digest(self) -> str | None: ...
 
 
 def event_columns(events: Sequence[Event]) -> tuple[list[Any], ...]:
@@ -40,14 +49,32 @@ def event_columns(events: Sequence[Event]) -> tuple[list[Any], ...]:
     clears = [encode_clear(x) for x in events]
     seals = [seal(x.payload) for x in events]
     bodies = [body_hash(c, s) for c, s in zip(clears, seals, strict=True)]
-    return ([x.KIND for x in events], [x.slot for x in events], [x.attempt for x in events], [x.fact for x in events], clears, seals, bodies)
+    return (
+        [x.KIND for x in events],
+        [x.slot for x in events],
+        [x.attempt for x in events],
+        [x.fact for x in events],
+        clears,
+        seals,
+        bodies,
+    )
 
 
 def entry_columns(entries: Sequence[Fact]) -> tuple[list[Any] | None, ...]:
     """Ledger facts as parallel arrays; nine nulls where there are none."""
     if not entries:
         return (None,) * 9
-    names = ("slot", "attempt", "fact", "tool", "replay_class", "key", "input_hash", "external_id", "digest")
+    names = (
+        "slot",
+        "attempt",
+        "fact",
+        "tool",
+        "replay_class",
+        "key",
+        "input_hash",
+        "external_id",
+        "digest",
+    )
     return tuple([getattr(x, name) for x in entries] for name in names)
 
 
@@ -85,7 +112,15 @@ def justified(action: str, justification: object) -> str:
     return text
 
 
-def override(head: Head, action: str, *, by: Actor, justification: str, before: dict[str, Any], after: dict[str, Any]) -> OverrideRecord:
+def override(
+    head: Head,
+    action: str,
+    *,
+    by: Actor,
+    justification: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+) -> OverrideRecord:
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     return OverrideRecord.objects.create(
         run_id=head.run_id, action=action, by=by.ref, role=by.role, auth=by.auth, address=by.address, justification=justification, seq=head.seq,

@@ -50,8 +50,6 @@ _COLUMNS = frozenset({"slot", "attempt", "payload"})
 KINDS: dict[str, type[Event]] = {}
 
 
-
-
 def kind(cls: type[Event]) -> type[Event]:
     """Enter a class into the vocabulary under its own name."""
     cls.KIND = cls.__name__

@@ -23,7 +23,6 @@ from runs.engine.drive import waiting_state
 from runs.models import WAITING, Run, State, Wait
 
 
-
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
     """Head and run, locked in that order, for a named actor. Raises NotFound."""
     assert isinstance(under, Actor)
@@ -64,12 +63,16 @@ def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
     """Settle a locked wait. The caller has checked that it is open: the first resolution wins."""
     assert wait.resolved_at is None
     wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
-    wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
+    wait.save(
+        update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"]
+    )
 
 
 def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
     """The run ended: nothing is waited for any more, and nobody is asked."""
-    run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
+    run.waits.filter(resolved_at__isnull=True).update(
+        resolution="withdrawn", resolved_by=by, resolved_at=now
+    )
     with connection.cursor() as cursor:
         for statement in waits.on_withdraw:
             cursor.execute(statement, [run.id])
@@ -136,7 +139,12 @@ class Act:
     def done(self, *events: e.Event, entries: Any = ()) -> Run:
         """Append the events and the override record, and ring."""
         override(
-            self.head, self.action, by=self.by, justification=self.justification, before=self.before, after=snapshot(self.run, self.head)
+            self.head,
+            self.action,
+            by=self.by,
+            justification=self.justification,
+            before=self.before,
+            after=snapshot(self.run, self.head),
         )
         live.ring(self.run.id, append(self.run.id, *events, by=self.by, entries=entries))
         return self.run

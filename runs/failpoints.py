@@ -57,8 +57,14 @@ def parse(text: str, folder: Path) -> list[_Armed]:
             if point not in POINTS or action not in _ACTIONS or int(nth) < 1:
                 raise ValueError
         except ValueError:
-            raise ValueError(f"failpoint {part!r} is not CPn[@tool]:{'|'.join(_ACTIONS)}:nth") from None
-        armed.append(_Armed(point, tool, action, int(nth), folder / part.replace(":", "_").replace("@", "_at_")))
+            raise ValueError(
+                f"failpoint {part!r} is not CPn[@tool]:{'|'.join(_ACTIONS)}:nth"
+            ) from None
+        armed.append(
+            _Armed(
+                point, tool, action, int(nth), folder / part.replace(":", "_").replace("@", "_at_")
+            )
+        )
     return armed
 
 

@@ -19,8 +19,8 @@ from ledger.append import append, locked_head
 from ledger.clock import database_now
 from runs import fleet, live
 from runs.acts import make_ready, save
-from runs.models import Process, Run, State, Wait
 from runs.engine.journal import WaitSpec
+from runs.models import Process, Run, State, Wait
 
 log = logging.getLogger("runs.recovery")
 MOST_DEATHS = 10
@@ -33,16 +33,29 @@ def worker_died(incarnation_id: UUID, proof: str) -> int:
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         freed += _free(run_id, incarnation_id, proof)
     if freed:
-        log.warning("worker %s is gone (%s): %s run(s) freed to be driven again", incarnation_id, proof, freed)
+        log.warning(
+            "worker %s is gone (%s): %s run(s) freed to be driven again",
+            incarnation_id,
+            proof,
+            freed,
+        )
     fleet.bury(incarnation_id)
     return freed
 
 
 def watch() -> int:
     """Look for workers of this host that are gone, and for runs of workers known to have ended. Returns how many runs were freed."""
-    gone = {g.id: f"pid {g.pid} is gone on this host" for g in fleet.gone_here() if g.kind == "worker"}
-    ended = Process.objects.filter(kind="worker", ended_at__isnull=False, id__in=Run.objects.filter(owner__isnull=False).values("owner"))
-    gone.update({p: "the process is on record as ended" for p in ended.values_list("id", flat=True)})
+    gone = {
+        g.id: f"pid {g.pid} is gone on this host" for g in fleet.gone_here() if g.kind == "worker"
+    }
+    ended = Process.objects.filter(
+        kind="worker",
+        ended_at__isnull=False,
+        id__in=Run.objects.filter(owner__isnull=False).values("owner"),
+    )
+    gone.update(
+        dict.fromkeys(ended.values_list("id", flat=True), "the process is on record as ended")
+    )
     return sum(worker_died(incarnation, proof) for incarnation, proof in gone.items())
 
 
@@ -59,7 +72,14 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str) -> int:
     head.lease = None
     head.save(update_fields=["deaths", "lease"])
     pid = Process.objects.filter(pk=incarnation_id).values_list("pid", flat=True).first() or 0
-    lost = e.WorkerLost(worker=str(incarnation_id), epoch=head.epoch, pid=pid, proof=proof, is_counted=is_counted, deaths=head.deaths)
+    lost = e.WorkerLost(
+        worker=str(incarnation_id),
+        epoch=head.epoch,
+        pid=pid,
+        proof=proof,
+        is_counted=is_counted,
+        deaths=head.deaths,
+    )
     run.owner = None
     if head.deaths >= MOST_DEATHS:
         seq = _stop_for_operator(run, lost, deaths=head.deaths, seq=head.seq)
@@ -73,19 +93,42 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str) -> int:
 
 def _backoff(deaths: int) -> timedelta:
     """The first recovery at once, then longer and jittered: 0, ~0.5, ~1, ~2 … at most 30 s."""
-    return timedelta(0) if deaths <= 1 else timedelta(seconds=min(30.0, 0.5 * 2 ** (deaths - 2)) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+    return (
+        timedelta(0)
+        if deaths <= 1
+        else timedelta(seconds=min(30.0, 0.5 * 2 ** (deaths - 2)) * random.uniform(0.5, 1.0))
+    )
 
 
 def _stop_for_operator(run: Run, lost: e.WorkerLost, *, deaths: int, seq: int) -> int:
     """A run that kills every worker that touches it waits for a person instead of the next worker."""
     now = database_now()
-    spec = WaitSpec(str(run.id), f"operator/{seq}", 0, "operator", 0, now + ATTENTION, {"title": "Needs an operator", "reason": "poison"})
+    spec = WaitSpec(
+        str(run.id),
+        f"operator/{seq}",
+        0,
+        "operator",
+        0,
+        now + ATTENTION,
+        {"title": "Needs an operator", "reason": "poison"},
+    )
     Wait.objects.create(
-        id=spec.id, run=run, slot=spec.slot, kind=spec.kind, opened_at=now, deadline=spec.deadline, detail=spec.detail
+        id=spec.id,
+        run=run,
+        slot=spec.slot,
+        kind=spec.kind,
+        opened_at=now,
+        deadline=spec.deadline,
+        detail=spec.detail,
     )
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    found = e.OperatorNeeded(reason="poison", payload={"problem": f"{deaths} workers in a row died on this run before it could write anything"})
+    found = e.OperatorNeeded(
+        reason="poison",
+        payload={
+            "problem": f"{deaths} workers in a row died on this run before it could write anything"
+        },
+    )
     opened = e.WaitOpened(slot=spec.slot, wait="operator", n=0, deadline=spec.deadline.isoformat())
     parked = e.RunParked(state="waiting_human", waits=[spec.slot])
     return append(run.id, lost, found, opened, parked, by=WATCHDOG)
@@ -94,5 +137,7 @@ def _stop_for_operator(run: Run, lost: e.WorkerLost, *, deaths: int, seq: int) -
 def orphans_without_process() -> int:
     """Runs whose owner is not on record at all (its row was never written): nobody drives them. Counted for the readiness page."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM runs_run r WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs_process p WHERE p.id = r.owner)")
+        cursor.execute(
+            "SELECT count(*) FROM runs_run r WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs_process p WHERE p.id = r.owner)"
+        )
         return int(cursor.fetchone()[0])

@@ -48,7 +48,11 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     create_head(run.id)
     run.save(force_insert=True)
     _note_version(found, now)
-    seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
+    seq = append(
+        run.id,
+        e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload),
+        by=by,
+    )
     queue.drive(run.id)
     live.ring(run.id, seq)
     return run
@@ -61,17 +65,32 @@ def _validated(agent: Agent, input: Any) -> Any:
         return checked.model_dump(mode="json")
     except ValidationError as error:
         problems = [
-            {"field": ".".join(["input", *map(str, p["loc"])]), "problem": p["msg"], "fix": f"see the input schema of {agent.graph_id}"}
+            {
+                "field": ".".join(["input", *map(str, p["loc"])]),
+                "problem": p["msg"],
+                "fix": f"see the input schema of {agent.graph_id}",
+            }
             for p in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        raise InvalidInput(f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems) from error
+        raise InvalidInput(
+            f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.",
+            errors=problems,
+        ) from error
 
 
 def _note_version(agent: Agent, now: datetime) -> None:
     """Remember what a version was made of when it was first used."""
     if not AgentVersion.objects.filter(graph_id=agent.graph_id).exists():
         AgentVersion.objects.bulk_create(
-            [AgentVersion(graph_id=agent.graph_id, fingerprint=agent.fingerprint(), parts=agent.parts(), first_used_at=now)], ignore_conflicts=True
+            [
+                AgentVersion(
+                    graph_id=agent.graph_id,
+                    fingerprint=agent.fingerprint(),
+                    parts=agent.parts(),
+                    first_used_at=now,
+                )
+            ],
+            ignore_conflicts=True,
         )
 
 
@@ -83,8 +102,15 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Stand still at the next step boundary; at once where no worker drives. Raises IllegalTransition, JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
-    if run.state in ENDED or run.state == State.PAUSED or act.head.is_pause_requested or act.head.is_cancel_requested:
-        raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
+    if (
+        run.state in ENDED
+        or run.state == State.PAUSED
+        or act.head.is_pause_requested
+        or act.head.is_cancel_requested
+    ):
+        raise act.refuse(
+            "It has been asked to pause already." if act.head.is_pause_requested else ""
+        )
     if run.owner is not None:
         act.flag(pause=True)
         return act.done(e.PauseRequested(by=by.ref, payload=act.payload))
@@ -114,12 +140,19 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     if run.state in ENDED or act.head.is_cancel_requested:
-        raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
+        raise act.refuse(
+            "It has been asked to cancel already." if act.head.is_cancel_requested else ""
+        )
     tape = tape_of(run)
     in_doubt = [s for _, s in tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
     if run.owner is not None or in_doubt:
         act.flag(cancel=True, pause=False)
-        _let_settle(run, act.head, is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt), now=act.now)
+        _let_settle(
+            run,
+            act.head,
+            is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt),
+            now=act.now,
+        )
         return act.done(e.CancelRequested(by=by.ref, payload=act.payload))
     finish_cancelled(run, act.head, by=by.ref, now=act.now)
     return act.done(e.RunCancelled(by=by.ref, in_flight=tape.outstanding(), payload=act.payload))
@@ -146,7 +179,9 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
         reopened = [
-            name for name, slot in tape_of(run).slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
+            name
+            for name, slot in tape_of(run).slots.items()
+            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
         ]
         run.retry()
         run.ended_at, run.end_seq, run.error_code = None, None, ""
@@ -156,7 +191,18 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
     if not stops or head.is_cancel_requested:
         raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
-    resolved = [e.WaitResolved(slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=act.payload) for w in stops]
+    resolved = [
+        e.WaitResolved(
+            slot=w.slot,
+            attempt=w.attempt,
+            wait=w.kind,
+            n=w.n,
+            resolution="retried",
+            by=by.ref,
+            payload=act.payload,
+        )
+        for w in stops
+    ]
     for stop in stops:
         resolve(stop, "retried", by=by.ref, now=act.now)
     wake(run, now=act.now)

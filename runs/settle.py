@@ -32,7 +32,9 @@ RECEIVED = {"status": "received"}
 
 
 @transaction.atomic
-def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor) -> Run:
+def reconcile(
+    run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor
+) -> Run:
     """Settle the oldest unknown outcome of a run.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the old worker is
@@ -40,12 +42,24 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
     """
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
-        raise InvalidInput(f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}])
+        raise InvalidInput(
+            f"verdict must be {fix}.",
+            errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}],
+        )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
-    wait = run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True).order_by("opened_at").first()
+    wait = (
+        run.waits.select_for_update()
+        .filter(kind="reconcile", resolved_at__isnull=True)
+        .order_by("opened_at")
+        .first()
+    )
     if wait is None or run.owner is not None:
-        raise act.refuse("It has no unknown outcome to settle." if wait is None else "Its worker is just parking it: try again in a moment.")
+        raise act.refuse(
+            "It has no unknown outcome to settle."
+            if wait is None
+            else "Its worker is just parking it: try again in a moment."
+        )
     slot = tape_of(run).slot(wait.slot)
     invoked = slot.at(wait.attempt).intent
     assert isinstance(invoked, e.ToolInvoked)
@@ -65,10 +79,19 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
     resolve(wait, verdict, by=by.ref, now=act.now)
     if verdict == "fail" and not act.head.is_cancel_requested:
         run.fail()
-        run.ended_at, run.end_seq, run.error_code, run.is_woken, run.ready_at = act.now, act.head.seq + 2, "unknown_outcome", False, None
+        run.ended_at, run.end_seq, run.error_code, run.is_woken, run.ready_at = (
+            act.now,
+            act.head.seq + 2,
+            "unknown_outcome",
+            False,
+            None,
+        )
         save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
         withdraw_waits(run, by=by.ref, now=act.now)
-        failed = e.RunFailed(code="unknown_outcome", payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"})
+        failed = e.RunFailed(
+            code="unknown_outcome",
+            payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"},
+        )
         return act.done(settled, failed, entries=[entry])
     wake(run, now=act.now)
     return act.done(settled, entries=[entry])
@@ -80,7 +103,11 @@ def _tool(run: Run, name: str) -> Tool:
     except (UnknownAgent, UnknownVersion):
         tool = None
     if tool is None:
-        raise IllegalTransition("reconcile", str(run.state), f"This process has no tool {name!r} of {run.graph_id}: deploy that version first.")
+        raise IllegalTransition(
+            "reconcile",
+            str(run.state),
+            f"This process has no tool {name!r} of {run.graph_id}: deploy that version first.",
+        )
     return tool
 
 
@@ -88,16 +115,21 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
     """The call's result as the receipt gives it. Raises InvalidInput when it isn't enough."""
     tool = _tool(run, invoked.tool)
     try:
-        return tool.output_from_receipt(tool.input.model_validate(payload_of(invoked)["arguments"]), receipt).model_dump(mode="json")
+        return tool.output_from_receipt(
+            tool.input.model_validate(payload_of(invoked)["arguments"]), receipt
+        ).model_dump(mode="json")
     except ValueError as error:
         fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
         raise InvalidInput(
-            f"The receipt is not enough for the result of {tool.name}.", errors=[{"field": "receipt", "problem": str(error)[:500], "fix": fix}]
+            f"The receipt is not enough for the result of {tool.name}.",
+            errors=[{"field": "receipt", "problem": str(error)[:500], "fix": fix}],
         ) from error
 
 
 def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> str | None:
-    return _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
+    return (
+        _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
+    )
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
@@ -105,8 +137,14 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
     unknown = slot.at(wait.attempt).unknown
     if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
         return
-    epoch = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list("epoch", flat=True).get()
-    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
+    epoch = (
+        Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, fact="intent")
+        .values_list("epoch", flat=True)
+        .get()
+    )
+    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by(
+        "-seq"
+    )
     claimed = e.decode(claims.values_list("clear", flat=True)[0])
     assert isinstance(claimed, e.RunClaimed)
     sender = Process.objects.filter(pk=claimed.worker).first()
@@ -135,15 +173,35 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     if wait.resolution == "received" or wait.consumed_at is not None:
         return RECEIVED
     invoked = e.decode(
-        *Event.objects.filter(run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list("clear", flat=True)[:1]
+        *Event.objects.filter(
+            run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent"
+        ).values_list("clear", flat=True)[:1]
     )
     assert isinstance(invoked, e.ToolInvoked)
-    entry = Entry(wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash)
+    entry = Entry(
+        wait.slot,
+        wait.attempt,
+        "committed",
+        invoked.tool,
+        invoked.replay_class,
+        input_hash=invoked.requested_hash,
+    )
     if wait.resolved_at is not None and run.state not in ENDED:
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
-        seq = append(run.id, e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body), by=OUTSIDE, entries=[entry])
-        log.warning("run %s: the answer to %s came after its deadline; recorded, without effect", run.id, invoked.tool)
+        seq = append(
+            run.id,
+            e.CallbackArrivedLate(
+                slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body
+            ),
+            by=OUTSIDE,
+            entries=[entry],
+        )
+        log.warning(
+            "run %s: the answer to %s came after its deadline; recorded, without effect",
+            run.id,
+            invoked.tool,
+        )
         live.ring(run.id, seq)
         return RECEIVED
     if wait.resolved_at is None:
@@ -152,6 +210,11 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     else:  # the run ended meanwhile: the fact is kept, the state isn't touched
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
-    seq = append(run.id, e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body), by=OUTSIDE, entries=[entry])
+    seq = append(
+        run.id,
+        e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body),
+        by=OUTSIDE,
+        entries=[entry],
+    )
     live.ring(run.id, seq)
     return RECEIVED

@@ -37,7 +37,9 @@ log = logging.getLogger("runs.store")
 _E7 = "%s::text[], %s::text[], %s::int[], %s::text[], %s::bytea[], %s::bytea[], %s::bytea[]"
 _L9 = "%s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]"
 _W7 = "%s::uuid, %s::text, %s::int, %s::text, %s::int, %s::timestamptz, %s::jsonb"
-INTEND = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
+INTEND = (
+    f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
+)
 RECORD = (
     f"SELECT * FROM runs_record(%s, %s, %s, %s, {_E7}, {_L9}, {_W7}, %s, %s, %s, %s, %s, "
     "%s::int, %s::text, %s::int, %s::text, %s::bytea, %s::bytea)"
@@ -84,21 +86,27 @@ class Claim:
     @property
     def reply(self) -> Reply:
         """The claim as an answer of the journal."""
-        return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
+        return Reply(
+            self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold
+        )
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too long."""
     if isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)):
         return True
-    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(error, "sqlstate", None) not in (_STALE, _NO_APPROVAL)
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
+        error, "sqlstate", None
+    ) not in (_STALE, _NO_APPROVAL)
 
 
 async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int) -> list[Claim]:
     """Take up to `limit` of the best ready runs of these agent versions."""
     failpoints.hit("CP9")
     async with pool.connection() as connection:
-        cursor = await connection.execute(CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit])
+        cursor = await connection.execute(
+            CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit]
+        )
         return [Claim(*row) for row in await cursor.fetchall()]
 
 
@@ -125,7 +133,14 @@ def _translated(error: psycopg.Error) -> Exception:
 class PgJournal:
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
-    def __init__(self, pool: Pool, worker: Worker, claimed: Claim, *, on_write: Callable[[str, int], None] = lambda run_id, seq: None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        worker: Worker,
+        claimed: Claim,
+        *,
+        on_write: Callable[[str, int], None] = lambda run_id, seq: None,
+    ) -> None:
         self.pool, self.worker, self.on_write = pool, worker, on_write
         self.run_id = str(claimed.run_id)
         self._id = claimed.run_id
@@ -146,30 +161,67 @@ class PgJournal:
     # --- writing ---
 
     async def intend(
-        self, events: Sequence[Event], *, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        entry: Entry | None = None,
+        grant: tuple[str, str] | None = None,
+        wait: WaitSpec | None = None,
     ) -> Reply:
-        columns = [*event_columns(events), *entry_columns([entry] if entry else []), *(grant or (None, None)), *_wait_columns(wait)]
+        columns = [
+            *event_columns(events),
+            *entry_columns([entry] if entry else []),
+            *(grant or (None, None)),
+            *_wait_columns(wait),
+        ]
         token = wait.token_hash if wait else None
-        return await self._commit(events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token]))
+        return await self._commit(
+            events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token])
+        )
 
     async def record(
         self, events: Sequence[Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
         usage: Usage = Usage(), snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
         used = [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
-        columns = [*event_columns(events), *entry_columns(entries), *_wait_columns(wait), *used, *_snapshot_columns(snapshot)]
+        columns = [
+            *event_columns(events),
+            *entry_columns(entries),
+            *_wait_columns(wait),
+            *used,
+            *_snapshot_columns(snapshot),
+        ]
         also = waits.gate_statement(gate, wait) if gate is not None and wait is not None else None
-        return await self._commit(events, lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]), [also] if also else [])
+        return await self._commit(
+            events,
+            lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]),
+            [also] if also else [],
+        )
 
-    async def leave(self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = "") -> Reply:
+    async def leave(
+        self,
+        how: How,
+        events: Sequence[Event],
+        *,
+        state: str,
+        waits: Sequence[UUID] = (),
+        error: str = "",
+    ) -> Reply:
         columns = [how, state, list(waits), error, *event_columns(events)]
-        return await self._commit(events, lambda: (LEAVE, [*self._fence(), *columns]), _withdrawals(self._id) if how == "end" else [])
+        return await self._commit(
+            events,
+            lambda: (LEAVE, [*self._fence(), *columns]),
+            _withdrawals(self._id) if how == "end" else [],
+        )
 
     def _fence(self) -> list[Any]:
         return [self._id, self.lease.epoch, self.lease.token]
 
     async def _commit(
-        self, events: Sequence[Event], build: Callable[[], tuple[str, list[Any]]], also: Sequence[tuple[str, list[Any]]] = ()
+        self,
+        events: Sequence[Event],
+        build: Callable[[], tuple[str, list[Any]]],
+        also: Sequence[tuple[str, list[Any]]] = (),
     ) -> Reply:
         """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
         while True:
@@ -182,7 +234,11 @@ class PgJournal:
                     raise known from error
                 if not is_transient(error):
                     raise
-                log.warning("run %s: the database did not answer a commit (%s); finding out what it did", self.run_id, str(error).strip())
+                log.warning(
+                    "run %s: the database did not answer a commit (%s); finding out what it did",
+                    self.run_id,
+                    str(error).strip(),
+                )
             found = await self._find_out(events)
             if found is not None:
                 reply = found
@@ -190,7 +246,9 @@ class PgJournal:
         self.on_write(self.run_id, reply.seq)
         return self._note(reply)
 
-    async def _once(self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]) -> Reply:
+    async def _once(
+        self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]
+    ) -> Reply:
         async with self.pool.connection() as connection:
             if not also:
                 return Reply(*await self._row(connection, statement, parameters))
@@ -200,10 +258,14 @@ class PgJournal:
                     await connection.execute(extra, extra_parameters)
             return reply
 
-    async def _row(self, connection: psycopg.AsyncConnection[TupleRow], statement: str, parameters: list[Any]) -> TupleRow:
+    async def _row(
+        self, connection: psycopg.AsyncConnection[TupleRow], statement: str, parameters: list[Any]
+    ) -> TupleRow:
         sending = asyncio.ensure_future(connection.execute(statement, parameters, prepare=True))
         if failpoints.is_armed("CP5"):
-            await asyncio.sleep(0.001)  # the statement is on its way; whether it commits before the kill is the database's business
+            await asyncio.sleep(
+                0.001
+            )  # the statement is on its way; whether it commits before the kill is the database's business
             failpoints.hit("CP5")
         row = await (await sending).fetchone()
         assert row is not None
@@ -280,7 +342,14 @@ def _snapshot_columns(snapshot: Snapshot | None) -> list[Any]:
     if snapshot is None:
         return [None] * 6
     state = seal(snapshot.state)
-    return [snapshot.generation, snapshot.node, snapshot.visit, snapshot.fingerprint, state, checksum(snapshot.node, snapshot.visit, state or b"")]
+    return [
+        snapshot.generation,
+        snapshot.node,
+        snapshot.visit,
+        snapshot.fingerprint,
+        state,
+        checksum(snapshot.node, snapshot.visit, state or b""),
+    ]
 
 
 def _withdrawals(run_id: UUID) -> list[tuple[str, list[Any]]]:
@@ -297,34 +366,59 @@ def _newest_sound(run_id: str, rows: Sequence[TupleRow]) -> tuple[int, Snapshot 
     for seq, generation, node, visit, fingerprint, state, stored in rows:
         if checksum(node, visit, bytes(state)) == bytes(stored):
             return seq, Snapshot(node, visit, generation, fingerprint, unseal(state))
-        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
+        log.error(
+            "run %s: checkpoint at event %s fails its checksum; falling back to the one before",
+            run_id,
+            seq,
+        )
     if rows:
         raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
     return 0, None
 
 
-def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) -> tuple[Event, list[Event]]:
+def _read(
+    run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int
+) -> tuple[Event, list[Event]]:
     """Events as objects, after checking that they link up from the checkpoint on. Raises JournalBroken."""
     created: Event | None = None
     tail: list[Event] = []
     prev: Link | None = None
     for seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, stored in rows:
-        link = Link(seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored))
-        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
+        link = Link(
+            seq,
+            epoch,
+            at,
+            bytes(clear),
+            None if sealed is None else bytes(sealed),
+            bytes(prev_hash),
+            bytes(stored),
+        )
+        if (
+            link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed))
+            != link.hash
+        ):
             raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
-        if prev is not None and prev.seq >= anchor and (seq != prev.seq + 1 or link.prev_hash != prev.hash):
+        if (
+            prev is not None
+            and prev.seq >= anchor
+            and (seq != prev.seq + 1 or link.prev_hash != prev.hash)
+        ):
             raise JournalBroken(f"event {seq} does not follow event {prev.seq}")
         try:
             event = decode(link.clear, unseal(link.sealed))
         except (KeyError, TypeError, ValueError) as error:
             raise JournalBroken(f"event {seq} can't be read: {error}") from error
         if (event.KIND, event.slot, event.attempt) != (kind, slot, attempt):
-            raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
+            raise JournalBroken(
+                f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}"
+            )
         if seq == 1:
             created = event
         if seq > anchor:
             tail.append(event)
         prev = link
     if created is None or prev is None or prev.seq < at_least:
-        raise JournalBroken(f"the journal of run {run_id} ends at event {prev.seq if prev else 0}, but event {at_least} was committed")
+        raise JournalBroken(
+            f"the journal of run {run_id} ends at event {prev.seq if prev else 0}, but event {at_least} was committed"
+        )
     return created, tail

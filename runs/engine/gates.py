@@ -17,7 +17,17 @@ from runs.engine.visit import Visit
 
 
 def plan_of(
-    visit: Visit, slot: str, *, queue: str, rule: str, tool: str, arguments: Any, title: str, effect: str, headline: str, evidence: Sequence[Evidence]
+    visit: Visit,
+    slot: str,
+    *,
+    queue: str,
+    rule: str,
+    tool: str,
+    arguments: Any,
+    title: str,
+    effect: str,
+    headline: str,
+    evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
     """All that a decision binds, as plain data: who would do what, exactly how, by which rule, on what evidence."""
     return {
@@ -26,7 +36,15 @@ def plan_of(
     }  # fmt: skip
 
 
-async def open_gate(visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta) -> None:
+async def open_gate(
+    visit: Visit,
+    slot: str,
+    plan: dict[str, Any],
+    *,
+    requested_hash: str,
+    why: str,
+    within: timedelta,
+) -> None:
     """Put the question to its queue and park. Always unwinds."""
     deadline = visit.journal.now() + within
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval")
@@ -35,7 +53,13 @@ async def open_gate(visit: Visit, slot: str, plan: dict[str, Any], *, requested_
         slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"], requested_hash=requested_hash,
         plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(),
     )  # fmt: skip
-    detail = {"queue": plan["queue"], "title": plan["title"], "headline": plan["headline"], "tool": plan["tool"], "approval_id": str(approval_id)}
+    detail = {
+        "queue": plan["queue"],
+        "title": plan["title"],
+        "headline": plan["headline"],
+        "tool": plan["tool"],
+        "approval_id": str(approval_id),
+    }
     wait = WaitSpec(visit.run_id, slot, 0, "approval", 0, deadline, detail)
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"], canonical(plan), plan_hash, plan["evidence"], why,

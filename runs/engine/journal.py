@@ -65,7 +65,9 @@ class WaitSpec:
     @property
     def id(self) -> UUID:
         """A function of what is waited for, so that a replay names the same wait."""
-        return uuid5(NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}")
+        return uuid5(
+            NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,15 @@ class Journal(Protocol):
     `intend` (TX1) additionally raises ApprovalMissing. `load` raises JournalBroken when what is stored can't be trusted.
     """
 
-    run_id: str
-    seq: int
+    @property
+    def run_id(self) -> str:
+        """The run's id, as people and the outside see it."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The journal's last event, as far as this claimant knows."""
+        ...
 
     def now(self) -> datetime:
         """The database's clock: of the last reply, moved on by a monotonic clock since."""
@@ -144,7 +153,12 @@ class Journal(Protocol):
     async def load(self) -> History: ...
 
     async def intend(
-        self, events: Sequence[Event], *, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        entry: Entry | None = None,
+        grant: tuple[str, str] | None = None,
+        wait: WaitSpec | None = None,
     ) -> Reply:
         """Make an intent durable before the call leaves. `grant` is (slot, plan hash) of the approval it consumes."""
         ...
@@ -162,6 +176,14 @@ class Journal(Protocol):
         """Make facts durable."""
         ...
 
-    async def leave(self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = "") -> Reply:
+    async def leave(
+        self,
+        how: How,
+        events: Sequence[Event],
+        *,
+        state: str,
+        waits: Sequence[UUID] = (),
+        error: str = "",
+    ) -> Reply:
         """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/steps.sql."""
         ...

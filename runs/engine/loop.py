@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from runs.engine.calls import brief, opened_event, story, call_tool
+from runs.engine.calls import brief, call_tool, opened_event, story
 from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
 from runs.engine.tape import Attempt, payload_of
@@ -69,21 +69,45 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> B
     from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
     path = visit.path_of(slot)
-    asked = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt, "tools": [t.name for t in assistant.tools]}
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)]
+    asked = {
+        "assistant": assistant.name,
+        "instructions": assistant.instructions,
+        "prompt": prompt,
+        "tools": [t.name for t in assistant.tools],
+    }
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
+    ]
     for turn in range(assistant.max_turns):
-        added = {"instructions": assistant.instructions, "prompt": prompt, "assistant": assistant.name} if turn == 0 else None
+        added = (
+            {"instructions": assistant.instructions, "prompt": prompt, "assistant": assistant.name}
+            if turn == 0
+            else None
+        )
         request_hash = visit.runtime.hasher({**asked, "turn": turn})
-        response = await ask_model(visit, visit.slot_at(f"{path}/{turn}/0"), assistant, messages, path, turn, request_hash, added)
+        response = await ask_model(
+            visit,
+            visit.slot_at(f"{path}/{turn}/0"),
+            assistant,
+            messages,
+            path,
+            turn,
+            request_hash,
+            added,
+        )
         messages.append(response)
         result, parts = await _act(visit, f"{path}/{turn}", assistant, response)
         if result is not None:
             return result
         messages.append(ModelRequest(parts=parts, instructions=assistant.instructions))
-    raise ModelFailure("too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns")
+    raise ModelFailure(
+        "too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns"
+    )
 
 
-async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> tuple[BaseModel | None, list[Any]]:
+async def _act(
+    visit: Visit, path: str, assistant: Assistant, response: Any
+) -> tuple[BaseModel | None, list[Any]]:
     """Make the calls that a turn asks for, in order. A valid final result ends the loop; what can't be done goes back as text."""
     from pydantic_ai.messages import RetryPromptPart, ToolCallPart, ToolReturnPart
 
@@ -95,36 +119,61 @@ async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> 
             try:
                 return assistant.output.model_validate(args), []
             except ValidationError as error:
-                parts.append(RetryPromptPart(content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id))
+                parts.append(
+                    RetryPromptPart(
+                        content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id
+                    )
+                )
             continue
         tool = assistant.tool(part.tool_name)
         if tool is None:
             known = ", ".join(t.name for t in assistant.tools) or "none"
-            parts.append(RetryPromptPart(content=f"There is no tool {part.tool_name!r}. Tools: {known}.", tool_name=part.tool_name, tool_call_id=part.tool_call_id))
+            parts.append(
+                RetryPromptPart(
+                    content=f"There is no tool {part.tool_name!r}. Tools: {known}.",
+                    tool_name=part.tool_name,
+                    tool_call_id=part.tool_call_id,
+                )
+            )
             continue
         try:
             checked = tool.input.model_validate(args)
         except ValidationError as error:
-            parts.append(RetryPromptPart(content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id))
+            parts.append(
+                RetryPromptPart(
+                    content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id
+                )
+            )
             continue
         try:
-            content: Any = (await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)).model_dump(mode="json")
+            content: Any = (
+                await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)
+            ).model_dump(mode="json")
         except ToolFailure as failure:
             content = {"failed": failure.code, "message": failure.message}
         except Rejected as denied:
             content = {"rejected_by": denied.queue, "reason": denied.reason}
-        parts.append(ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id))
+        parts.append(
+            ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id)
+        )
     if not calls:
         parts.append(RetryPromptPart(content=f"End by calling {FINAL}."))
     return None, parts
 
 
 async def ask_model(
-    visit: Visit, slot: str, assistant: Assistant, messages: list[Any], conversation: str, turn: int, request_hash: str, added: Any
+    visit: Visit,
+    slot: str,
+    assistant: Assistant,
+    messages: list[Any],
+    conversation: str,
+    turn: int,
+    request_hash: str,
+    added: Any,
 ) -> Any:
     """One model request: replayed if it is on record, else made, with its intent before and its response after."""
-    from pydantic_ai.messages import ModelResponse
     from pydantic import TypeAdapter
+    from pydantic_ai.messages import ModelResponse
 
     record = visit.remember(slot, "model", request_hash)
     past, attempt = record.now, record.current
@@ -136,10 +185,18 @@ async def ask_model(
             raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
     waiting = past.open_wait("timer")
     if waiting is not None:
-        raise visit.park(WaitSpec(visit.run_id, slot, attempt, "timer", waiting, visit.journal.now()))
+        raise visit.park(
+            WaitSpec(visit.run_id, slot, attempt, "timer", waiting, visit.journal.now())
+        )
     if past.intent is None:
         asked = e.ModelRequested(
-            slot=slot, attempt=attempt, conversation=whole, turn=turn, model=assistant.name, request_hash=request_hash, payload=added
+            slot=slot,
+            attempt=attempt,
+            conversation=whole,
+            turn=turn,
+            model=assistant.name,
+            request_hash=request_hash,
+            payload=added,
         )
         await visit.intend(asked)
     else:
@@ -149,14 +206,24 @@ async def ask_model(
         slot=slot, attempt=attempt, conversation=whole, turn=turn, tokens_in=given.tokens_in, tokens_out=given.tokens_out,
         payload={"model": given.model, "response": given.response},
     )  # fmt: skip
-    reply = await visit.record(event, usage=Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out))
+    reply = await visit.record(
+        event,
+        usage=Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out),
+    )
     visit.runtime.hit("CP6", "model")
     visit.boundary(reply)
     return TypeAdapter(ModelResponse).validate_python(given.response)
 
 
 async def _request(
-    visit: Visit, slot: str, attempt: int, past: Attempt, assistant: Assistant, messages: list[Any], conversation: str, turn: int
+    visit: Visit,
+    slot: str,
+    attempt: int,
+    past: Attempt,
+    assistant: Assistant,
+    messages: list[Any],
+    conversation: str,
+    turn: int,
 ) -> ModelTurn:
     """Ask until there is an answer; an outage of the provider parks the run on a timer and never fails it."""
     policy, tries, began = visit.runtime.retry, 0, time.monotonic()
@@ -164,22 +231,44 @@ async def _request(
         tries += 1
         try:
             visit.runtime.hit("CP2", "model")
-            given = await visit.runtime.request_model(assistant, messages)
+            given = await visit.interruptible(visit.runtime.request_model(assistant, messages))
             visit.runtime.hit("CP4", "model")
             return given
         except ModelRefused as refusal:
-            event = e.ModelFailed(slot=slot, attempt=attempt, conversation=conversation, turn=turn, code=refusal.code, payload={"message": str(refusal)})
+            event = e.ModelFailed(
+                slot=slot,
+                attempt=attempt,
+                conversation=conversation,
+                turn=turn,
+                code=refusal.code,
+                payload={"message": str(refusal)},
+            )
             visit.boundary(await visit.record(event, usage=Usage(steps=1, model_calls=1)))
             raise ModelFailure(refusal.code, str(refusal)) from refusal
         except (NotSent, TransportError, TimeoutError) as error:
             trouble = error
         except Exception as bug:
-            raise visit.unwind(Crashed("model_error", f"{assistant.name}: {brief(bug)}", traceback.format_exc())) from bug
+            raise visit.unwind(
+                Crashed("model_error", f"{assistant.name}: {brief(bug)}", traceback.format_exc())
+            ) from bug
         delay = policy.delay(tries)
         if time.monotonic() - began + delay > policy.in_place:
             n = past.waits_of("timer")
             deadline = visit.journal.now() + timedelta(seconds=policy.timer(n))
-            wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)})
+            wait = WaitSpec(
+                visit.run_id,
+                slot,
+                attempt,
+                "timer",
+                n,
+                deadline,
+                {
+                    "tool": "model",
+                    "title": "Model request",
+                    "retry": n + 1,
+                    "error": brief(trouble),
+                },
+            )
             await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
             raise visit.park(wait)
         await visit.rest(delay)
@@ -197,4 +286,6 @@ def _arguments(part: Any) -> Any:
 
 def _problems(error: ValidationError) -> str:
     """What is wrong, in words a model can act on."""
-    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]
+    return "; ".join(
+        f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors()
+    )[:2000]

@@ -62,30 +62,66 @@ class MemoryRun:
     def claim(self) -> MemoryJournal:
         """Take the run under a new epoch, whoever had it."""
         self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), "running"
-        self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
+        self.append(
+            [e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")]
+        )
         return MemoryJournal(self, Lease(self.epoch, self.lease))
 
-    def resolve(self, wait_id: UUID, resolution: str, *, event: e.Event | None = None, grant_hash: str | None = None) -> bool:
+    def resolve(
+        self,
+        wait_id: UUID,
+        resolution: str,
+        *,
+        event: e.Event | None = None,
+        grant_hash: str | None = None,
+    ) -> bool:
         """Resolve a wait; the first resolution wins."""
         wait = self.waits[wait_id]
         if wait.resolution is not None:
             return False
         wait.resolution, wait.grant_hash = resolution, grant_hash
         s = wait.spec
-        self.append([event] if event else [e.WaitResolved(slot=s.slot, attempt=s.attempt, wait=s.kind, n=s.n, resolution=resolution, by="test")])
+        self.append(
+            [event]
+            if event
+            else [
+                e.WaitResolved(
+                    slot=s.slot,
+                    attempt=s.attempt,
+                    wait=s.kind,
+                    n=s.n,
+                    resolution=resolution,
+                    by="test",
+                )
+            ]
+        )
         if self.lease is None:
             self.state = "running"
         return True
 
-    def decide(self, verdict: str, *, by: str = "user:finance", role: str = "approver_finance", justification: str = "as quoted") -> None:
+    def decide(
+        self,
+        verdict: str,
+        *,
+        by: str = "user:finance",
+        role: str = "approver_finance",
+        justification: str = "as quoted",
+    ) -> None:
         """Decide the one open gate: `approved` or `rejected`."""
-        wait_id, wait = next((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
+        wait_id, wait = next(
+            (i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None
+        )
         assert wait.gate is not None
         event = e.ApprovalDecided(
             slot=wait.spec.slot, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
             payload={"justification": justification},
         )  # fmt: skip
-        self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
+        self.resolve(
+            wait_id,
+            verdict,
+            event=event,
+            grant_hash=wait.gate.plan_hash if verdict == "approved" else None,
+        )
 
     def open_waits(self) -> list[MemoryWait]:
         """What the run waits for now."""
@@ -113,7 +149,12 @@ class MemoryJournal:
         return History(snapshot, list(self.run.events[seq:]), self.run.events[0], self._reply())
 
     async def intend(
-        self, events: Sequence[e.Event], *, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None
+        self,
+        events: Sequence[e.Event],
+        *,
+        entry: Entry | None = None,
+        grant: tuple[str, str] | None = None,
+        wait: WaitSpec | None = None,
     ) -> Reply:
         self._fence()
         if self._reply().stop is not None:
@@ -134,7 +175,15 @@ class MemoryJournal:
             self.run.snapshots.append((self.seq, snapshot))
         return self._reply()
 
-    async def leave(self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = "") -> Reply:
+    async def leave(
+        self,
+        how: How,
+        events: Sequence[e.Event],
+        *,
+        state: str,
+        waits: Sequence[UUID] = (),
+        error: str = "",
+    ) -> Reply:
         self._fence()
         run = self.run
         resolved = any(run.waits[i].resolution is not None for i in waits)
@@ -156,24 +205,44 @@ class MemoryJournal:
 
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
-            raise StaleLease(f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}")
+            raise StaleLease(
+                f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
+            )
 
     def _consume(self, slot: str, plan_hash: str) -> None:
         for wait in self.run.waits.values():
-            if wait.spec.slot == slot and wait.spec.kind == "approval" and wait.resolution == "approved" and not wait.is_consumed:
+            if (
+                wait.spec.slot == slot
+                and wait.spec.kind == "approval"
+                and wait.resolution == "approved"
+                and not wait.is_consumed
+            ):
                 if wait.grant_hash == plan_hash:
                     wait.is_consumed = True
                     return
         raise ApprovalMissing(f"slot {slot} has no unconsumed approval for these bytes")
 
-    def _write(self, events: Sequence[e.Event], entries: Sequence[Entry], wait: WaitSpec | None, gate: GateOpening | None) -> None:
+    def _write(
+        self,
+        events: Sequence[e.Event],
+        entries: Sequence[Entry],
+        wait: WaitSpec | None,
+        gate: GateOpening | None,
+    ) -> None:
         self.run.append(events)
         self.run.entries.extend(entries)
         if wait is not None:
             self.run.waits[wait.id] = MemoryWait(wait, gate)
 
     def _reply(self, *, is_done: bool = True) -> Reply:
-        return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
+        return Reply(
+            self.seq,
+            self.now(),
+            self.run.is_pause_requested,
+            self.run.is_cancel_requested,
+            False,
+            is_done,
+        )
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
@@ -184,6 +253,10 @@ def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
     return run
 
 
-async def drive(agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None) -> str:
+async def drive(
+    agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None
+) -> str:
     """Claim and drive a run once, as a worker does. Returns how it was let go of."""
-    return await Driver(agent, run.claim(), runtime, control or Control(), trace_id="0" * 32).drive()
+    return await Driver(
+        agent, run.claim(), runtime, control or Control(), trace_id="0" * 32
+    ).drive()

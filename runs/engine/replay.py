@@ -76,9 +76,17 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
         case str():
             target = returned
         case _:
-            return Crashed("bad_return", f"node {node.name!r} returned {type(returned).__name__}: return a node's name or End(output)", "")
+            return Crashed(
+                "bad_return",
+                f"node {node.name!r} returned {type(returned).__name__}: return a node's name or End(output)",
+                "",
+            )
     if target not in node.edges:
-        return Crashed("bad_edge", f"node {node.name!r} went to {target!r}, but declares only {', '.join(node.edges) or 'an end'}", "")
+        return Crashed(
+            "bad_edge",
+            f"node {node.name!r} went to {target!r}, but declares only {', '.join(node.edges) or 'an end'}",
+            "",
+        )
     try:
         return Advanced(target, state.model_dump(mode="json"))
     except ValueError as error:
@@ -88,7 +96,13 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
 def _finish(agent: Agent, output: Any) -> Outcome:
     try:
         if agent.output is not None:
-            output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
+            output = (
+                output if isinstance(output, agent.output) else agent.output.model_validate(output)
+            )
         return Finished(output.model_dump(mode="json") if isinstance(output, BaseModel) else output)
     except ValidationError as error:
-        return Crashed("bad_output", f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}", "")
+        return Crashed(
+            "bad_output",
+            f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}",
+            "",
+        )

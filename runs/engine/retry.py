@@ -19,8 +19,10 @@ class RetryPolicy:
 
     def delay(self, tries: int) -> float:
         """Before try number `tries` + 1, in place. Jittered by half, so that many runs don't come back at once."""
-        return min(self.longest, self.first * 2 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)  # noqa: S311 - jitter
+        return min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (
+            0.5 + random.random() / 2
+        )
 
     def timer(self, round_: int) -> float:
         """How long the durable timer of this round (from 0) runs."""
-        return min(self.timer_longest, self.timer_first * 2 ** min(round_, 20))
+        return min(self.timer_longest, self.timer_first * 2.0 ** min(round_, 20))

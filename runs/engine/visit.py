@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
 
 from ledger import events as e
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("durableagents.engine")
 
 StopReason = Literal["pause", "cancel", "hold", "drain"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,20 @@ class Control:
     def __init__(self) -> None:
         self.stop: StopReason | None = None
         self.asked = asyncio.Event()
+        self.cancelled = asyncio.Event()
 
     def ask(self, reason: StopReason) -> None:
         """Ask for a stop; the first reason asked stands unless a cancel comes on top."""
         if self.stop is None or reason == "cancel":
             self.stop = reason
         self.asked.set()
+        if reason == "cancel":
+            self.cancelled.set()
+
+    def clear(self) -> None:
+        """The wish was taken back before the boundary."""
+        self.stop = None
+        self.asked.clear()
 
 
 # --- how a visit ends before its node returns ---------------------------------------------------------------------------
@@ -101,8 +110,20 @@ class Visit:
         self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape,
         *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str,
     ) -> None:  # fmt: skip
-        self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
-        self.node, self.number, self.generation, self.created, self.trace_id = node, number, generation, created, trace_id
+        self.agent, self.journal, self.runtime, self.control, self.tape = (
+            agent,
+            journal,
+            runtime,
+            control,
+            tape,
+        )
+        self.node, self.number, self.generation, self.created, self.trace_id = (
+            node,
+            number,
+            generation,
+            created,
+            trace_id,
+        )
         self.task = asyncio.current_task()
         self.outcome: Parked | Stopped | Broken | Crashed | None = None
         self._counters: dict[str, int] = {}
@@ -116,7 +137,9 @@ class Visit:
     def next_slot(self, under: str = "") -> str:
         """The identity of the next call under a path. Numbering is per path, so no branch can renumber another."""
         if asyncio.current_task() is not self.task:
-            raise MisusedContext("journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task")
+            raise MisusedContext(
+                "journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task"
+            )
         if self.outcome is not None:
             raise Unwind(self.outcome)
         n = self._counters[under] = self._counters.get(under, 0) + 1
@@ -138,9 +161,15 @@ class Visit:
     def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
         record = self.tape.slot(slot)
-        if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
+        if record.what is None or (
+            record.what == what and record.requested_hash in ("", requested_hash)
+        ):
             return record
-        found = {"slot": slot, "recorded": {"call": record.what, "hash": record.requested_hash}, "now": {"call": what, "hash": requested_hash}}
+        found = {
+            "slot": slot,
+            "recorded": {"call": record.what, "hash": record.requested_hash},
+            "now": {"call": what, "hash": requested_hash},
+        }
         raise self.unwind(Broken("non_determinism", found))
 
     def later(self, event: e.Event) -> None:
@@ -152,7 +181,13 @@ class Visit:
         reads, self._reads = self._reads, []
         return reads
 
-    async def intend(self, *events: e.Event, entry: Entry | None = None, grant: tuple[str, str] | None = None, wait: WaitSpec | None = None) -> None:
+    async def intend(
+        self,
+        *events: e.Event,
+        entry: Entry | None = None,
+        grant: tuple[str, str] | None = None,
+        wait: WaitSpec | None = None,
+    ) -> None:
         """TX1. Unwinds, with nothing written, when people asked for a stop."""
         self.check_stop()
         self.runtime.hit("CP1", entry.tool if entry else "")
@@ -163,10 +198,17 @@ class Visit:
             raise self.unwind(Stopped(reply.stop or "hold"))
 
     async def record(
-        self, *events: e.Event, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None, usage: Usage = Usage()
+        self,
+        *events: e.Event,
+        entries: Sequence[Entry] = (),
+        wait: WaitSpec | None = None,
+        gate: GateOpening | None = None,
+        usage: Usage = Usage(),
     ) -> Reply:
         """TX2. The caller has its fact on record when this returns."""
-        return await self.journal.record([*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage)
+        return await self.journal.record(
+            [*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage
+        )
 
     def boundary(self, reply: Reply) -> None:
         """A step is durable: stop here if anybody asked for it."""
@@ -182,6 +224,19 @@ class Visit:
     def park(self, *waits: WaitSpec) -> Unwind:
         """Nothing more to do until one of these is resolved; to be raised."""
         return self.unwind(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
+
+    async def interruptible(self, asking: Coroutine[Any, Any, T]) -> T:
+        """Await something that has no effect, such as a model request; a cancel doesn't wait for its answer."""
+        answer = asyncio.ensure_future(asking)
+        cancelled = asyncio.ensure_future(self.control.cancelled.wait())
+        try:
+            await asyncio.wait({answer, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                self.check_stop()
+            return await answer
+        finally:
+            answer.cancel()
+            cancelled.cancel()
 
     async def rest(self, seconds: float) -> None:
         """Wait in place between two tries; a stop ends the wait and the visit."""
