@@ -43,7 +43,7 @@ def pool_connections() -> None:
     default["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": 10,
-        "timeout": 4.0,
+        "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
 

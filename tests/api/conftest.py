@@ -29,9 +29,7 @@ class Api:
     def get(self, path: str, **query: Any) -> Any:
         return self.client.get(_address(path), query, headers=self.headers)
 
-    def post(
-        self, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **more: Any
-    ) -> Any:
+    def post(self, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
         return self.client.post(
             _address(path),
             body,
@@ -40,12 +38,8 @@ class Api:
             **more,
         )
 
-    def send(
-        self, path: str, raw: bytes, *, content_type: str = "application/json", method: str = "POST"
-    ) -> Any:
-        return self.client.generic(
-            method, _address(path), raw, content_type=content_type, headers=self.headers
-        )
+    def send(self, path: str, raw: bytes, *, content_type: str = "application/json", method: str = "POST") -> Any:
+        return self.client.generic(method, _address(path), raw, content_type=content_type, headers=self.headers)
 
 
 def _address(path: str) -> str:

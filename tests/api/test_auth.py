@@ -28,17 +28,11 @@ def test_only_the_digest_of_a_key_is_kept() -> None:
 
 def test_a_given_key_is_entered_once() -> None:
     user = person("ada", "auditor")
-    assert (
-        issue_key(user, "demo", token="da_given")
-        == issue_key(user, "demo", token="da_given")
-        == "da_given"
-    )
+    assert issue_key(user, "demo", token="da_given") == issue_key(user, "demo", token="da_given") == "da_given"
     assert ApiKey.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    "header", ["Bearer", "Bearer ", "Bearer nonsense", "Bearer a b", "bearer \x00", "Bearer ü"]
-)
+@pytest.mark.parametrize("header", ["Bearer", "Bearer ", "Bearer nonsense", "Bearer a b", "bearer \x00", "Bearer ü"])
 def test_what_is_no_key_opens_nothing(header: str) -> None:
     answer = Client().get("/api/v1/runs", headers={"Authorization": header})
     assert is_problem(answer, 401, "unauthenticated")
@@ -49,9 +43,7 @@ def test_what_is_no_key_opens_nothing(header: str) -> None:
     {"revoked_at": timezone.now()},
     {"expires_at": timezone.now() - timedelta(seconds=1)},
 ])  # fmt: skip
-def test_a_key_that_ended_opens_nothing(
-    caller: Callable[[Any], Api], change: dict[str, Any]
-) -> None:
+def test_a_key_that_ended_opens_nothing(caller: Callable[[Any], Api], change: dict[str, Any]) -> None:
     api = caller("auditor")
     ApiKey.objects.update(**change)
     assert is_problem(api.get("runs"), 401)
@@ -89,9 +81,7 @@ def test_a_session_writes_only_with_its_csrf_token() -> None:
     from django.conf import settings
 
     client.cookies[settings.CSRF_COOKIE_NAME] = "a" * 32
-    answer = client.post(
-        "/api/v1/runs", START, content_type="application/json", headers={"X-CSRFToken": "a" * 32}
-    )
+    answer = client.post("/api/v1/runs", START, content_type="application/json", headers={"X-CSRFToken": "a" * 32})
     assert answer.status_code == 201
     assert answer.json()["created_by"] == "user:ivy"
 

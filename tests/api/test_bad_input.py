@@ -15,9 +15,7 @@ from tests.api.conftest import START, Api, is_problem
 
 pytestmark = pytest.mark.django_db
 
-ANY_TEXT = st.text(
-    st.characters(codec="utf-8") | st.sampled_from("\x00\u202e\ufeff\U0001f600"), max_size=30
-)
+ANY_TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\x00\u202e\ufeff\U0001f600"), max_size=30)
 ANY_JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -54,9 +52,7 @@ fuzz = settings(
 
 def is_civil(answer: Any) -> bool:
     """An answer that is a success or says what is wrong."""
-    return answer.status_code < 300 or (
-        answer.status_code < 500 and is_problem(answer, answer.status_code)
-    )
+    return answer.status_code < 300 or (answer.status_code < 500 and is_problem(answer, answer.status_code))
 
 
 @fuzz
@@ -92,16 +88,13 @@ def test_any_bytes(operator: Api, raw: bytes, act: str) -> None:
 def test_any_callback(operator: Api, body: Any, token: str) -> None:
     from urllib.parse import quote
 
-    assert operator.send(
-        f"callbacks/{quote(token, safe='')}", json.dumps(body).encode()
-    ).status_code in (404, 422)
+    assert operator.send(f"callbacks/{quote(token, safe='')}", json.dumps(body).encode()).status_code in (404, 422)
 
 
 @fuzz
 @given(
     query=st.dictionaries(
-        st.sampled_from(["state", "agent", "limit", "cursor", "after", "queue", "run_id"])
-        | ANY_TEXT,
+        st.sampled_from(["state", "agent", "limit", "cursor", "after", "queue", "run_id"]) | ANY_TEXT,
         ANY_TEXT,
         max_size=3,
     )
@@ -164,15 +157,11 @@ def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_each_wrong_field_is_named_with_a_fix(
-    integrator: Api, changed: dict[str, Any], field: str
-) -> None:
+def test_each_wrong_field_is_named_with_a_fix(integrator: Api, changed: dict[str, Any], field: str) -> None:
     answer = integrator.post("runs", START | changed)
     assert is_problem(answer, 422) and Run.objects.count() == 0
     errors = answer.json()["errors"]
-    assert any(field in error["field"] and error["problem"] and error["fix"] for error in errors), (
-        errors
-    )
+    assert any(field in error["field"] and error["problem"] and error["fix"] for error in errors), errors
 
 
 def test_nobody_sets_what_is_not_theirs(integrator: Api) -> None:

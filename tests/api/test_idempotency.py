@@ -21,9 +21,7 @@ def keyed(api: Api, key: str, body: Any = START) -> Any:
 def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator: Api) -> None:
     first = keyed(integrator, "k-1")
     assert first.status_code == 201
-    operator.post(
-        f"runs/{first.json()['id']}/pause", {"justification": "so that the run looks different now"}
-    )
+    operator.post(f"runs/{first.json()['id']}/pause", {"justification": "so that the run looks different now"})
     again = keyed(integrator, "k-1")
     assert (again.status_code, again.content, again["Location"]) == (
         201,
@@ -77,9 +75,7 @@ def test_while_the_first_is_in_progress_a_repeat_is_told_so(integrator: Api) -> 
     def hold() -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"user:{user.pk}", "k-1")]
-                )
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"user:{user.pk}", "k-1")])
                 holding.set()
                 release.wait(30)
         finally:

@@ -16,12 +16,9 @@ from tests.api.test_roles import MATRIX, api_routes
 def test_every_route_and_method_is_described(auditor: Api) -> None:
     document = auditor.get("/api/schema").json()
     assert document["openapi"] == "3.1.0"
-    described = {
-        (path, method.upper()) for path, methods in document["paths"].items() for method in methods
-    }
+    described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
     plain = {
-        name: "/" + path.replace("<uuid:", "{").replace("<str:", "{").replace(">", "}")
-        for name, path in api_routes()
+        name: "/" + path.replace("<uuid:", "{").replace("<str:", "{").replace(">", "}") for name, path in api_routes()
     }
     assert described == {(plain[name], method) for name, method in MATRIX}
 
@@ -33,11 +30,7 @@ def test_every_reference_leads_somewhere() -> None:
         if isinstance(value, dict):
             own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
             return own.union(*(references(inner) for inner in value.values()))
-        return (
-            set().union(*(references(inner) for inner in value))
-            if isinstance(value, list)
-            else set()
-        )
+        return set().union(*(references(inner) for inner in value)) if isinstance(value, list) else set()
 
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert references(document) <= known

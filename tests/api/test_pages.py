@@ -32,9 +32,7 @@ def test_runs_come_newest_first_and_none_twice(auditor: Api, start: Callable[...
         assert [row["id"] for row in follow(auditor, f"runs?limit={limit}")] == ids[::-1]
 
 
-def test_a_run_that_starts_meanwhile_shifts_no_page(
-    auditor: Api, start: Callable[..., Any]
-) -> None:
+def test_a_run_that_starts_meanwhile_shifts_no_page(auditor: Api, start: Callable[..., Any]) -> None:
     ids = [start()["id"] for _ in range(4)]
     page = auditor.get("runs?limit=2").json()
     start()
@@ -45,9 +43,7 @@ def test_a_run_that_starts_meanwhile_shifts_no_page(
 def test_filters_survive_into_the_next_page(auditor: Api, start: Callable[..., Any]) -> None:
     old = [start(agent="order@1.0.0")["id"] for _ in range(3)]
     new = [start(agent="order")["id"] for _ in range(2)]
-    assert [
-        row["id"] for row in follow(auditor, "runs?agent=order@1.0.0&state=pending&limit=2")
-    ] == old[::-1]
+    assert [row["id"] for row in follow(auditor, "runs?agent=order@1.0.0&state=pending&limit=2")] == old[::-1]
     assert [row["id"] for row in follow(auditor, "runs?agent=order@1.1.0")] == new[::-1]
     assert len(follow(auditor, "runs?agent=order")) == 5
     assert follow(auditor, "runs?agent=unknown") == []
@@ -68,9 +64,7 @@ def test_events_go_on_after_a_seq(auditor: Api, operator: Api, start: Callable[.
         assert after["prev_hash"] == before["hash"]
 
 
-@pytest.mark.parametrize(
-    "limit", ["0", "-1", "1001", "x", "1.5", "1e2", "٣", " 5", "+5", "%00", "9" * 30]
-)
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "x", "1.5", "1e2", "٣", " 5", "+5", "%00", "9" * 30])
 @pytest.mark.parametrize("address", ["runs", "approvals", "agents"])
 def test_a_limit_that_is_none_is_refused(auditor: Api, address: str, limit: str) -> None:
     assert is_problem(auditor.get(f"{address}?limit={limit}"), 400, "malformed")

@@ -53,9 +53,7 @@ def faulty(caller: Callable[[Any], Api]) -> Iterator[Callable[[Exception, str], 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), psycopg.OperationalError("gone")])
 @pytest.mark.parametrize("address", ["/api/raises", "/api/bare"])
-def test_a_lost_database_is_a_503_that_says_when_to_come_back(
-    faulty: Any, error: Exception, address: str
-) -> None:
+def test_a_lost_database_is_a_503_that_says_when_to_come_back(faulty: Any, error: Exception, address: str) -> None:
     answer = faulty(error, address)
     assert is_problem(answer, 503, "database-unavailable") and answer["Retry-After"]
 
@@ -99,9 +97,7 @@ def test_addresses_that_lead_nowhere(address: str, method: str) -> None:
     assert is_problem(answer, 404, "not-found")
 
 
-@pytest.mark.parametrize(
-    "run_id", [str(uuid4()), "x", "1", "00000000-0000-0000-0000-00000000000g", "%00", "a" * 5000]
-)
+@pytest.mark.parametrize("run_id", [str(uuid4()), "x", "1", "00000000-0000-0000-0000-00000000000g", "%00", "a" * 5000])
 @pytest.mark.parametrize("part", ["", "/events", "/ledger", "/transcript", "/overrides"])
 def test_ids_that_are_not_there(auditor: Api, run_id: str, part: str) -> None:
     assert is_problem(auditor.get(f"runs/{run_id}{part}"), 404, "not-found")
@@ -124,9 +120,7 @@ def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
     ],
 )
 def test_what_is_not_json_is_415(integrator: Api, kind: str) -> None:
-    assert is_problem(
-        integrator.send("runs", b"agent=order", content_type=kind), 415, "unsupported-media-type"
-    )
+    assert is_problem(integrator.send("runs", b"agent=order", content_type=kind), 415, "unsupported-media-type")
 
 
 def test_whatever_a_client_accepts_it_gets_json(auditor: Api) -> None:

@@ -67,9 +67,7 @@ def test_every_route_is_in_the_matrix() -> None:
 
 
 @pytest.mark.parametrize("role", CALLERS)
-def test_each_role_gets_exactly_what_is_its_own(
-    caller: Callable[[Any], Api], role: str | None
-) -> None:
+def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], role: str | None) -> None:
     wrong = []
     for name, path in api_routes():
         if name in UNLISTED:

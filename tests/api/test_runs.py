@@ -49,10 +49,7 @@ def test_the_journal_begins_with_the_input(auditor: Api, start: Callable[..., An
 
 def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable[..., Any]) -> None:
     run = start()["id"]
-    states = [
-        operator.post(f"runs/{run}/{act}", BECAUSE).json()["state"]
-        for act in ("pause", "resume", "cancel")
-    ]
+    states = [operator.post(f"runs/{run}/{act}", BECAUSE).json()["state"] for act in ("pause", "resume", "cancel")]
     assert states == ["paused", "pending", "cancelled"]
     records = auditor.get(f"runs/{run}/overrides").json()["results"]
     assert [record["action"] for record in records] == ["pause", "resume", "cancel"]
@@ -62,23 +59,15 @@ def test_each_act_leaves_its_record(operator: Api, auditor: Api, start: Callable
             "operator",
             "api_key",
         )
-        assert (
-            record["justification"] == BECAUSE["justification"] and record["address"] == "127.0.0.1"
-        )
+        assert record["justification"] == BECAUSE["justification"] and record["address"] == "127.0.0.1"
         assert len(record["chain"]) == 64 and record["before"] != record["after"]
 
 
 @pytest.mark.parametrize("body", [{}, {"justification": ""}, {"justification": "  \n"}, None])
 @pytest.mark.parametrize("act", ["pause", "resume", "cancel", "retry"])
-def test_an_act_without_a_reason_is_refused(
-    operator: Api, start: Callable[..., Any], act: str, body: Any
-) -> None:
+def test_an_act_without_a_reason_is_refused(operator: Api, start: Callable[..., Any], act: str, body: Any) -> None:
     run = start()["id"]
-    answer = (
-        operator.send(f"runs/{run}/{act}", b"")
-        if body is None
-        else operator.post(f"runs/{run}/{act}", body)
-    )
+    answer = operator.send(f"runs/{run}/{act}", b"") if body is None else operator.post(f"runs/{run}/{act}", body)
     assert is_problem(answer, 422, "justification-required")
     assert OverrideRecord.objects.count() == 0
 
@@ -107,18 +96,12 @@ def test_an_act_that_the_state_forbids_changes_nothing(
     assert OverrideRecord.objects.count() == len(before)
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"verdict": "maybe"}, {"verdict": "happened", "justification": 5}]
-)
-def test_a_verdict_that_is_none_is_refused(
-    operator: Api, start: Callable[..., Any], body: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("body", [{}, {"verdict": "maybe"}, {"verdict": "happened", "justification": 5}])
+def test_a_verdict_that_is_none_is_refused(operator: Api, start: Callable[..., Any], body: dict[str, Any]) -> None:
     assert is_problem(operator.post(f"runs/{start()['id']}/reconcile", body), 422)
 
 
-def test_there_is_nothing_to_settle_on_a_run_that_knows(
-    operator: Api, start: Callable[..., Any]
-) -> None:
+def test_there_is_nothing_to_settle_on_a_run_that_knows(operator: Api, start: Callable[..., Any]) -> None:
     body = {"verdict": "did_not"} | BECAUSE
     assert is_problem(operator.post(f"runs/{start()['id']}/reconcile", body), 409)
 

@@ -25,10 +25,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_python_writes_is_read_back(value: object) -> None:
-    assert (
-        strict_json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-        == value
-    )
+    assert strict_json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")) == value
 
 
 @given(st.binary(max_size=200))

@@ -106,9 +106,7 @@ def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
     began = time.monotonic()
     refused = web.client.get("/api/v1/runs", headers=operator.headers)
     assert time.monotonic() - began < 10
-    assert (
-        refused.status_code == 503 and refused.headers["Content-Type"] == "application/problem+json"
-    )
+    assert refused.status_code == 503 and refused.headers["Content-Type"] == "application/problem+json"
     assert refused.headers["Retry-After"]
     ready = web.client.get("/readyz").json()
     assert ready["checks"]["database"]["ok"] is False
@@ -118,9 +116,7 @@ def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
     web.until(lambda: runs().status_code == 200, "it answers again", seconds=8)
 
 
-def test_a_restart_of_the_database_between_two_requests_costs_none(
-    web: Web, wire: Wire, operator: Any
-) -> None:
+def test_a_restart_of_the_database_between_two_requests_costs_none(web: Web, wire: Wire, operator: Any) -> None:
     def runs() -> httpx.Response:
         return web.client.get("/api/v1/runs", headers=operator.headers)
 
@@ -136,9 +132,7 @@ def test_connections_are_shared_and_bounded(web: Web, operator: Any) -> None:
     from django.db import connection
 
     with ThreadPoolExecutor(40) as pool:
-        answers = list(
-            pool.map(lambda _: web.client.get("/api/v1/runs", headers=operator.headers), range(200))
-        )
+        answers = list(pool.map(lambda _: web.client.get("/api/v1/runs", headers=operator.headers), range(200)))
     assert {answer.status_code for answer in answers} == {200}
     with connection.cursor() as cursor:
         cursor.execute(
