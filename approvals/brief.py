@@ -14,7 +14,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.visible import Change, compare, leaves
 from runs.engine.agents import registry
-from runs.engine.tools import Tool
+from runs.toolcards import ToolCard, cards_of
 
 LIST_LIMIT = 100
 
@@ -50,7 +50,7 @@ class Brief:
     earlier: list[Earlier]
     decision: Decision | None
     head: Head | None
-    tool: Tool | None
+    tool: ToolCard | None
     role: str
     is_mine: bool
     is_own: bool
@@ -142,8 +142,8 @@ def _earlier(approval: Approval) -> list[Earlier]:
     return chain
 
 
-def _tool(approval: Approval) -> Tool | None:
+def _tool(approval: Approval) -> ToolCard | None:
     try:
-        return registry.find(approval.run.graph_id).tool(approval.tool)
+        return cards_of(registry.find(approval.run.graph_id)).get(approval.tool)
     except DurableAgentsError:
         return None

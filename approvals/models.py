@@ -29,9 +29,7 @@ class Approval(models.Model):
     queue = models.TextField()
     state = FSMField(default=A.OPEN, choices=A.choices, protected=True)
     revision = models.SmallIntegerField(default=1)
-    previous = models.OneToOneField(
-        "self", null=True, on_delete=models.PROTECT, related_name="next"
-    )
+    previous = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="next")
     tool = models.TextField()
     title = models.TextField()
     effect = models.TextField(blank=True)
@@ -49,11 +47,7 @@ class Approval(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(
-                fields=["queue", "deadline"],
-                condition=models.Q(state="open"),
-                name="approvals_open",
-            ),
+            models.Index(fields=["queue", "deadline"], condition=models.Q(state="open"), name="approvals_open"),
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
         ]
 

@@ -29,11 +29,7 @@ class AlreadyDecided(DurableAgentsError):
     def __init__(self, approval: Approval) -> None:
         decision = approval.decisions.first()
         at = f"{approval.decided_at:%Y-%m-%d %H:%M:%S} UTC" if approval.decided_at else ""
-        who = (
-            f"{approval.state} by {decision.by} at {at}"
-            if decision
-            else f"{approval.state} at {at}"
-        )
+        who = f"{approval.state} by {decision.by} at {at}" if decision else f"{approval.state} at {at}"
         super().__init__(
             f"This was {who}. The first decision stands.",
             state=str(approval.state),
@@ -52,9 +48,7 @@ class StalePlan(DurableAgentsError):
 
 
 @transaction.atomic
-def decide(
-    approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor
-) -> Approval:
+def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
     """Approve or reject exactly the plan that was read.
 
     Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan; then nothing has changed.
@@ -66,8 +60,7 @@ def decide(
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
-            f"verdict must be {fix}.",
-            errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}],
+            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
     text = justified(verdict, justification)
     _, run = locked(found.run_id, under=by)
@@ -117,14 +110,7 @@ def _expired(approval: Approval, now: datetime) -> Approval:
 
 
 def _close(
-    run: Run,
-    wait: Wait,
-    approval: Approval,
-    verdict: str,
-    *,
-    by: Actor,
-    justification: str,
-    now: datetime,
+    run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime
 ) -> None:
     """What a decision and an expiry have in common: record, resolve, wake, ring."""
     approval.decided_at = now
@@ -142,15 +128,7 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """The deadline passed undecided, which denies. Called by the sweeper with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     approval.expire()
-    _close(
-        run,
-        wait,
-        approval,
-        "expired",
-        by=by,
-        justification="No decision was made before the deadline.",
-        now=now,
-    )
+    _close(run, wait, approval, "expired", by=by, justification="No decision was made before the deadline.", now=now)
 
 
 def register() -> None:

@@ -64,17 +64,7 @@ def entry_columns(entries: Sequence[Fact]) -> tuple[list[Any] | None, ...]:
     """Ledger facts as parallel arrays; nine nulls where there are none."""
     if not entries:
         return (None,) * 9
-    names = (
-        "slot",
-        "attempt",
-        "fact",
-        "tool",
-        "replay_class",
-        "key",
-        "input_hash",
-        "external_id",
-        "digest",
-    )
+    names = ("slot", "attempt", "fact", "tool", "replay_class", "key", "input_hash", "external_id", "digest")
     return tuple([getattr(x, name) for x in entries] for name in names)
 
 
@@ -113,13 +103,7 @@ def justified(action: str, justification: object) -> str:
 
 
 def override(
-    head: Head,
-    action: str,
-    *,
-    by: Actor,
-    justification: str,
-    before: dict[str, Any],
-    after: dict[str, Any],
+    head: Head, action: str, *, by: Actor, justification: str, before: dict[str, Any], after: dict[str, Any]
 ) -> OverrideRecord:
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     return OverrideRecord.objects.create(

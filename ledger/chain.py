@@ -40,9 +40,7 @@ def genesis(run_id: UUID) -> bytes:
 
 def body_hash(clear: bytes, sealed: bytes | None) -> bytes:
     """Digest of an event's content."""
-    return hashlib.sha256(
-        clear + (ZERO if sealed is None else hashlib.sha256(sealed).digest())
-    ).digest()
+    return hashlib.sha256(clear + (ZERO if sealed is None else hashlib.sha256(sealed).digest())).digest()
 
 
 def microseconds(at: datetime) -> int:
@@ -52,13 +50,7 @@ def microseconds(at: datetime) -> int:
 
 def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> bytes:
     """Digest that binds an event to its place and to all before it."""
-    parts = (
-        prev,
-        seq.to_bytes(8, "big"),
-        epoch.to_bytes(8, "big"),
-        microseconds(at).to_bytes(8, "big"),
-        body,
-    )
+    parts = (prev, seq.to_bytes(8, "big"), epoch.to_bytes(8, "big"), microseconds(at).to_bytes(8, "big"), body)
     return hashlib.sha256(b"".join(parts)).digest()
 
 
@@ -72,12 +64,7 @@ def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
             expected = link.seq
         if link.prev_hash != prev:
             problems.append(f"event {link.seq} does not link to the event before it")
-        if (
-            link_hash(
-                link.prev_hash, link.seq, link.epoch, link.at, body_hash(link.clear, link.sealed)
-            )
-            != link.hash
-        ):
+        if link_hash(link.prev_hash, link.seq, link.epoch, link.at, body_hash(link.clear, link.sealed)) != link.hash:
             problems.append(f"event {link.seq} was changed: its content does not give its hash")
         prev, expected = link.hash, expected + 1
     return problems

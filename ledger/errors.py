@@ -39,9 +39,7 @@ class JustificationRequired(DurableAgentsError):
     def __init__(self, action: str) -> None:
         super().__init__(
             f"{action} needs a justification: say in a sentence why. It goes on the record.",
-            errors=[
-                {"field": "justification", "problem": "missing or blank", "fix": "give a sentence"}
-            ],
+            errors=[{"field": "justification", "problem": "missing or blank", "fix": "give a sentence"}],
         )
 
 
@@ -49,10 +47,7 @@ class IllegalTransition(DurableAgentsError):
     status, code, title = 409, "illegal-state", "The run's state does not allow this"
 
     def __init__(self, action: str, state: str, hint: str = "") -> None:
-        super().__init__(
-            f"A run that is {state} can't be asked to {action}.{' ' + hint if hint else ''}",
-            state=state,
-        )
+        super().__init__(f"A run that is {state} can't be asked to {action}.{' ' + hint if hint else ''}", state=state)
 
 
 class StaleLease(DurableAgentsError):

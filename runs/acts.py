@@ -63,16 +63,12 @@ def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
     """Settle a locked wait. The caller has checked that it is open: the first resolution wins."""
     assert wait.resolved_at is None
     wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
-    wait.save(
-        update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"]
-    )
+    wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
 
 
 def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
     """The run ended: nothing is waited for any more, and nobody is asked."""
-    run.waits.filter(resolved_at__isnull=True).update(
-        resolution="withdrawn", resolved_by=by, resolved_at=now
-    )
+    run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
     with connection.cursor() as cursor:
         for statement in waits.on_withdraw:
             cursor.execute(statement, [run.id])

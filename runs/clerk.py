@@ -24,6 +24,7 @@ class Clerk:
     def __init__(self, signs: Callable[[], list[fleet.Sign]]) -> None:
         self._signs = signs
         self._deaths: dict[UUID, str] = {}
+        self._delayed: set[UUID] = set()
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._is_closing = False
@@ -77,7 +78,8 @@ class Clerk:
             close_old_connections()
             worker_died(incarnation, proof)
         except Exception as error:
-            if self._patience.is_fresh:
+            if incarnation not in self._delayed:
+                self._delayed.add(incarnation)
                 trace = None if isinstance(error, DatabaseError) else error
                 log.warning(notices.DEATH_NOT_REPORTED, incarnation, type(error).__name__, exc_info=trace)
             return False
@@ -86,7 +88,9 @@ class Clerk:
         self._patience.reset()
         with self._lock:
             self._deaths.pop(incarnation, None)
-        log.info(notices.DEATH_REPORTED, incarnation, proof)
+        # Recovery says what became of the runs; of the report itself there is news only if it was late.
+        log.log(logging.INFO if incarnation in self._delayed else logging.DEBUG, notices.DEATH_REPORTED, incarnation, proof)
+        self._delayed.discard(incarnation)
         return True
 
     def _keep_rows(self) -> None:

@@ -137,9 +137,8 @@ def _become_worker(**_: Any) -> None:
     tasks.start_worker(name=kinship.name, pulse=kinship.pulse)
 
 
-def warm_up(*, supervisor: int) -> None:
+def warm_up() -> None:
     """Load all that a cluster needs, with no thread and no connection: what is forked from here inherits it."""
-    tie_to_parent(supervisor)
     setproctitle.setproctitle("durableagents spare")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     __import__("runs.recovery")

@@ -17,6 +17,7 @@ from runs.looks import look, main_wait
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.story import Effect, Gate, Line, Story, read, tell
 from runs.story.scale import Scale, place
+from runs.toolcards import ToolCard, cards_of
 
 EVENTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
@@ -83,9 +84,9 @@ class Dossier:
         return {node.name: node.title for node in self.agent.nodes.values()} if self.agent else {}
 
     @property
-    def tools(self) -> dict[str, Any]:
+    def tools(self) -> dict[str, ToolCard]:
         """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
-        return {tool.name: tool for tool in self.agent.all_tools()} if self.agent else {}
+        return cards_of(self.agent)
 
     @property
     def scale(self) -> Scale | None:

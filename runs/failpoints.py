@@ -1,10 +1,11 @@
-"""Named crash points, for tests. Armed by the environment, refused in production, free when unarmed.
+"""Named crash points, for tests. Armed by the environment or by a file, refused in production, free when unarmed.
 
     DURABLEAGENTS_FAILPOINTS="CP2@file_purchase_order:kill:1,CP4:stop:2"
-    DURABLEAGENTS_FAILPOINT_DIR=/some/folder
+    DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` holds more of the same, one a line
 
-`point[@tool]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`. Each armed point
-acts once, across all processes and restarts: the marker file that says so is created exclusively before the act.
+`point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`. Each armed
+point acts once, across all processes and restarts: the marker file that says so is created exclusively before the act. The same
+point armed twice acts twice. The file is read again when it changes, so that one long-lived installation serves many cases.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
 POINTS = ("CP0", "CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP7", "CP8", "CP9")
+ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+# Which run the current task drives: set by the host, so that a point deep below needs no run id handed down.
+_driven: ContextVar[str] = ContextVar("driven_run", default="")
 
 
 class FailpointHit(RuntimeError):
@@ -27,11 +34,15 @@ class FailpointHit(RuntimeError):
 class _Armed:
     point: str
     tool: str
+    run: str
     action: str
     nth: int
     marker: Path
     hits: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_met(self, point: str, tool: str, run: str) -> bool:
+        return self.point == point and self.tool in ("", tool) and self.run in ("", run)
 
     def hit(self) -> None:
         with self.lock:
@@ -44,51 +55,85 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        os.kill(os.getpid(), signal.SIGKILL if self.action == "kill" else signal.SIGSTOP)
+        os.kill(os.getpid(), _SIGNALS[self.action])
 
 
 def parse(text: str, folder: Path) -> list[_Armed]:
     """Armed points from their one-line form. Raises ValueError naming the part that is wrong."""
-    armed = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    armed: list[_Armed] = []
+    for part in filter(None, (p.strip() for p in text.replace("\n", ",").split(","))):
         try:
             where, action, nth = part.split(":")
+            where, _, run = where.partition("/")
             point, _, tool = where.partition("@")
             if point not in POINTS or action not in _ACTIONS or int(nth) < 1:
                 raise ValueError
         except ValueError:
-            raise ValueError(
-                f"failpoint {part!r} is not CPn[@tool]:{'|'.join(_ACTIONS)}:nth"
-            ) from None
-        armed.append(
-            _Armed(
-                point, tool, action, int(nth), folder / part.replace(":", "_").replace("@", "_at_")
-            )
-        )
+            raise ValueError(f"failpoint {part!r} is not CPn[@tool][/run]:{'|'.join(_ACTIONS)}:nth") from None
+        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, sum(a.marker.name.startswith(marker_name(part)) for a in armed))))
     return armed
 
 
-def _from_environment() -> list[_Armed]:
-    text = os.environ.get("DURABLEAGENTS_FAILPOINTS", "")
-    if not text:
-        return []
-    if os.environ.get("DURABLEAGENTS_ENV") == "production":
-        raise RuntimeError("DURABLEAGENTS_FAILPOINTS is set in production: unset it")
-    folder = Path(os.environ["DURABLEAGENTS_FAILPOINT_DIR"])
-    folder.mkdir(parents=True, exist_ok=True)
-    return parse(text, folder)
+def marker_name(part: str, before: int = 0) -> str:
+    """The file that says that a point has acted; `before` is how often the same point is armed ahead of it."""
+    return part.replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (f"_again_{before}" if before else "")
 
 
-_armed = _from_environment()
+class _Armoury:
+    """What is armed in this process: what the environment says, and what the file says now."""
+
+    def __init__(self) -> None:
+        text, folder = os.environ.get("DURABLEAGENTS_FAILPOINTS", ""), os.environ.get("DURABLEAGENTS_FAILPOINT_DIR", "")
+        if (text or folder) and os.environ.get("DURABLEAGENTS_ENV") == "production":
+            raise RuntimeError("DURABLEAGENTS_FAILPOINTS or DURABLEAGENTS_FAILPOINT_DIR is set in production: unset it")
+        if text and not folder:
+            raise RuntimeError("DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, where it notes which points have acted")
+        self.folder = Path(folder) if folder else None
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._fixed = parse(text, self.folder) if self.folder is not None else []
+        self._seen: tuple[int, int] | None = None
+        self._points = self._fixed
+
+    def points(self) -> list[_Armed]:
+        """What is armed now. Without a folder, an empty list and no system call; with one, a stat."""
+        if self.folder is None:
+            return self._points
+        try:
+            found = os.stat(self.folder / ARMED_FILE)
+            seen: tuple[int, int] | None = (found.st_mtime_ns, found.st_ino)
+        except FileNotFoundError:
+            seen = None
+        if seen != self._seen:
+            self._seen = seen
+            self._read(self.folder)
+        return self._points
+
+    def _read(self, folder: Path) -> None:
+        """Take up the file's points; those that were armed already go on counting."""
+        try:
+            text = (folder / ARMED_FILE).read_text()
+        except FileNotFoundError:
+            text = ""
+        known = {point.marker: point for point in self._points}
+        self._points = [*self._fixed, *(known.get(point.marker, point) for point in parse(text, folder))]
 
 
-def hit(point: str, tool: str = "") -> None:
-    """Pass a crash point."""
-    for armed in _armed:
-        if armed.point == point and armed.tool in ("", tool):
+_armoury = _Armoury()
+
+
+def driving(run: str) -> None:
+    """Say which run the current task drives from here on."""
+    _driven.set(run)
+
+
+def hit(point: str, tool: str = "", run: str = "") -> None:
+    """Pass a crash point. `run` is for threads, which don't know what their task drives."""
+    for armed in _armoury.points():
+        if armed.is_met(point, tool, run or _driven.get()):
             armed.hit()
 
 
 def is_armed(point: str) -> bool:
     """Whether anything waits at a point (for points that cost something to reach exactly)."""
-    return any(a.point == point for a in _armed)
+    return any(a.point == point for a in _armoury.points())

@@ -134,14 +134,8 @@ class Host:
     async def _look_after(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
-            owned = [
-                row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()
-            ]
-            asked = (
-                await (await link.execute(_ASKED, [list(self._active)])).fetchall()
-                if self._active
-                else []
-            )
+            owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
+            asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
         for run_id in owned:
             if run_id not in self._active:
                 with suppress(StaleLease):
@@ -155,44 +149,32 @@ class Host:
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
         bell.ring(str(claimed.run_id), claimed.seq)
-        task = asyncio.create_task(
-            self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}"
-        )
+        task = asyncio.create_task(self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}")
         self._active[claimed.run_id] = (task, control)
 
-    async def _drive(
-        self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control
-    ) -> None:
+    async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
         failpoints.hit("CP0")
         journal = PgJournal(pool, self.worker, claimed, on_write=bell.ring)
         agent = registry.find(claimed.graph_id)
         try:
             how = await Driver(
-                agent,
-                journal,
-                lent,
-                control,
-                trace_id=claimed.trace_id,
-                generation=claimed.generation,
+                agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation
             ).drive()
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
         except StaleLease as stale:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
             log.warning(
-                "run %s: cut off at the drain's deadline; another worker goes on from its last step",
-                claimed.run_id,
+                "run %s: cut off at the drain's deadline; another worker goes on from its last step", claimed.run_id
             )
         except (psycopg.Error, OSError, PoolTimeout):
             log.exception(
-                "run %s: the database failed in a way that is not passing; it will be taken up again",
-                claimed.run_id,
+                "run %s: the database failed in a way that is not passing; it will be taken up again", claimed.run_id
             )
         except Exception:
             log.exception(
-                "run %s: the engine failed; the run is left as it is and will be taken up again",
-                claimed.run_id,
+                "run %s: the engine failed; the run is left as it is and will be taken up again", claimed.run_id
             )
             await asyncio.sleep(TICK_SECONDS)
         finally:
@@ -209,9 +191,7 @@ class Host:
         while self._active and time.monotonic() < self._drain_at:
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(
-                tasks,
-                timeout=max(0.0, self._drain_at - time.monotonic()),
-                return_when=asyncio.ALL_COMPLETED,
+                tasks, timeout=max(0.0, self._drain_at - time.monotonic()), return_when=asyncio.ALL_COMPLETED
             )
         left = [task for task, _ in self._active.values()]
         for task in left:
@@ -236,9 +216,7 @@ class Host:
         except Exception as error:
             connection.close()
             if connection.errors_occurred or "OperationalError" in type(error).__name__:
-                log.warning(
-                    "housekeeping waits for the database: %s", str(error).strip().splitlines()[0]
-                )
+                log.warning("housekeeping waits for the database: %s", str(error).strip().splitlines()[0])
             else:
                 log.exception("housekeeping failed; trying again")
             return sweeper.IDLE_SECONDS

@@ -42,13 +42,9 @@ class Run(models.Model):
     generation = models.SmallIntegerField(default=0)
     node = models.TextField(blank=True, default="")
     visit = models.IntegerField(default=0)
-    ready_at = models.DateTimeField(
-        null=True, help_text="Not null: wants driving, from this time on."
-    )
+    ready_at = models.DateTimeField(null=True, help_text="Not null: wants driving, from this time on.")
     owner = models.UUIDField(null=True, help_text="The worker process that drives the run now.")
-    is_woken = models.BooleanField(
-        default=False, help_text="Something was resolved while the run was paused."
-    )
+    is_woken = models.BooleanField(default=False, help_text="Something was resolved while the run was paused.")
     priority = models.SmallIntegerField(default=0)
     tags = models.JSONField(default=list)
     trace_id = models.TextField()
@@ -58,21 +54,15 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    end_seq = models.BigIntegerField(
-        null=True, help_text="The event that holds the output or the error."
-    )
+    end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
 
     class Meta:
         indexes = [
             models.Index(
-                fields=["-priority", "ready_at"],
-                condition=models.Q(ready_at__isnull=False),
-                name="runs_run_ready",
+                fields=["-priority", "ready_at"], condition=models.Q(ready_at__isnull=False), name="runs_run_ready"
             ),
-            models.Index(
-                fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"
-            ),
+            models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["state", "-created_at"], name="runs_run_by_state"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             models.Index(fields=["agent", "-created_at"], name="runs_run_by_agent"),
@@ -95,11 +85,7 @@ class Run(models.Model):
     @transition(state, source=S.RUNNING, target=S.COMPLETED)
     def complete(self) -> None: ...
 
-    @transition(
-        state,
-        source=[S.PENDING, S.RUNNING, S.WAITING_HUMAN, S.PAUSED, S.COMPENSATING],
-        target=S.FAILED,
-    )
+    @transition(state, source=[S.PENDING, S.RUNNING, S.WAITING_HUMAN, S.PAUSED, S.COMPENSATING], target=S.FAILED)
     def fail(self) -> None: ...
 
     @transition(state, source=S.RUNNING, target=S.COMPENSATING)
@@ -137,12 +123,7 @@ class Run(models.Model):
 
 def legal_moves() -> list[tuple[str, str]]:
     """The transition table as declared above, as (from, to) pairs."""
-    return sorted(
-        {
-            (str(t.source), str(t.target))
-            for t in Run._meta.get_field("state").get_all_transitions(Run)
-        }
-    )
+    return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
 
 
 # The declaration is the only table: the database gets its trigger from it, so that not even raw SQL makes an illegal move.
@@ -179,9 +160,7 @@ class Wait(models.Model):
     n = models.SmallIntegerField(default=0)
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
-    detail = models.JSONField(
-        default=dict, help_text="Small and clear: what people and the API are told about it."
-    )
+    detail = models.JSONField(default=dict, help_text="Small and clear: what people and the API are told about it.")
     token_hash = models.BinaryField(max_length=32, null=True, unique=True)
     resolution = models.TextField(null=True)
     resolved_by = models.TextField(null=True)
@@ -192,20 +171,14 @@ class Wait(models.Model):
     is_overdue = models.BooleanField(default=False)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once"
-            )
-        ]
+        constraints = [models.UniqueConstraint(fields=["run", "slot", "attempt", "kind", "n"], name="runs_wait_once")]
         indexes = [
             models.Index(
                 fields=["deadline"],
                 condition=models.Q(resolved_at__isnull=True, is_overdue=False),
                 name="runs_wait_due",
             ),
-            models.Index(
-                fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"
-            ),
+            models.Index(fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"),
         ]
 
 
@@ -245,9 +218,7 @@ class Process(models.Model):
     host = models.TextField()
     boot = models.TextField(help_text="Boot id and pid namespace: where a pid means something.")
     pid = models.IntegerField()
-    born_ticks = models.BigIntegerField(
-        help_text="The kernel's start time of the process, in clock ticks since boot."
-    )
+    born_ticks = models.BigIntegerField(help_text="The kernel's start time of the process, in clock ticks since boot.")
     started_at = models.DateTimeField()
     last_heartbeat_at = models.DateTimeField()
     slots_used = models.IntegerField(default=0)
@@ -255,13 +226,7 @@ class Process(models.Model):
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
-        indexes = [
-            models.Index(
-                fields=["kind"],
-                condition=models.Q(ended_at__isnull=True),
-                name="runs_process_alive",
-            )
-        ]
+        indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
 
 
 class IdempotencyRecord(models.Model):
@@ -276,9 +241,7 @@ class IdempotencyRecord(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
 
 
 class Sweep(models.Model):

@@ -33,29 +33,18 @@ def worker_died(incarnation_id: UUID, proof: str) -> int:
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         freed += _free(run_id, incarnation_id, proof)
     if freed:
-        log.warning(
-            "worker %s is gone (%s): %s run(s) freed to be driven again",
-            incarnation_id,
-            proof,
-            freed,
-        )
+        log.warning("worker %s is gone (%s): %s run(s) freed to be driven again", incarnation_id, proof, freed)
     fleet.bury(incarnation_id)
     return freed
 
 
 def watch() -> int:
     """Look for workers of this host that are gone, and for runs of workers known to have ended. Returns how many runs were freed."""
-    gone = {
-        g.id: f"pid {g.pid} is gone on this host" for g in fleet.gone_here() if g.kind == "worker"
-    }
+    gone = {g.id: f"pid {g.pid} is gone on this host" for g in fleet.gone_here() if g.kind == "worker"}
     ended = Process.objects.filter(
-        kind="worker",
-        ended_at__isnull=False,
-        id__in=Run.objects.filter(owner__isnull=False).values("owner"),
+        kind="worker", ended_at__isnull=False, id__in=Run.objects.filter(owner__isnull=False).values("owner")
     )
-    gone.update(
-        dict.fromkeys(ended.values_list("id", flat=True), "the process is on record as ended")
-    )
+    gone.update(dict.fromkeys(ended.values_list("id", flat=True), "the process is on record as ended"))
     return sum(worker_died(incarnation, proof) for incarnation, proof in gone.items())
 
 
@@ -73,12 +62,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str) -> int:
     head.save(update_fields=["deaths", "lease"])
     pid = Process.objects.filter(pk=incarnation_id).values_list("pid", flat=True).first() or 0
     lost = e.WorkerLost(
-        worker=str(incarnation_id),
-        epoch=head.epoch,
-        pid=pid,
-        proof=proof,
-        is_counted=is_counted,
-        deaths=head.deaths,
+        worker=str(incarnation_id), epoch=head.epoch, pid=pid, proof=proof, is_counted=is_counted, deaths=head.deaths
     )
     run.owner = None
     if head.deaths >= MOST_DEATHS:
@@ -113,21 +97,13 @@ def _stop_for_operator(run: Run, lost: e.WorkerLost, *, deaths: int, seq: int) -
         {"title": "Needs an operator", "reason": "poison"},
     )
     Wait.objects.create(
-        id=spec.id,
-        run=run,
-        slot=spec.slot,
-        kind=spec.kind,
-        opened_at=now,
-        deadline=spec.deadline,
-        detail=spec.detail,
+        id=spec.id, run=run, slot=spec.slot, kind=spec.kind, opened_at=now, deadline=spec.deadline, detail=spec.detail
     )
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
     found = e.OperatorNeeded(
         reason="poison",
-        payload={
-            "problem": f"{deaths} workers in a row died on this run before it could write anything"
-        },
+        payload={"problem": f"{deaths} workers in a row died on this run before it could write anything"},
     )
     opened = e.WaitOpened(slot=spec.slot, wait="operator", n=0, deadline=spec.deadline.isoformat())
     parked = e.RunParked(state="waiting_human", waits=[spec.slot])

@@ -19,9 +19,7 @@ from runs.engine.visit import Runtime
 def hasher() -> Hasher:
     """The keyed digest of arguments and plans: the same in every process of the installation."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
-    return keyed_hasher(
-        hashlib.sha256(b"durableagents input and plan digests\x00" + master).digest()
-    )
+    return keyed_hasher(hashlib.sha256(b"durableagents input and plan digests\x00" + master).digest())
 
 
 def callback_url(token: str) -> str:

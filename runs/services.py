@@ -48,11 +48,7 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     create_head(run.id)
     run.save(force_insert=True)
     _note_version(found, now)
-    seq = append(
-        run.id,
-        e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload),
-        by=by,
-    )
+    seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
     queue.drive(run.id)
     live.ring(run.id, seq)
     return run
@@ -84,10 +80,7 @@ def _note_version(agent: Agent, now: datetime) -> None:
         AgentVersion.objects.bulk_create(
             [
                 AgentVersion(
-                    graph_id=agent.graph_id,
-                    fingerprint=agent.fingerprint(),
-                    parts=agent.parts(),
-                    first_used_at=now,
+                    graph_id=agent.graph_id, fingerprint=agent.fingerprint(), parts=agent.parts(), first_used_at=now
                 )
             ],
             ignore_conflicts=True,
@@ -102,15 +95,8 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Stand still at the next step boundary; at once where no worker drives. Raises IllegalTransition, JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
-    if (
-        run.state in ENDED
-        or run.state == State.PAUSED
-        or act.head.is_pause_requested
-        or act.head.is_cancel_requested
-    ):
-        raise act.refuse(
-            "It has been asked to pause already." if act.head.is_pause_requested else ""
-        )
+    if run.state in ENDED or run.state == State.PAUSED or act.head.is_pause_requested or act.head.is_cancel_requested:
+        raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
     if run.owner is not None:
         act.flag(pause=True)
         return act.done(e.PauseRequested(by=by.ref, payload=act.payload))
@@ -140,18 +126,13 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     if run.state in ENDED or act.head.is_cancel_requested:
-        raise act.refuse(
-            "It has been asked to cancel already." if act.head.is_cancel_requested else ""
-        )
+        raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
     tape = tape_of(run)
     in_doubt = [s for _, s in tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
     if run.owner is not None or in_doubt:
         act.flag(cancel=True, pause=False)
         _let_settle(
-            run,
-            act.head,
-            is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt),
-            now=act.now,
+            run, act.head, is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt), now=act.now
         )
         return act.done(e.CancelRequested(by=by.ref, payload=act.payload))
     finish_cancelled(run, act.head, by=by.ref, now=act.now)
@@ -193,13 +174,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
     resolved = [
         e.WaitResolved(
-            slot=w.slot,
-            attempt=w.attempt,
-            wait=w.kind,
-            n=w.n,
-            resolution="retried",
-            by=by.ref,
-            payload=act.payload,
+            slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=act.payload
         )
         for w in stops
     ]

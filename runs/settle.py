@@ -32,9 +32,7 @@ RECEIVED = {"status": "received"}
 
 
 @transaction.atomic
-def reconcile(
-    run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor
-) -> Run:
+def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor) -> Run:
     """Settle the oldest unknown outcome of a run.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the old worker is
@@ -43,16 +41,12 @@ def reconcile(
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
-            f"verdict must be {fix}.",
-            errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}],
+            f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
     wait = (
-        run.waits.select_for_update()
-        .filter(kind="reconcile", resolved_at__isnull=True)
-        .order_by("opened_at")
-        .first()
+        run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True).order_by("opened_at").first()
     )
     if wait is None or run.owner is not None:
         raise act.refuse(
@@ -89,8 +83,7 @@ def reconcile(
         save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
         withdraw_waits(run, by=by.ref, now=act.now)
         failed = e.RunFailed(
-            code="unknown_outcome",
-            payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"},
+            code="unknown_outcome", payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"}
         )
         return act.done(settled, failed, entries=[entry])
     wake(run, now=act.now)
@@ -127,9 +120,7 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
 
 
 def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> str | None:
-    return (
-        _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
-    )
+    return _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
@@ -142,9 +133,7 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
         .values_list("epoch", flat=True)
         .get()
     )
-    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by(
-        "-seq"
-    )
+    claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
     claimed = e.decode(claims.values_list("clear", flat=True)[0])
     assert isinstance(claimed, e.RunClaimed)
     sender = Process.objects.filter(pk=claimed.worker).first()
@@ -173,35 +162,24 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     if wait.resolution == "received" or wait.consumed_at is not None:
         return RECEIVED
     invoked = e.decode(
-        *Event.objects.filter(
-            run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent"
-        ).values_list("clear", flat=True)[:1]
+        *Event.objects.filter(run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list(
+            "clear", flat=True
+        )[:1]
     )
     assert isinstance(invoked, e.ToolInvoked)
     entry = Entry(
-        wait.slot,
-        wait.attempt,
-        "committed",
-        invoked.tool,
-        invoked.replay_class,
-        input_hash=invoked.requested_hash,
+        wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash
     )
     if wait.resolved_at is not None and run.state not in ENDED:
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
         seq = append(
             run.id,
-            e.CallbackArrivedLate(
-                slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body
-            ),
+            e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body),
             by=OUTSIDE,
             entries=[entry],
         )
-        log.warning(
-            "run %s: the answer to %s came after its deadline; recorded, without effect",
-            run.id,
-            invoked.tool,
-        )
+        log.warning("run %s: the answer to %s came after its deadline; recorded, without effect", run.id, invoked.tool)
         live.ring(run.id, seq)
         return RECEIVED
     if wait.resolved_at is None:

@@ -30,16 +30,14 @@ from ledger.errors import StaleLease
 from ledger.events import Event, decode, encode_clear, seal, unseal
 from runs import failpoints, waits
 from runs.engine.errors import ApprovalMissing, JournalBroken
-from runs.engine.journal import Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 
 log = logging.getLogger("runs.store")
 
 _E7 = "%s::text[], %s::text[], %s::int[], %s::text[], %s::bytea[], %s::bytea[], %s::bytea[]"
 _L9 = "%s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]"
 _W7 = "%s::uuid, %s::text, %s::int, %s::text, %s::int, %s::timestamptz, %s::jsonb"
-INTEND = (
-    f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
-)
+INTEND = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
 RECORD = (
     f"SELECT * FROM runs_record(%s, %s, %s, %s, {_E7}, {_L9}, {_W7}, %s, %s, %s, %s, %s, "
     "%s::int, %s::text, %s::int, %s::text, %s::bytea, %s::bytea)"
@@ -86,9 +84,7 @@ class Claim:
     @property
     def reply(self) -> Reply:
         """The claim as an answer of the journal."""
-        return Reply(
-            self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold
-        )
+        return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -104,9 +100,7 @@ async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int
     """Take up to `limit` of the best ready runs of these agent versions."""
     failpoints.hit("CP9")
     async with pool.connection() as connection:
-        cursor = await connection.execute(
-            CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit]
-        )
+        cursor = await connection.execute(CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit])
         return [Claim(*row) for row in await cursor.fetchall()]
 
 
@@ -175,13 +169,11 @@ class PgJournal:
             *_wait_columns(wait),
         ]
         token = wait.token_hash if wait else None
-        return await self._commit(
-            events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token])
-        )
+        return await self._commit(events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token]))
 
     async def record(
         self, events: Sequence[Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
-        usage: Usage = Usage(), snapshot: Snapshot | None = None,
+        usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
         used = [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
         columns = [
@@ -193,25 +185,15 @@ class PgJournal:
         ]
         also = waits.gate_statement(gate, wait) if gate is not None and wait is not None else None
         return await self._commit(
-            events,
-            lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]),
-            [also] if also else [],
+            events, lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]), [also] if also else []
         )
 
     async def leave(
-        self,
-        how: How,
-        events: Sequence[Event],
-        *,
-        state: str,
-        waits: Sequence[UUID] = (),
-        error: str = "",
+        self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         columns = [how, state, list(waits), error, *event_columns(events)]
         return await self._commit(
-            events,
-            lambda: (LEAVE, [*self._fence(), *columns]),
-            _withdrawals(self._id) if how == "end" else [],
+            events, lambda: (LEAVE, [*self._fence(), *columns]), _withdrawals(self._id) if how == "end" else []
         )
 
     def _fence(self) -> list[Any]:
@@ -246,9 +228,7 @@ class PgJournal:
         self.on_write(self.run_id, reply.seq)
         return self._note(reply)
 
-    async def _once(
-        self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]
-    ) -> Reply:
+    async def _once(self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]) -> Reply:
         async with self.pool.connection() as connection:
             if not also:
                 return Reply(*await self._row(connection, statement, parameters))
@@ -366,43 +346,24 @@ def _newest_sound(run_id: str, rows: Sequence[TupleRow]) -> tuple[int, Snapshot 
     for seq, generation, node, visit, fingerprint, state, stored in rows:
         if checksum(node, visit, bytes(state)) == bytes(stored):
             return seq, Snapshot(node, visit, generation, fingerprint, unseal(state))
-        log.error(
-            "run %s: checkpoint at event %s fails its checksum; falling back to the one before",
-            run_id,
-            seq,
-        )
+        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
     if rows:
         raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
     return 0, None
 
 
-def _read(
-    run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int
-) -> tuple[Event, list[Event]]:
+def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) -> tuple[Event, list[Event]]:
     """Events as objects, after checking that they link up from the checkpoint on. Raises JournalBroken."""
     created: Event | None = None
     tail: list[Event] = []
     prev: Link | None = None
     for seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, stored in rows:
         link = Link(
-            seq,
-            epoch,
-            at,
-            bytes(clear),
-            None if sealed is None else bytes(sealed),
-            bytes(prev_hash),
-            bytes(stored),
+            seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
         )
-        if (
-            link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed))
-            != link.hash
-        ):
+        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
             raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
-        if (
-            prev is not None
-            and prev.seq >= anchor
-            and (seq != prev.seq + 1 or link.prev_hash != prev.hash)
-        ):
+        if prev is not None and prev.seq >= anchor and (seq != prev.seq + 1 or link.prev_hash != prev.hash):
             raise JournalBroken(f"event {seq} does not follow event {prev.seq}")
         try:
             event = decode(link.clear, unseal(link.sealed))

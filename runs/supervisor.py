@@ -28,10 +28,10 @@ from runs.tree import Tree
 TICK_SECONDS = 0.25
 # While a killed tree is falling, and only then, the loop looks more often.
 FALLING_TICK_SECONDS = 0.01
-# A cluster that lived shorter than this has died young. Three may, at once; the next ones wait longer and longer.
-YOUNG_SECONDS = 5.0
-YOUNG_DEATHS_FREE = 3
-MOST_BACKOFF_SECONDS = 5.0
+# A cluster that lived shorter than this has died young. Five in a row may, at once; the next ones wait longer and longer.
+YOUNG_SECONDS = 3.0
+YOUNG_DEATHS_FREE = 5
+MOST_BACKOFF_SECONDS = 4.0
 SPARE_PAUSE_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -64,6 +64,7 @@ class Supervisor:
         self._hear_signals()
         log.info(notices.SUPERVISOR_STARTED, os.getpid(), self._count, self._slots)
         self._clerk.start()
+        self._look()
         while self._is_wanted():
             for key, _ in self._selector.select(FALLING_TICK_SECONDS if self._falling else TICK_SECONDS):
                 if key.fileobj is self._wake:

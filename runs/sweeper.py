@@ -66,18 +66,11 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
     waits.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
 
 
-def _fire(
-    head: Head, run: Run, wait: Wait, now: datetime, by: Actor, resolution: str = "fired"
-) -> None:
+def _fire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, resolution: str = "fired") -> None:
     resolve(wait, resolution, by=by.ref, now=now)
     wake(run, now=now)
     event = e.WaitResolved(
-        slot=wait.slot,
-        attempt=wait.attempt,
-        wait=wait.kind,
-        n=wait.n,
-        resolution=resolution,
-        by=by.ref,
+        slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by.ref
     )
     live.ring(run.id, append(run.id, event, by=by))
 
@@ -91,9 +84,7 @@ def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     wait.is_overdue = True
     wait.save(update_fields=["is_overdue"])
     live.ring(run.id, head.seq)
-    log.warning(
-        "run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat()
-    )
+    log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
 
 
 waits.on_due.update(timer=_fire, webhook=_time_out)
@@ -102,8 +93,6 @@ waits.on_due.update(timer=_fire, webhook=_time_out)
 def last_sweep_age_seconds() -> float | None:
     """How long ago any process looked for what is due; None if none ever has."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM clock_timestamp() - at) FROM runs_sweep WHERE id = 1"
-        )
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp() - at) FROM runs_sweep WHERE id = 1")
         row = cursor.fetchone()
     return None if row is None else float(row[0])

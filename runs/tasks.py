@@ -10,8 +10,6 @@ killed. The supervisor starts another in every case.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
 import os
 import signal
@@ -25,6 +23,11 @@ from django.conf import settings
 from runs import fleet, notices
 from runs.dsn import Patience
 from runs.processes import Identity, identify, incarnation_id
+
+try:
+    import uvloop
+except ImportError:
+    uvloop = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from runs.host import Host
@@ -162,11 +165,7 @@ def start_worker(*, name: str, pulse: Callable[[], None]) -> None:
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it is installed: it is optional, and not for every platform."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        return functools.partial(uvloop.new_event_loop)
-    return None
+    return None if uvloop is None else uvloop.new_event_loop
 
 
 def _leave(code: int) -> None:

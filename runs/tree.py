@@ -15,7 +15,17 @@ from runs import processes
 from runs.fleet import Sign
 from runs.processes import Identity
 
-MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+CHECKOUT = Path(__file__).resolve().parent.parent
+# Tied before anything else is imported: a supervisor that dies in the next second must not leave a process that still loads Django.
+# Not a script of this folder, which would put it on the path, and its queue.py before the standard library's.
+_BOOT = """
+import sys
+sys.path[0] = sys.argv.pop(1)
+from runs.processes import tie_to_parent
+tie_to_parent(int(sys.argv.pop(1)))
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
 # The pulse comes every second. A loop that is silent for this long drives nothing and would hold its runs for ever.
 STALE_SECONDS = 10.0
 # From exec to the first pulse, with all imports, on a machine that starts everything at once.
@@ -46,7 +56,7 @@ class Tree:
     def __init__(self) -> None:
         """Start the process. From the main thread: children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
-        command = [sys.executable, str(MANAGE), "cluster", f"--supervisor={os.getpid()}", f"--report={theirs}"]
+        command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={theirs}"]
         try:
             self.main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,), start_new_session=True)
         except OSError:

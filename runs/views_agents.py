@@ -12,6 +12,7 @@ from runs import fleet
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.models import Process, Run
+from runs.toolcards import cards_of
 
 
 def graph_of(agent: Agent) -> Drawing:
@@ -27,7 +28,7 @@ class AgentsPage(Page):
     section = "agents"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.show(request, {"agents": registry.agents()})
+        return self.show(request, {"cards": [(agent, len(agent.all_tools())) for agent in registry.agents()]})
 
 
 class AgentPage(Page):
@@ -42,6 +43,7 @@ class AgentPage(Page):
         context = {
             "agent": agent,
             "versions": versions,
+            "tools": cards_of(agent).values(),
             "drawing": graph_of(agent),
             "schema": agent.input.model_json_schema(),
             "recent": Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5],

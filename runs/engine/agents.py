@@ -71,13 +71,9 @@ class Agent:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise DefinitionError(
-                f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters"
-            )
+            raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
         if not _VERSION.fullmatch(self.version):
-            raise DefinitionError(
-                f"agent {self.name!r}: version {self.version!r} is not of the form 1.0.0"
-            )
+            raise DefinitionError(f"agent {self.name!r}: version {self.version!r} is not of the form 1.0.0")
         self.title = self.title or self.name
         registry.add(self)
 
@@ -94,24 +90,16 @@ class Agent:
         def declare(function: Callable[..., Any]) -> Node:
             name = function.__name__
             if not _NODE.fullmatch(name):
-                raise DefinitionError(
-                    f"{self.graph_id}: node name {name!r} is not lower_snake_case"
-                )
+                raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
             if name in self.nodes:
                 raise DefinitionError(f"{self.graph_id}: there are two nodes named {name!r}")
             if not inspect.iscoroutinefunction(function):
                 raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
             if start and self.start:
-                raise DefinitionError(
-                    f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start"
-                )
+                raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
             self._fingerprint = ""
             self.nodes[name] = node = Node(
-                name,
-                tuple(to),
-                function,
-                title or name.replace("_", " "),
-                inspect.cleandoc(function.__doc__ or ""),
+                name, tuple(to), function, title or name.replace("_", " "), inspect.cleandoc(function.__doc__ or "")
             )
             if start:
                 self.start = name
@@ -121,9 +109,7 @@ class Agent:
 
     def begin(self, input: Any) -> BaseModel:
         """The first state for a validated input."""
-        return (
-            self.initial(input) if self.initial else self.state.model_validate(input.model_dump())
-        )
+        return self.initial(input) if self.initial else self.state.model_validate(input.model_dump())
 
     def tool(self, name: str) -> Tool | None:
         """The agent's tool of that name, declared on the agent or on one of its assistants."""
@@ -151,10 +137,7 @@ class Agent:
     def parts(self) -> dict[str, Any]:
         """What makes this version what it is: nodes with source and edges, tools with classes and schemas, state, prompts."""
         return {
-            "nodes": {
-                n.name: {"edges": list(n.edges), "source": _source(n.function)}
-                for n in self.nodes.values()
-            },
+            "nodes": {n.name: {"edges": list(n.edges), "source": _source(n.function)} for n in self.nodes.values()},
             "start": self.start,
             "tools": {
                 t.name: {
@@ -220,11 +203,7 @@ class Registry:
         return self._agents[name][version]
 
     def _newest_first(self, name: str) -> list[Agent]:
-        return sorted(
-            self._agents[name].values(),
-            key=lambda a: tuple(map(int, a.version.split("."))),
-            reverse=True,
-        )
+        return sorted(self._agents[name].values(), key=lambda a: tuple(map(int, a.version.split("."))), reverse=True)
 
 
 registry = Registry()

@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from ledger import events as e
-from runs.engine.calls import call_tool, opened_event
+from runs.engine.calls import call_tool
+from runs.engine.dispatch import opened_event
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant, WaitSpec
 from runs.engine.loop import Assistant, think
@@ -50,9 +51,7 @@ class Context:
         """
         slot = self._visit.next_slot()
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
-        return await call_tool(
-            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant
-        )
+        return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
 
     async def think(self, assistant: Assistant, prompt: str) -> Any:
         """Let a model work with its tools until it gives an `assistant.output`. Raises ModelFailure."""
@@ -65,24 +64,11 @@ class Context:
         from runs.engine.loop import ask_model
 
         slot = self._visit.next_slot()
-        asked = {
-            "assistant": assistant.name,
-            "instructions": assistant.instructions,
-            "prompt": prompt,
-        }
-        request = ModelRequest(
-            parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions
-        )
+        asked = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
+        request = ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
         path = self._visit.path_of(slot)
         response = await ask_model(
-            self._visit,
-            slot,
-            assistant,
-            [request],
-            path,
-            0,
-            self._visit.runtime.hasher(asked),
-            asked,
+            self._visit, slot, assistant, [request], path, 0, self._visit.runtime.hasher(asked), asked
         )
         return "".join(p.content for p in response.parts if isinstance(p, TextPart))
 
@@ -107,9 +93,7 @@ class Context:
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments, title=title, effect=effect,
                 headline=headline, evidence=evidence,
             )  # fmt: skip
-            await open_gate(
-                visit, slot, plan, requested_hash=requested_hash, why=why, within=within
-            )
+            await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return decided(visit, slot, record, tool=name, arguments=arguments)
 
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
@@ -131,9 +115,7 @@ class Context:
 
     async def now(self) -> datetime:
         """The database's time, the same on every replay."""
-        return datetime.fromisoformat(
-            self._value("now", lambda: self._visit.journal.now().isoformat())
-        )
+        return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
     async def random(self) -> float:
         """A random number from 0 up to 1, the same on every replay."""
@@ -145,9 +127,7 @@ class Context:
 
     def log(self, message: str, **fields: Any) -> None:
         """A line in the worker's log, with the run's id. Not journaled; a replay logs it again."""
-        log.info(
-            "run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items())
-        )
+        log.info("run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items()))
 
     def _value(self, what: str, read: Any) -> Any:
         """A value from outside the node: read once, then it rides in the next transaction."""

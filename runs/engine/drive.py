@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.calls import ATTENTION, ask_hook, opened_event
+from runs.engine.calls import ask_hook
+from runs.engine.dispatch import ATTENTION, opened_event
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Entry, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
@@ -35,14 +36,7 @@ class Driver:
     """One claim's work on one run."""
 
     def __init__(
-        self,
-        agent: Agent,
-        journal: Journal,
-        runtime: Runtime,
-        control: Control,
-        *,
-        trace_id: str,
-        generation: int = 0,
+        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, *, trace_id: str, generation: int = 0
     ) -> None:
         self.agent, self.journal, self.runtime, self.control = agent, journal, runtime, control
         self.trace_id, self.generation = trace_id, generation
@@ -88,29 +82,19 @@ class Driver:
         """Validate the input into the first state and enter the first node."""
         assert self.created is not None
         try:
-            state = self.agent.begin(
-                self.agent.input.model_validate(self.created.payload)
-            ).model_dump(mode="json")
+            state = self.agent.begin(self.agent.input.model_validate(self.created.payload)).model_dump(mode="json")
         except Exception as error:
             return await self._fail(
-                Crashed(
-                    "bad_input",
-                    f"the input gives no first state: {type(error).__name__}: {error}",
-                    "",
-                )
+                Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", "")
             )
         return await self._enter(self.agent.start, state)
 
-    async def _enter(
-        self, node: str, state: object, riding: tuple[e.Event, ...] = ()
-    ) -> str | None:
+    async def _enter(self, node: str, state: object, riding: tuple[e.Event, ...] = ()) -> str | None:
         """The consistent cut: the visit's entry and its checkpoint, in one commit."""
         visit = self.at.visit + 1
         self.at = Snapshot(node, visit, self.generation, self.agent.fingerprint(), state)
         self.tape = Tape()
-        reply = await self.journal.record(
-            [*riding, e.VisitEntered(node=node, visit=visit)], snapshot=self.at
-        )
+        reply = await self.journal.record([*riding, e.VisitEntered(node=node, visit=visit)], snapshot=self.at)
         self.runtime.hit("CP7", "")
         return None if reply.stop is None else await self._stopped(reply.stop)
 
@@ -118,19 +102,12 @@ class Driver:
         assert self.created is not None
         node = self.agent.nodes.get(self.at.node)
         if node is None:
-            return Broken(
-                "unknown_node",
-                {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"},
-            )
+            return Broken("unknown_node", {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"})
         try:
             state: BaseModel = self.agent.state.model_validate(self.at.state)
         except ValidationError as error:
             return Broken(
-                "bad_checkpoint",
-                {
-                    "node": self.at.node,
-                    "problem": f"the checkpoint does not fit the state: {error}",
-                },
+                "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}
             )
         self._running = Visit(
             self.agent, self.journal, self.runtime, self.control, self.tape, node=node.name, number=self.at.visit, generation=self.at.generation,
@@ -165,10 +142,7 @@ class Driver:
         state = waiting_state({kind for _, kind, _ in parked.waits})
         event = e.RunParked(state=state, waits=[slot for _, _, slot in parked.waits])
         reply = await self.journal.leave(
-            "park",
-            [*self._running.riding(), event],
-            state=state,
-            waits=[i for i, _, _ in parked.waits],
+            "park", [*self._running.riding(), event], state=state, waits=[i for i, _, _ in parked.waits]
         )
         if reply.is_done:
             return "parked"
@@ -182,14 +156,10 @@ class Driver:
             case "cancel":
                 return await self._cancel()
             case "drain":
-                await self.journal.leave(
-                    "release", [e.RunReleased(reason="drain")], state="running"
-                )
+                await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
                 return "released"
             case _:
-                reply = await self.journal.leave(
-                    "pause", [e.RunPaused(by="operator")], state="paused"
-                )
+                reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
                 if reply.is_done:
                     return "paused"
                 if reply.is_cancel_requested:
@@ -199,9 +169,7 @@ class Driver:
                 return None
 
     async def _fail(self, crash: Crashed) -> str:
-        event = e.RunFailed(
-            code=crash.code, payload={"message": crash.message, "traceback": crash.traceback}
-        )
+        event = e.RunFailed(code=crash.code, payload={"message": crash.message, "traceback": crash.traceback})
         await self.journal.leave("end", [event], state="failed", error=crash.code)
         return "failed"
 
@@ -209,16 +177,11 @@ class Driver:
         """Stop rather than guess: a wait of kind `operator` with what was found, and a deadline by which it is overdue."""
         slot = f"operator/{self.journal.seq}"
         detail = {"title": "Needs an operator", "reason": broken.reason}
-        wait = WaitSpec(
-            self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail
-        )
+        wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
         found = e.OperatorNeeded(reason=broken.reason, payload=broken.payload)
         await self.journal.record([found, opened_event(wait)], wait=wait)
         reply = await self.journal.leave(
-            "park",
-            [e.RunParked(state="waiting_human", waits=[slot])],
-            state="waiting_human",
-            waits=[wait.id],
+            "park", [e.RunParked(state="waiting_human", waits=[slot])], state="waiting_human", waits=[wait.id]
         )
         if reply.is_done:
             return "operator"
@@ -231,18 +194,14 @@ class Driver:
         while True:
             await self._load()
             waits = [
-                w
-                for w in [await self._settle(name, slot) for name, slot in self.tape.in_doubt()]
-                if w is not None
+                w for w in [await self._settle(name, slot) for name, slot in self.tape.in_doubt()] if w is not None
             ]
             if not waits:
                 event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding())
                 await self.journal.leave("end", [event], state="cancelled")
                 return "cancelled"
             parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])
-            reply = await self.journal.leave(
-                "settle", [parked], state="waiting_human", waits=[w.id for w in waits]
-            )
+            reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[w.id for w in waits])
             if reply.is_done:
                 return "parked"
 
@@ -253,22 +212,10 @@ class Driver:
         tool, stored = self.agent.tool(invoked.tool), payload_of(invoked)
         if invoked.replay_class == "pure" or not (slot.now.is_in_doubt or slot.now.unknown):
             return None
-        detail = {
-            "tool": invoked.tool,
-            "title": tool.title if tool else invoked.tool,
-            "attempt": attempt,
-        }
+        detail = {"tool": invoked.tool, "title": tool.title if tool else invoked.tool, "attempt": attempt}
         asked = slot.now.open_wait("reconcile")
         n = slot.now.waits_of("reconcile") if asked is None else asked
-        wait = WaitSpec(
-            self.journal.run_id,
-            name,
-            attempt,
-            "reconcile",
-            n,
-            self.journal.now() + ATTENTION,
-            detail,
-        )
+        wait = WaitSpec(self.journal.run_id, name, attempt, "reconcile", n, self.journal.now() + ATTENTION, detail)
         if asked is not None:
             return wait
         if slot.now.unknown is not None:
@@ -276,44 +223,21 @@ class Driver:
             return wait
         key = stored.get("key")
         entry = Entry(
-            name,
-            attempt,
-            "unknown",
-            invoked.tool,
-            invoked.replay_class,
-            key=key,
-            input_hash=invoked.requested_hash,
+            name, attempt, "unknown", invoked.tool, invoked.replay_class, key=key, input_hash=invoked.requested_hash
         )
         if tool is not None:
-            call = ToolCall(
-                self.journal.run_id,
-                self.trace_id,
-                tool.name,
-                name,
-                attempt,
-                key,
-                None,
-                tool.timeout,
-            )
+            call = ToolCall(self.journal.run_id, self.trace_id, tool.name, name, attempt, key, None, tool.timeout)
             answer = await ask_hook(tool, tool.input.model_validate(stored["arguments"]), call)
             if answer is not None:
                 verdict, payload = "did_not", None
                 if isinstance(answer, Happened):
                     verdict, payload = "happened", {"result": answer.output.model_dump(mode="json")}
                 settled = e.ToolReconciled(
-                    slot=name,
-                    attempt=attempt,
-                    tool=tool.name,
-                    verdict=verdict,
-                    by="hook",
-                    payload=payload,
+                    slot=name, attempt=attempt, tool=tool.name, verdict=verdict, by="hook", payload=payload
                 )
                 await self.journal.record([settled], entries=[replace(entry, fact="reconciled")])
                 return None
-        payload = {
-            "reason": "the run was cancelled while this call was in doubt",
-            "arguments": stored["arguments"],
-        }
+        payload = {"reason": "the run was cancelled while this call was in doubt", "arguments": stored["arguments"]}
         unknown = e.ToolOutcomeUnknown(
             slot=name, attempt=attempt, tool=invoked.tool, is_sender_done=False, payload=payload
         )

@@ -88,9 +88,7 @@ class UnknownAgent(DurableAgentsError):
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
             f"There is no agent {name[:80]!r}. Known agents: {', '.join(known) or 'none'}.",
-            errors=[
-                {"field": "agent", "problem": "unknown agent", "fix": f"one of {', '.join(known)}"}
-            ],
+            errors=[{"field": "agent", "problem": "unknown agent", "fix": f"one of {', '.join(known)}"}],
         )
 
 
@@ -100,13 +98,7 @@ class UnknownVersion(DurableAgentsError):
     def __init__(self, name: str, version: str, known: list[str]) -> None:
         super().__init__(
             f"Agent {name!r} has no version {version[:40]!r}. Known versions: {', '.join(known)}.",
-            errors=[
-                {
-                    "field": "agent",
-                    "problem": "unknown version",
-                    "fix": f"one of {', '.join(known)}",
-                }
-            ],
+            errors=[{"field": "agent", "problem": "unknown version", "fix": f"one of {', '.join(known)}"}],
         )
 
 

@@ -37,13 +37,7 @@ def plan_of(
 
 
 async def open_gate(
-    visit: Visit,
-    slot: str,
-    plan: dict[str, Any],
-    *,
-    requested_hash: str,
-    why: str,
-    within: timedelta,
+    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta
 ) -> None:
     """Put the question to its queue and park. Always unwinds."""
     deadline = visit.journal.now() + within

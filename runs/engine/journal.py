@@ -65,9 +65,7 @@ class WaitSpec:
     @property
     def id(self) -> UUID:
         """A function of what is waited for, so that a replay names the same wait."""
-        return uuid5(
-            NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}"
-        )
+        return uuid5(NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,9 @@ class Usage:
     tokens_out: int = 0
     tool_calls: int = 0
     model_calls: int = 0
+
+
+NOTHING_USED = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +171,14 @@ class Journal(Protocol):
         entries: Sequence[Entry] = (),
         wait: WaitSpec | None = None,
         gate: GateOpening | None = None,
-        usage: Usage = Usage(),
+        usage: Usage = NOTHING_USED,
         snapshot: Snapshot | None = None,
     ) -> Reply:
         """Make facts durable."""
         ...
 
     async def leave(
-        self,
-        how: How,
-        events: Sequence[Event],
-        *,
-        state: str,
-        waits: Sequence[UUID] = (),
-        error: str = "",
+        self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/steps.sql."""
         ...

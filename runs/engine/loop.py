@@ -17,7 +17,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from runs.engine.calls import brief, call_tool, opened_event, story
+from runs.engine.calls import call_tool
+from runs.engine.dispatch import brief, opened_event, story
 from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
 from runs.engine.tape import Attempt, payload_of
@@ -86,28 +87,17 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> B
         )
         request_hash = visit.runtime.hasher({**asked, "turn": turn})
         response = await ask_model(
-            visit,
-            visit.slot_at(f"{path}/{turn}/0"),
-            assistant,
-            messages,
-            path,
-            turn,
-            request_hash,
-            added,
+            visit, visit.slot_at(f"{path}/{turn}/0"), assistant, messages, path, turn, request_hash, added
         )
         messages.append(response)
         result, parts = await _act(visit, f"{path}/{turn}", assistant, response)
         if result is not None:
             return result
         messages.append(ModelRequest(parts=parts, instructions=assistant.instructions))
-    raise ModelFailure(
-        "too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns"
-    )
+    raise ModelFailure("too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns")
 
 
-async def _act(
-    visit: Visit, path: str, assistant: Assistant, response: Any
-) -> tuple[BaseModel | None, list[Any]]:
+async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> tuple[BaseModel | None, list[Any]]:
     """Make the calls that a turn asks for, in order. A valid final result ends the loop; what can't be done goes back as text."""
     from pydantic_ai.messages import RetryPromptPart, ToolCallPart, ToolReturnPart
 
@@ -119,11 +109,7 @@ async def _act(
             try:
                 return assistant.output.model_validate(args), []
             except ValidationError as error:
-                parts.append(
-                    RetryPromptPart(
-                        content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id
-                    )
-                )
+                parts.append(RetryPromptPart(content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id))
             continue
         tool = assistant.tool(part.tool_name)
         if tool is None:
@@ -139,23 +125,15 @@ async def _act(
         try:
             checked = tool.input.model_validate(args)
         except ValidationError as error:
-            parts.append(
-                RetryPromptPart(
-                    content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id
-                )
-            )
+            parts.append(RetryPromptPart(content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id))
             continue
         try:
-            content: Any = (
-                await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)
-            ).model_dump(mode="json")
+            content: Any = (await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)).model_dump(mode="json")
         except ToolFailure as failure:
             content = {"failed": failure.code, "message": failure.message}
         except Rejected as denied:
             content = {"rejected_by": denied.queue, "reason": denied.reason}
-        parts.append(
-            ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id)
-        )
+        parts.append(ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id))
     if not calls:
         parts.append(RetryPromptPart(content=f"End by calling {FINAL}."))
     return None, parts
@@ -185,9 +163,7 @@ async def ask_model(
             raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
     waiting = past.open_wait("timer")
     if waiting is not None:
-        raise visit.park(
-            WaitSpec(visit.run_id, slot, attempt, "timer", waiting, visit.journal.now())
-        )
+        raise visit.park(WaitSpec(visit.run_id, slot, attempt, "timer", waiting, visit.journal.now()))
     if past.intent is None:
         asked = e.ModelRequested(
             slot=slot,
@@ -207,8 +183,7 @@ async def ask_model(
         payload={"model": given.model, "response": given.response},
     )  # fmt: skip
     reply = await visit.record(
-        event,
-        usage=Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out),
+        event, usage=Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out)
     )
     visit.runtime.hit("CP6", "model")
     visit.boundary(reply)
@@ -262,12 +237,7 @@ async def _request(
                 "timer",
                 n,
                 deadline,
-                {
-                    "tool": "model",
-                    "title": "Model request",
-                    "retry": n + 1,
-                    "error": brief(trouble),
-                },
+                {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)},
             )
             await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
             raise visit.park(wait)
@@ -286,6 +256,4 @@ def _arguments(part: Any) -> Any:
 
 def _problems(error: ValidationError) -> str:
     """What is wrong, in words a model can act on."""
-    return "; ".join(
-        f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors()
-    )[:2000]
+    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]

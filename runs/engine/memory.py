@@ -14,7 +14,7 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.drive import Driver
 from runs.engine.errors import ApprovalMissing
-from runs.engine.journal import Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.visit import Control, Runtime
 
 
@@ -62,18 +62,11 @@ class MemoryRun:
     def claim(self) -> MemoryJournal:
         """Take the run under a new epoch, whoever had it."""
         self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), "running"
-        self.append(
-            [e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")]
-        )
+        self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
         return MemoryJournal(self, Lease(self.epoch, self.lease))
 
     def resolve(
-        self,
-        wait_id: UUID,
-        resolution: str,
-        *,
-        event: e.Event | None = None,
-        grant_hash: str | None = None,
+        self, wait_id: UUID, resolution: str, *, event: e.Event | None = None, grant_hash: str | None = None
     ) -> bool:
         """Resolve a wait; the first resolution wins."""
         wait = self.waits[wait_id]
@@ -84,16 +77,7 @@ class MemoryRun:
         self.append(
             [event]
             if event
-            else [
-                e.WaitResolved(
-                    slot=s.slot,
-                    attempt=s.attempt,
-                    wait=s.kind,
-                    n=s.n,
-                    resolution=resolution,
-                    by="test",
-                )
-            ]
+            else [e.WaitResolved(slot=s.slot, attempt=s.attempt, wait=s.kind, n=s.n, resolution=resolution, by="test")]
         )
         if self.lease is None:
             self.state = "running"
@@ -108,20 +92,13 @@ class MemoryRun:
         justification: str = "as quoted",
     ) -> None:
         """Decide the one open gate: `approved` or `rejected`."""
-        wait_id, wait = next(
-            (i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None
-        )
+        wait_id, wait = next((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         assert wait.gate is not None
         event = e.ApprovalDecided(
             slot=wait.spec.slot, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
             payload={"justification": justification},
         )  # fmt: skip
-        self.resolve(
-            wait_id,
-            verdict,
-            event=event,
-            grant_hash=wait.gate.plan_hash if verdict == "approved" else None,
-        )
+        self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
 
     def open_waits(self) -> list[MemoryWait]:
         """What the run waits for now."""
@@ -166,7 +143,7 @@ class MemoryJournal:
 
     async def record(
         self, events: Sequence[e.Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
-        usage: Usage = Usage(), snapshot: Snapshot | None = None,
+        usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
         self._fence()
         self._write(events, entries, wait, gate)
@@ -176,13 +153,7 @@ class MemoryJournal:
         return self._reply()
 
     async def leave(
-        self,
-        how: How,
-        events: Sequence[e.Event],
-        *,
-        state: str,
-        waits: Sequence[UUID] = (),
-        error: str = "",
+        self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         self._fence()
         run = self.run
@@ -211,23 +182,14 @@ class MemoryJournal:
 
     def _consume(self, slot: str, plan_hash: str) -> None:
         for wait in self.run.waits.values():
-            if (
-                wait.spec.slot == slot
-                and wait.spec.kind == "approval"
-                and wait.resolution == "approved"
-                and not wait.is_consumed
-            ):
-                if wait.grant_hash == plan_hash:
-                    wait.is_consumed = True
-                    return
+            is_this = wait.spec.slot == slot and wait.spec.kind == "approval" and wait.resolution == "approved"
+            if is_this and not wait.is_consumed and wait.grant_hash == plan_hash:
+                wait.is_consumed = True
+                return
         raise ApprovalMissing(f"slot {slot} has no unconsumed approval for these bytes")
 
     def _write(
-        self,
-        events: Sequence[e.Event],
-        entries: Sequence[Entry],
-        wait: WaitSpec | None,
-        gate: GateOpening | None,
+        self, events: Sequence[e.Event], entries: Sequence[Entry], wait: WaitSpec | None, gate: GateOpening | None
     ) -> None:
         self.run.append(events)
         self.run.entries.extend(entries)
@@ -235,14 +197,7 @@ class MemoryJournal:
             self.run.waits[wait.id] = MemoryWait(wait, gate)
 
     def _reply(self, *, is_done: bool = True) -> Reply:
-        return Reply(
-            self.seq,
-            self.now(),
-            self.run.is_pause_requested,
-            self.run.is_cancel_requested,
-            False,
-            is_done,
-        )
+        return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
@@ -253,10 +208,6 @@ def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
     return run
 
 
-async def drive(
-    agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None
-) -> str:
+async def drive(agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None) -> str:
     """Claim and drive a run once, as a worker does. Returns how it was let go of."""
-    return await Driver(
-        agent, run.claim(), runtime, control or Control(), trace_id="0" * 32
-    ).drive()
+    return await Driver(agent, run.claim(), runtime, control or Control(), trace_id="0" * 32).drive()

@@ -16,24 +16,15 @@ if TYPE_CHECKING:
 _PASSING = frozenset({408, 409, 425, 429})
 
 
-async def request_model(
-    assistant: Assistant, messages: list[Any], *, model: str | None = None
-) -> ModelTurn:
+async def request_model(assistant: Assistant, messages: list[Any], *, model: str | None = None) -> ModelTurn:
     """Ask once. Raises TransportError (worth asking again) or ModelRefused (it isn't)."""
     from pydantic_ai.direct import model_request
-    from pydantic_ai.exceptions import (
-        ModelAPIError,
-        ModelHTTPError,
-        UnexpectedModelBehavior,
-        UserError,
-    )
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
     from pydantic_ai.messages import ModelResponse
 
     try:
         asked = model if model else _scripted(assistant)
-        response = await model_request(
-            asked, messages, model_request_parameters=_parameters(assistant)
-        )
+        response = await model_request(asked, messages, model_request_parameters=_parameters(assistant))
     except ModelHTTPError as error:
         if error.status_code >= 500 or error.status_code in _PASSING:
             raise TransportError(f"the model's provider answered {error.status_code}") from error
@@ -45,10 +36,7 @@ async def request_model(
     used = response.usage
     plain = TypeAdapter(ModelResponse).dump_python(response, mode="json")
     return ModelTurn(
-        response.model_name or str(model or assistant.name),
-        plain,
-        used.input_tokens or 0,
-        used.output_tokens or 0,
+        response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
     )
 
 
@@ -56,10 +44,7 @@ def _scripted(assistant: Assistant) -> Model:
     from pydantic_ai.models.function import FunctionModel
 
     if assistant.offline is None:
-        raise ModelRefused(
-            "no_model",
-            f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one",
-        )
+        raise ModelRefused("no_model", f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one")
     return FunctionModel(assistant.offline, model_name=f"scripted:{assistant.name}")
 
 
@@ -70,9 +55,7 @@ def _parameters(assistant: Assistant) -> ModelRequestParameters:
 
     tools = [
         ToolDefinition(
-            name=t.name,
-            description=t.description or t.title,
-            parameters_json_schema=t.input.model_json_schema(),
+            name=t.name, description=t.description or t.title, parameters_json_schema=t.input.model_json_schema()
         )
         for t in assistant.tools
     ]

@@ -96,13 +96,9 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
 def _finish(agent: Agent, output: Any) -> Outcome:
     try:
         if agent.output is not None:
-            output = (
-                output if isinstance(output, agent.output) else agent.output.model_validate(output)
-            )
+            output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
         return Finished(output.model_dump(mode="json") if isinstance(output, BaseModel) else output)
     except ValidationError as error:
         return Crashed(
-            "bad_output",
-            f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}",
-            "",
+            "bad_output", f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}", ""
         )

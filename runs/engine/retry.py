@@ -19,9 +19,7 @@ class RetryPolicy:
 
     def delay(self, tries: int) -> float:
         """Before try number `tries` + 1, in place. Jittered by half, so that many runs don't come back at once."""
-        return min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (
-            0.5 + random.random() / 2
-        )
+        return min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)
 
     def timer(self, round_: int) -> float:
         """How long the durable timer of this round (from 0) runs."""

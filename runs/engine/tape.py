@@ -38,10 +38,7 @@ class Attempt:
 
     def open_wait(self, kind: str) -> int | None:
         """The number of the attempt's unresolved wait of a kind, if there is one."""
-        return next(
-            (n for (k, n), resolution in self.waits.items() if k == kind and resolution is None),
-            None,
-        )
+        return next((n for (k, n), resolution in self.waits.items() if k == kind and resolution is None), None)
 
 
 @dataclass
@@ -109,11 +106,7 @@ class Tape:
 
     def outstanding(self) -> list[str]:
         """Slots of calls that upstream accepted and has not answered."""
-        return [
-            name
-            for name, slot in self.slots.items()
-            if slot.now.accepted is not None and slot.now.result is None
-        ]
+        return [name for name, slot in self.slots.items() if slot.now.accepted is not None and slot.now.result is None]
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
@@ -143,11 +136,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.unknown = event
         case e.ToolReconciled():
             attempt.reconciled, attempt.is_in_doubt = event, False
-            for key in [
-                k
-                for k, resolution in attempt.waits.items()
-                if k[0] == "reconcile" and resolution is None
-            ]:
+            for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
                 attempt.waits[key] = event.verdict
             if event.verdict == "did_not":
                 slot.current = max(slot.current, event.attempt + 1)

@@ -164,9 +164,7 @@ def tool(
     def register(function: Callable[..., Any]) -> Tool:
         name = function.__name__
         if not _NAME.fullmatch(name):
-            raise DefinitionError(
-                f"tool name {name!r} is not lower_snake_case of at most 64 letters"
-            )
+            raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
@@ -174,9 +172,7 @@ def tool(
                 f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
             )
         if answers_later and replay_class is ReplayClass.PURE:
-            raise DefinitionError(
-                f"tool {name!r}: a pure tool can't answer later, for asking has an effect"
-            )
+            raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
@@ -187,16 +183,12 @@ def tool(
     return register
 
 
-def _signature(
-    name: str, function: Callable[..., Any]
-) -> tuple[type[BaseModel], type[BaseModel] | None]:
+def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:
     """The input model and, where the annotation is one, the output model."""
     hints = get_type_hints(function)
     parameters: Sequence[str] = list(inspect.signature(function).parameters)
     taken = hints.get(parameters[0]) if parameters else None
     if len(parameters) != 2 or not (isinstance(taken, type) and issubclass(taken, BaseModel)):
-        raise DefinitionError(
-            f"tool {name!r} must take exactly (args: a Pydantic model, call: ToolCall)"
-        )
+        raise DefinitionError(f"tool {name!r} must take exactly (args: a Pydantic model, call: ToolCall)")
     given = hints.get("return")
     return taken, given if isinstance(given, type) and issubclass(given, BaseModel) else None

@@ -14,7 +14,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher
 from runs.engine.errors import MisusedContext
-from runs.engine.journal import Entry, GateOpening, Journal, Reply, Usage, WaitSpec
+from runs.engine.journal import NOTHING_USED, Entry, GateOpening, Journal, Reply, Usage, WaitSpec
 from runs.engine.retry import RetryPolicy
 from runs.engine.tape import Slot, Tape
 
@@ -110,13 +110,7 @@ class Visit:
         self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape,
         *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str,
     ) -> None:  # fmt: skip
-        self.agent, self.journal, self.runtime, self.control, self.tape = (
-            agent,
-            journal,
-            runtime,
-            control,
-            tape,
-        )
+        self.agent, self.journal, self.runtime, self.control, self.tape = (agent, journal, runtime, control, tape)
         self.node, self.number, self.generation, self.created, self.trace_id = (
             node,
             number,
@@ -161,9 +155,7 @@ class Visit:
     def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
         record = self.tape.slot(slot)
-        if record.what is None or (
-            record.what == what and record.requested_hash in ("", requested_hash)
-        ):
+        if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
             return record
         found = {
             "slot": slot,
@@ -203,12 +195,10 @@ class Visit:
         entries: Sequence[Entry] = (),
         wait: WaitSpec | None = None,
         gate: GateOpening | None = None,
-        usage: Usage = Usage(),
+        usage: Usage = NOTHING_USED,
     ) -> Reply:
         """TX2. The caller has its fact on record when this returns."""
-        return await self.journal.record(
-            [*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage
-        )
+        return await self.journal.record([*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage)
 
     def boundary(self, reply: Reply) -> None:
         """A step is durable: stop here if anybody asked for it."""

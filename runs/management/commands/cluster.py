@@ -13,9 +13,8 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--supervisor", type=int, required=True, help="pid of the parent, to whose death this is tied")
         parser.add_argument("--report", type=int, required=True, help="file descriptor of the pipe to the parent")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        cluster.warm_up(supervisor=options["supervisor"])
+        cluster.warm_up()
         cluster.run(number=cluster.wait_for_number(), report=options["report"])

@@ -1,0 +1,266 @@
+"""Sending one call and putting its outcome on record: the second half of the step protocol, and its retries.
+
+CP2  intent durable, nothing sent       CP3  upstream did it, answer not here       CP4  answer here, not durable
+CP6  result durable, next step not begun
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.canonical import canonical
+from runs.engine.errors import BusinessFailure, NotSent, ToolFailure, TransportError
+from runs.engine.journal import Entry, Grant, Usage, WaitSpec
+from runs.engine.tape import Attempt
+from runs.engine.tools import Evidence, Pending, Tool, ToolCall
+from runs.engine.visit import Crashed, Visit
+
+ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
+STEP = Usage(steps=1, tool_calls=1)
+
+
+class Dispatch:
+    """One logical call in the hands of its visit."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        slot: str,
+        tool: Tool,
+        args: BaseModel,
+        evidence: Sequence[Evidence],
+        why: str,
+        grant: Grant | None,
+    ) -> None:
+        self.visit, self.slot, self.tool, self.args = visit, slot, tool, args
+        self.evidence, self.why, self.grant = evidence, why, grant
+        self.arguments = args.model_dump(mode="json")
+        self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
+        self.record = visit.remember(slot, tool.name, self.requested_hash)
+        self.attempt = self.record.current
+        self.key: str | None = None
+        self.token: str | None = None
+
+    @property
+    def past(self) -> Attempt:
+        """What is on record of the attempt in force."""
+        return self.record.at(self.attempt)
+
+    async def dispatch(self) -> BaseModel:
+        """Send, and retry what may be retried, until there is an outcome on record."""
+        policy, tries, began = self.visit.runtime.retry, 0, time.monotonic()
+        while True:
+            tries += 1
+            try:
+                answer = await self._send()
+            except BusinessFailure as refusal:
+                raise await self._failed(refusal) from refusal
+            except NotSent as error:
+                trouble: Exception = error
+                if self.tool.is_unsafe:
+                    await self._not_sent(error)
+            except (TransportError, TimeoutError) as error:
+                trouble = error
+                if self.tool.is_unsafe:
+                    is_done = not isinstance(error, TimeoutError) or inspect.iscoroutinefunction(self.tool.function)
+                    raise await self.unknown(story(error), is_sender_done=is_done) from error
+            except Exception as bug:
+                if self.tool.is_unsafe:
+                    raise await self.unknown(story(bug), is_sender_done=True) from bug
+                raise self.visit.unwind(
+                    Crashed("tool_error", f"{self.tool.name}: {brief(bug)}", traceback.format_exc())
+                ) from bug
+            else:
+                return await self._answered(answer)
+            delay = policy.delay(tries)
+            if time.monotonic() - began + delay > policy.in_place:
+                raise await self._try_later(trouble)
+            await self.visit.rest(delay)
+            if self.past.intent is not None:
+                await self.visit.intend(self._resent())
+
+    async def _send(self) -> Any:
+        """One try. What it raises says what is known of it."""
+        call = self._tool_call()
+        self.visit.runtime.hit("CP2", self.tool.name)
+        if inspect.iscoroutinefunction(self.tool.function):
+            answer = await asyncio.wait_for(self.tool.function(self.args, call), self.tool.timeout)
+        else:
+            loop = asyncio.get_running_loop()
+            answer = await asyncio.wait_for(
+                loop.run_in_executor(self.visit.runtime.threads, self.tool.function, self.args, call), self.tool.timeout
+            )
+        self.visit.runtime.hit("CP4", self.tool.name)
+        return answer
+
+    async def _answered(self, answer: Any) -> BaseModel:
+        if isinstance(answer, Pending):
+            raise await self._accepted(answer)
+        output = self._checked(answer)
+        result = output.model_dump(mode="json")
+        if self.past.intent is None:
+            event: e.Event = e.ToolRead(
+                slot=self.slot, attempt=self.attempt, tool=self.tool.name, requested_hash=self.requested_hash,
+                payload={"arguments": self.arguments, "result": result},
+            )  # fmt: skip
+            entries = []
+        else:
+            external = self.tool.external_id_of(result)
+            event = e.ToolReturned(
+                slot=self.slot,
+                attempt=self.attempt,
+                tool=self.tool.name,
+                external_id=external,
+                payload={"result": result},
+            )
+            entries = (
+                [] if self.tool.is_pure else [self._entry("committed", external_id=external, digest=digest_of(result))]
+            )
+        reply = await self.visit.record(event, entries=entries, usage=STEP)
+        self.visit.runtime.hit("CP6", self.tool.name)
+        self.visit.boundary(reply)
+        return output
+
+    async def _accepted(self, answer: Pending) -> BaseException:
+        """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
+        event = e.ToolAccepted(
+            slot=self.slot, attempt=self.attempt, tool=self.tool.name, payload={"receipt": answer.receipt}
+        )
+        self.visit.boundary(await self.visit.record(event, usage=STEP))
+        return self.visit.park(self._wait("webhook", 0))
+
+    async def _failed(self, refusal: BusinessFailure) -> Exception:
+        payload = {"message": refusal.message, "details": refusal.details, "arguments": self.arguments}
+        event = e.ToolFailed(
+            slot=self.slot,
+            attempt=self.attempt,
+            tool=self.tool.name,
+            code=refusal.code,
+            requested_hash=self.requested_hash,
+            payload=payload,
+        )
+        entries = (
+            [] if self.past.intent is None or self.tool.is_pure else [self._entry("failed", digest=digest_of(payload))]
+        )
+        self.visit.boundary(await self.visit.record(event, entries=entries, usage=STEP))
+        return ToolFailure(self.tool.name, refusal.code, refusal.message, refusal.details)
+
+    async def _not_sent(self, error: NotSent) -> None:
+        """Put the proof on record, so that a crash from here on leaves nothing in doubt."""
+        self.past.not_sents += 1
+        event = e.ToolNotDispatched(
+            slot=self.slot,
+            attempt=self.attempt,
+            tool=self.tool.name,
+            n=self.past.not_sents,
+            payload={"error": error.message},
+        )
+        self.visit.boundary(await self.visit.record(event))
+
+    async def unknown(self, reason: str, *, is_sender_done: bool) -> BaseException:
+        """Never repeated unasked: a person settles it."""
+        event = e.ToolOutcomeUnknown(
+            slot=self.slot,
+            attempt=self.attempt,
+            tool=self.tool.name,
+            is_sender_done=is_sender_done,
+            payload={"reason": reason, "arguments": self.arguments},
+        )
+        wait = self._reconcile_wait(0)
+        await self.visit.record(event, opened_event(wait), entries=[self._entry("unknown")], wait=wait)
+        return self.visit.park(wait)
+
+    async def _try_later(self, trouble: Exception) -> BaseException:
+        """The outage lasts: free the worker slot and come back by a durable timer. The same key and bytes go out again."""
+        n = self.past.waits_of("timer")
+        seconds = self.visit.runtime.retry.timer(n)
+        detail = {"tool": self.tool.name, "title": self.tool.title, "retry": n + 1, "error": brief(trouble)}
+        wait = self._wait("timer", n, detail=detail, within=timedelta(seconds=seconds))
+        await self.visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
+        return self.visit.park(wait)
+
+    # --- small parts ---
+
+    def _tool_call(self) -> ToolCall:
+        url = self.visit.runtime.callback_url(self.token) if self.token else None
+        return ToolCall(
+            self.visit.run_id,
+            self.visit.trace_id,
+            self.tool.name,
+            self.slot,
+            self.attempt,
+            self.key,
+            url,
+            self.tool.timeout,
+        )
+
+    def _entry(self, fact: str, **more: str | None) -> Entry:
+        return Entry(
+            self.slot, self.attempt, fact, self.tool.name, str(self.tool.replay_class), key=self.key, input_hash=self.requested_hash,
+            external_id=more.get("external_id"), digest=more.get("digest"),
+        )  # fmt: skip
+
+    def _wait(
+        self,
+        kind: str,
+        n: int,
+        *,
+        detail: dict[str, Any] | None = None,
+        within: timedelta = timedelta(0),
+        token: str | None = None,
+    ) -> WaitSpec:
+        hashed = hashlib.sha256(token.encode()).digest() if token else None
+        return WaitSpec(
+            self.visit.run_id, self.slot, self.attempt, kind, n, self.visit.journal.now() + within, detail or {}, hashed
+        )
+
+    def _reconcile_wait(self, n: int) -> WaitSpec:
+        return self._wait(
+            "reconcile",
+            n,
+            detail={"tool": self.tool.name, "title": self.tool.title, "attempt": self.attempt},
+            within=ATTENTION,
+        )
+
+    def _checked(self, answer: Any) -> BaseModel:
+        """A tool must return what it declared; anything else is a bug of the tool, found before it is recorded."""
+        try:
+            return answer if isinstance(answer, self.tool.output) else self.tool.output.model_validate(answer)
+        except ValidationError as error:
+            what = Crashed(
+                "tool_result", f"{self.tool.name} returned something else than {self.tool.output.__name__}", str(error)
+            )
+            raise self.visit.unwind(what) from error
+
+
+def opened_event(wait: WaitSpec, payload: Any = None) -> e.WaitOpened:
+    return e.WaitOpened(
+        slot=wait.slot,
+        attempt=wait.attempt,
+        wait=wait.kind,
+        n=wait.n,
+        deadline=wait.deadline.isoformat(),
+        payload=payload,
+    )
+
+
+def digest_of(result: Any) -> str:
+    return "sha256:" + hashlib.sha256(canonical(result)).hexdigest()
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def story(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-8000:]
