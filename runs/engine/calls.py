@@ -124,10 +124,6 @@ class _Call(Dispatch):
         if n is not None:
             raise self.visit.park(self._wait("timer", n))
 
-    def _resent(self) -> e.ToolRedispatched:
-        self.past.resends += 1
-        return e.ToolRedispatched(slot=self.slot, attempt=self.attempt, tool=self.tool.name, n=self.past.resends)
-
     async def _reconciled_by_hook(self, answer: Happened) -> BaseModel:
         output = self._checked(answer.output)
         result = output.model_dump(mode="json")

@@ -191,6 +191,10 @@ class Dispatch:
 
     # --- small parts ---
 
+    def _resent(self) -> e.ToolRedispatched:
+        self.past.resends += 1
+        return e.ToolRedispatched(slot=self.slot, attempt=self.attempt, tool=self.tool.name, n=self.past.resends)
+
     def _tool_call(self) -> ToolCall:
         url = self.visit.runtime.callback_url(self.token) if self.token else None
         return ToolCall(
