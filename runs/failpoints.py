@@ -61,7 +61,8 @@ class _Armed:
 def parse(text: str, folder: Path) -> list[_Armed]:
     """Armed points from their one-line form. Raises ValueError naming the part that is wrong."""
     armed: list[_Armed] = []
-    for part in filter(None, (p.strip() for p in text.replace("\n", ",").split(","))):
+    parts = [p.strip() for p in text.replace("\n", ",").split(",") if p.strip()]
+    for i, part in enumerate(parts):
         try:
             where, action, nth = part.split(":")
             where, _, run = where.partition("/")
@@ -70,7 +71,7 @@ def parse(text: str, folder: Path) -> list[_Armed]:
                 raise ValueError
         except ValueError:
             raise ValueError(f"failpoint {part!r} is not CPn[@tool][/run]:{'|'.join(_ACTIONS)}:nth") from None
-        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, sum(a.marker.name.startswith(marker_name(part)) for a in armed))))
+        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, parts[:i].count(part))))
     return armed
 
 
@@ -134,6 +135,7 @@ def hit(point: str, tool: str = "", run: str = "") -> None:
             armed.hit()
 
 
-def is_armed(point: str) -> bool:
-    """Whether anything waits at a point (for points that cost something to reach exactly)."""
-    return any(a.point == point for a in _armoury.points())
+def is_armed(point: str, run: str = "") -> bool:
+    """Whether anything waits at a point, for points that cost something to reach exactly."""
+    run = run or _driven.get()
+    return any(a.point == point and (not run or a.run in ("", run)) for a in _armoury.points())

@@ -154,6 +154,7 @@ class Host:
 
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
+        failpoints.driving(str(claimed.run_id))
         failpoints.hit("CP0")
         journal = PgJournal(pool, self.worker, claimed, on_write=bell.ring)
         agent = registry.find(claimed.graph_id)

@@ -45,6 +45,7 @@ RECORD = (
 LEAVE = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {_E7})"
 CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
+_READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
 _STALE, _NO_APPROVAL = "DA001", "DA002"
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]]
@@ -98,8 +99,10 @@ def is_transient(error: BaseException) -> bool:
 
 async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int) -> list[Claim]:
     """Take up to `limit` of the best ready runs of these agent versions."""
-    failpoints.hit("CP9")
     async with pool.connection() as connection:
+        if failpoints.is_armed("CP9"):
+            for (run_id,) in await (await connection.execute(_READY, [list(graph_ids)])).fetchall():
+                failpoints.hit("CP9", run=str(run_id))
         cursor = await connection.execute(CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit])
         return [Claim(*row) for row in await cursor.fetchall()]
 

@@ -9,6 +9,7 @@ commands are used.
 from __future__ import annotations
 
 import contextlib
+import select
 import smtplib
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from email.message import EmailMessage
 from email.policy import SMTP as CRLF
 
 from durableagents import BusinessFailure, NotSent, TransportError
+from runs.failpoints import hit, is_armed
 
 _CONNECT_SECONDS = 5.0
 _PARTING_SECONDS = 1.0
@@ -34,7 +36,7 @@ def deliver(message: EmailMessage, *, to: str, host: str, port: int, timeout: fl
     try:
         with _before_the_dot():
             _hand_over(server, message, to, (host, port), time.monotonic() + timeout)
-        return _dot(server)
+        return _dot(server, message)
     finally:
         # Outside the phases: how the connection closes says nothing about the mail.
         with contextlib.suppress(*_BROKEN):
@@ -55,20 +57,29 @@ def _hand_over(
     _timed(server, deadline)
 
 
-def _dot(server: smtplib.SMTP) -> str:
+def _dot(server: smtplib.SMTP, message: EmailMessage) -> str:
     """Send the final dot and read the verdict: the only moment whose loss leaves a doubt."""
     try:
         server.send(b".\r\n")
+        _pass_crash_point(server, message)
         code, reply = server.getreply()
     except _BROKEN as error:
-        message = f"the connection broke after the whole mail was handed over: {_words(error)}"
-        raise TransportError(message) from error
+        trouble = f"the connection broke after the whole mail was handed over: {_words(error)}"
+        raise TransportError(trouble) from error
     if code // 100 not in (2, 4, 5):
         raise TransportError(f"the mail server answered the final dot with {code}: nobody can tell")
     _accepted((code, reply), "final dot")
     with contextlib.suppress(*_BROKEN):  # the mail is taken; the parting changes nothing
         _timed(server, time.monotonic() + _PARTING_SECONDS).docmd("QUIT")
     return f"{code} {reply.decode('utf-8', 'replace')}"[:500]
+
+
+def _pass_crash_point(server: smtplib.SMTP, message: EmailMessage) -> None:
+    """Between the server's verdict and our reading it. Only a test waits here for the verdict to arrive."""
+    operation, run = str(message["X-Operation"] or ""), str(message["X-Run-Id"] or "")
+    if is_armed("CP3", run) and server.sock is not None:
+        select.select([server.sock], [], [], server.sock.gettimeout())
+        hit("CP3", operation, run)
 
 
 def _accepted(answer: tuple[int, bytes], phase: str, *, expected: int = 2) -> None:

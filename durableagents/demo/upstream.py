@@ -20,6 +20,7 @@ import rfc8785
 from pydantic import BaseModel, ValidationError
 
 from durableagents import BusinessFailure, NotSent, ToolCall, TransportError, env
+from runs.failpoints import hit
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -61,7 +62,8 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
         # A client per call: a kept-alive connection that the server has closed meanwhile would turn
         # "not sent" into "no answer". trust_env: a proxy from the environment can't reach loopback.
         timeout = httpx.Timeout(call.timeout, connect=min(_CONNECT_SECONDS, call.timeout))
-        async with httpx.AsyncClient(timeout=timeout, verify=_tls(), trust_env=False) as client:
+        hooks = {"response": [functools.partial(_answering, call)]}
+        async with httpx.AsyncClient(timeout=timeout, verify=_tls(), trust_env=False, event_hooks=hooks) as client:
             response = await client.request(method, url, headers=headers, **request)
     except _NOTHING_LEFT as error:
         raise NotSent(f"{url} can't be reached: {_words(error)}") from error
@@ -71,6 +73,11 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
         raise TransportError(f"{method} {url} got no answer: {_words(error)}") from error
     _raise_for_status(response, method, url)
     return response
+
+
+async def _answering(call: ToolCall, response: httpx.Response) -> None:
+    """Upstream has acted, and nothing of its answer was read but the headers: a crash point of its own."""
+    hit("CP3", call.tool, call.run_id)
 
 
 def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
