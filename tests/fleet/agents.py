@@ -1,8 +1,8 @@
 """An agent whose one call lasts until the test lets it end, so that there is somebody to kill in the middle of it."""
 
 from __future__ import annotations
-# ruff: noqa: ASYNC110, ASYNC230, ASYNC240  the door is a file, since another process opens it
 
+# ruff: noqa: ASYNC110, ASYNC230, ASYNC240  the door is a file, since another process opens it
 import asyncio
 from pathlib import Path
 

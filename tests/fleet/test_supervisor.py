@@ -57,6 +57,14 @@ def test_the_fleet_lists_every_process_of_the_tree_by_kind(crew: Crew) -> None:
     assert row["slots_total"] == 7
 
 
+def test_a_supervisor_killed_at_any_moment_of_its_start_leaves_nobody_behind(crew: Crew) -> None:
+    """Its children import for a second before they can do anything else."""
+    crew.start(processes=2, wait=False)
+    everybody = until(lambda: crew.descendants() if len(crew.descendants()) >= 2 else None, what="children")
+    os.kill(crew.pid, signal.SIGKILL)
+    until(lambda: not any(is_alive(pid) for pid in everybody), seconds=1.5, what="the end of all children")
+
+
 def test_a_killed_supervisor_takes_everything_with_it(crew: Crew) -> None:
     crew.start(processes=2)
     trees = [crew.tree(worker) for worker in crew.serving()]
