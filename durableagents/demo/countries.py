@@ -48,6 +48,4 @@ VI Virgin Islands (U.S.)|VN Viet Nam|VU Vanuatu|WF Wallis and Futuna|WS Samoa|YE
 ZA South Africa|ZM Zambia|ZW Zimbabwe
 """
 
-COUNTRIES: dict[str, str] = {
-    entry[:2]: entry[3:] for line in _TABLE.split("\n") for entry in line.split("|") if entry
-}
+COUNTRIES: dict[str, str] = {entry[:2]: entry[3:] for line in _TABLE.split("\n") for entry in line.split("|") if entry}

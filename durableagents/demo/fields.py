@@ -92,9 +92,7 @@ def _email(value: Any) -> str:
         and not labels[-1].isdigit()
     )
     if not is_address:
-        raise _refuse(
-            "not_an_email", "is not an e-mail address", "write it like name@company.example"
-        )
+        raise _refuse("not_an_email", "is not an e-mail address", "write it like name@company.example")
     return text
 
 
@@ -135,9 +133,7 @@ def _amount(value: Any) -> Decimal:
         raise _refuse("too_much", "is too large", f"give at most {_MOST_USD:,}")
     if not _AMOUNT.fullmatch(written):
         problem = "is not an amount in dollars"
-        raise _refuse(
-            "not_an_amount", problem, 'use digits with at most two places, like "84000.00"'
-        )
+        raise _refuse("not_an_amount", problem, 'use digits with at most two places, like "84000.00"')
     amount = Decimal(written).quantize(Decimal("0.01"))
     if amount == 0:
         raise _refuse("not_positive", "is zero", "give an amount above zero")
@@ -158,9 +154,7 @@ class _Checked:
             written = core_schema.plain_serializer_function_ser_schema(self.write, when_used="json")
         return core_schema.no_info_plain_validator_function(self.check, serialization=written)
 
-    def __get_pydantic_json_schema__(
-        self, _: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return dict(self.schema)
 
 
@@ -175,14 +169,10 @@ _AMOUNT_INTEGER = {"type": "integer", "exclusiveMinimum": 0, "maximum": int(_MOS
 Line = Annotated[str, _text(200)]
 ShortLine = Annotated[str, _text(60)]
 MultiLine = Annotated[str, _text(2000, allowed="\n\t")]
-Email = Annotated[
-    str, _Checked(_email, (("type", "string"), ("format", "email"), ("maxLength", _LONGEST_EMAIL)))
-]
+Email = Annotated[str, _Checked(_email, (("type", "string"), ("format", "email"), ("maxLength", _LONGEST_EMAIL)))]
 Country = Annotated[
     str,
-    _Checked(
-        _country, (("type", "string"), ("enum", [*COUNTRIES]), ("enumNames", [*COUNTRIES.values()]))
-    ),
+    _Checked(_country, (("type", "string"), ("enum", [*COUNTRIES]), ("enumNames", [*COUNTRIES.values()]))),
 ]
 TaxId = Annotated[str, _Checked(_tax_id, (("type", "string"), ("pattern", f"^{_TAX_ID.pattern}$")))]
 Usd = Annotated[

@@ -71,9 +71,7 @@ def _plan(request: dict[str, Any], answer: Any) -> dict[str, Any]:
     notes = [str(note)[:300] for note in answer.get("notes", [])]
     if status == "dissolved":
         since = answer.get("dissolved_on")
-        reason = (
-            f"{name} was dissolved{f' on {since}' if since else ''}: there is nobody to buy from."
-        )
+        reason = f"{name} was dissolved{f' on {since}' if since else ''}: there is nobody to buy from."
         return plan | {"verdict": "refuse", "summary": reason, "risks": notes[:5]}
     risks = notes if status != "active" else []
     entry = answer.get("registration_number", "without a number")

@@ -43,9 +43,7 @@ def deliver(message: EmailMessage, *, to: str, host: str, port: int, timeout: fl
             server.close()
 
 
-def _hand_over(
-    server: smtplib.SMTP, message: EmailMessage, to: str, where: tuple[str, int], deadline: float
-) -> None:
+def _hand_over(server: smtplib.SMTP, message: EmailMessage, to: str, where: tuple[str, int], deadline: float) -> None:
     """Everything up to, but without, the final dot."""
     sender = message["From"].addresses[0].addr_spec
     _accepted(server.connect(*where), "greeting")
@@ -88,9 +86,7 @@ def _accepted(answer: tuple[int, bytes], phase: str, *, expected: int = 2) -> No
     if code // 100 == expected:
         return
     if code // 100 == 5:
-        raise BusinessFailure(
-            f"the mail server refused, {said}", code=f"smtp_{code}", details={"phase": phase}
-        )
+        raise BusinessFailure(f"the mail server refused, {said}", code=f"smtp_{code}", details={"phase": phase})
     # A 4xx is the server's own word that it took nothing. Anything else stands before the dot.
     raise NotSent(f"the mail server didn't take it, {said}")
 

@@ -150,13 +150,9 @@ async def intake(state: State, ctx: Context) -> str:
     """Check the request against the company register and draft the plan."""
     request = state.request
     task = "Check this request for a new vendor and give your plan."
-    plan = await ctx.think(
-        intake_assistant, model.brief(task, {"request": request.model_dump(mode="json")})
-    )
+    plan = await ctx.think(intake_assistant, model.brief(task, {"request": request.model_dump(mode="json")}))
     # Asked again, not taken from the model's account: what approvers see is the registry's own answer.
-    query = CompanyQuery(
-        legal_name=request.legal_name, country=request.country, tax_id=request.tax_id
-    )
+    query = CompanyQuery(legal_name=request.legal_name, country=request.country, tax_id=request.tax_id)
     entry = await ctx.call(lookup_company, query)
     if entry.status == "dissolved":
         when = f" on {entry.dissolved_on}" if entry.dissolved_on else ""
@@ -265,9 +261,7 @@ async def order(state: State, ctx: Context) -> str:
 @agent.node(to=["welcome"], title="Provision credentials")
 async def provision(state: State, ctx: Context) -> str:
     """Issue API credentials; the secret goes to the vault, a reference comes back."""
-    request = CredentialRequest(
-        vendor_id=_known(state.vendor_id), scope="orders:read invoices:write"
-    )
+    request = CredentialRequest(vendor_id=_known(state.vendor_id), scope="orders:read invoices:write")
     state.credential = await ctx.call(provision_credentials, request)
     return "welcome"
 
@@ -337,9 +331,7 @@ def _vendor_evidence(state: State) -> list[Evidence]:
     """What the registry and the portal answered, for whoever has to decide."""
     entry, w9 = _known(state.registry), _known(state.w9)
     evidence = [
-        Evidence(
-            f"Company register: {entry.status}", "registry.lookup", entry.model_dump(mode="json")
-        ),
+        Evidence(f"Company register: {entry.status}", "registry.lookup", entry.model_dump(mode="json")),
         Evidence(
             f"W-9 signed by {w9.form.signed_by}",
             f"portal.request_w9 {w9.request_id}",

@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from durableagents import ToolCall
 from tests.conftest import free_ports
 from tests.sandbox.harness import Sandbox
+
+# How long an example takes says more about the machine's other tenants than about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 RUN_ID = "0199c0de-0000-7000-8000-000000000001"
 
@@ -23,9 +28,7 @@ def _process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def sandbox(
-    _process: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Sandbox]:
+def sandbox(_process: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox]:
     """The sandbox that this process's tools talk to, without faults; the vault is the test's own."""
     monkeypatch.setenv("SANDBOX_PORT", str(_process.http_port))
     monkeypatch.setenv("SANDBOX_SMTP_PORT", str(_process.smtp_port))

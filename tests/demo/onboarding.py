@@ -15,9 +15,7 @@ from runs.engine.retry import RetryPolicy
 from runs.engine.visit import Runtime
 from tests.sandbox.harness import Receiver, Sandbox
 
-IMPATIENT = RetryPolicy(
-    first=0.01, longest=0.02, in_place=0.2, timer_first=0.01, timer_longest=0.01
-)
+IMPATIENT = RetryPolicy(first=0.01, longest=0.02, in_place=0.2, timer_first=0.01, timer_longest=0.01)
 
 
 class Killed(BaseException):
@@ -106,9 +104,7 @@ class Onboarding:
     def executed(self) -> list[str]:
         """What the sandbox says this run did, in order, as `system.operation`."""
         return [
-            f"{row['system']}.{row['operation']}"
-            for row in self.sandbox.executed()
-            if row["run_id"] == self.run.id
+            f"{row['system']}.{row['operation']}" for row in self.sandbox.executed() if row["run_id"] == self.run.id
         ]
 
     def requests(self, operation: str) -> list[dict[str, Any]]:

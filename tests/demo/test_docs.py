@@ -49,6 +49,5 @@ def test_every_file_that_the_guide_names_exists() -> None:
     named = set(re.findall(r"`((?:durableagents|runs)/[\w/]+(?:\.py|/))`", GUIDE.read_text()))
     assert named and all((root / name).exists() for name in named)
     assert all(
-        (root / "durableagents" / "demo" / f"{name}.py").exists()
-        for name in ("upstream", "smtp", "model", "vault")
+        (root / "durableagents" / "demo" / f"{name}.py").exists() for name in ("upstream", "smtp", "model", "vault")
     )

@@ -21,9 +21,7 @@ GOOD: dict[str, Any] = agent.samples[0].input
 LINES = ("legal_name", "category", "requested_by")
 
 storable = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
-lines = st.text(storable, min_size=1, max_size=200).filter(
-    lambda text: text.strip() and text.isprintable()
-)
+lines = st.text(storable, min_size=1, max_size=200).filter(lambda text: text.strip() and text.isprintable())
 cents = st.integers(min_value=1, max_value=99_999_999_999)
 
 
@@ -112,24 +110,18 @@ def test_any_text_is_either_exact_money_or_refused(text: str) -> None:
     "value",
     ["", " ", "\u200b", "\u3000\t ", "a\x00b", "a\ud800b", "a\x1bb", "x" * 2001, None, 5, True, [], {}],
 )  # fmt: skip
-def test_text_that_is_empty_unstorable_too_long_or_no_text_is_refused(
-    path: str, value: Any
-) -> None:
+def test_text_that_is_empty_unstorable_too_long_or_no_text_is_refused(path: str, value: Any) -> None:
     assert ";" in problem_with(path, value)
 
 
 @pytest.mark.parametrize("path", LINES)
-@pytest.mark.parametrize(
-    "sign", ["\n", "\r", "\r\nBcc: all@corp.example", "\u2028", "\u2029", "\x85"]
-)
+@pytest.mark.parametrize("sign", ["\n", "\r", "\r\nBcc: all@corp.example", "\u2028", "\u2029", "\x85"])
 def test_a_line_takes_no_line_break(path: str, sign: str) -> None:
     assert "control character" in problem_with(path, f"Acme{sign}Ltd")
 
 
 def test_a_description_may_have_several_lines() -> None:
-    request = VendorRequest.model_validate(
-        changed("first_order.description", "one\r\ntwo\n\tthree ")
-    )
+    request = VendorRequest.model_validate(changed("first_order.description", "one\r\ntwo\n\tthree "))
     assert request.first_order.description == "one\ntwo\n\tthree"
 
 
@@ -164,10 +156,7 @@ def test_no_accepted_address_can_carry_a_header_or_a_second_recipient(text: str)
     except ValidationError:
         return
     assert request.contact_email.isascii() and request.contact_email.isprintable()
-    assert (
-        not set(request.contact_email) & set(' <>,;:"()[]\\')
-        and request.contact_email.count("@") == 1
-    )
+    assert not set(request.contact_email) & set(' <>,;:"()[]\\') and request.contact_email.count("@") == 1
 
 
 @given(st.text(max_size=4))
@@ -211,10 +200,7 @@ def test_unknown_fields_are_refused_by_name() -> None:
 
 
 def test_a_brace_in_a_value_is_no_placeholder() -> None:
-    assert (
-        problem_with("country", "{x}")
-        == "is not a country code; give the two letters of ISO 3166, like DE"
-    )
+    assert problem_with("country", "{x}") == "is not a country code; give the two letters of ISO 3166, like DE"
 
 
 def test_the_schema_is_enough_for_a_form() -> None:
@@ -237,9 +223,7 @@ def test_the_schema_is_enough_for_a_form() -> None:
 @pytest.mark.parametrize("sample", agent.samples, ids=lambda sample: sample.label)
 def test_a_sample_comes_back_from_its_own_form(sample: Sample) -> None:
     schema = VendorRequest.model_json_schema()
-    typed = {
-        one.name: one.value for group in fields_of(schema, sample.input) for one in group.walk()
-    }
+    typed = {one.name: one.value for group in fields_of(schema, sample.input) for one in group.walk()}
     assert document_of(schema, typed) == sample.input
 
 

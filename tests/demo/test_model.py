@@ -54,9 +54,7 @@ def the_call(response: ModelResponse) -> ToolCallPart:
 def intake(answer: Any, request: dict[str, Any] = NORDLICHT) -> IntakePlan:
     messages = prompt({"request": request})
     messages.append(model.plan_intake(messages, info()))
-    answered = ToolReturnPart(
-        tool_name="lookup_company", content=answer, tool_call_id="call_lookup_company"
-    )
+    answered = ToolReturnPart(tool_name="lookup_company", content=answer, tool_call_id="call_lookup_company")
     messages.append(ModelRequest(parts=[answered]))
     call = the_call(model.plan_intake(messages, info()))
     assert call.tool_name == "final_result"
@@ -92,9 +90,7 @@ def test_the_registrys_answer_may_come_as_text() -> None:
 
 def test_a_dissolved_company_is_refused_with_the_date() -> None:
     plan = intake({"status": "dissolved", "dissolved_on": "2021-03-31", "notes": ["Struck off."]})
-    assert (
-        plan.verdict == "refuse" and "2021-03-31" in plan.summary and plan.risks == ["Struck off."]
-    )
+    assert plan.verdict == "refuse" and "2021-03-31" in plan.summary and plan.risks == ["Struck off."]
 
 
 def test_a_sanctions_note_is_a_risk_for_legal_not_a_refusal() -> None:
@@ -102,9 +98,7 @@ def test_a_sanctions_note_is_a_risk_for_legal_not_a_refusal() -> None:
     assert plan.verdict == "proceed" and plan.risks == ["Assets frozen."]
 
 
-@pytest.mark.parametrize(
-    "answer", ["no such country", {"failed": "http_422", "message": "name: is odd"}]
-)
+@pytest.mark.parametrize("answer", ["no such country", {"failed": "http_422", "message": "name: is odd"}])
 def test_a_registry_that_cannot_confirm_means_no(answer: Any) -> None:
     assert intake(answer).verdict == "refuse"
 

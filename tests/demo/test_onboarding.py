@@ -68,9 +68,7 @@ async def test_finance_releases_84_000_dollars_and_five_effects_happen_once(onbo
     assert plan["arguments"]["amount_usd"] == "84000.00"
     assert plan["arguments"]["vendor_id"].startswith("VND-")
     labels = [item["label"] for item in plan["evidence"]]
-    assert (
-        labels[0].startswith("Sanctions screen: clear") and labels[1] == "Company register: active"
-    )
+    assert labels[0].startswith("Sanctions screen: clear") and labels[1] == "Company register: active"
     assert labels[2].startswith("W-9 signed by")
     assert plan["evidence"][2]["content"]["document_sha256"]
     assert "Nordlicht" in gate.why
@@ -127,9 +125,7 @@ async def test_after_two_revisions_a_third_rejection_fails_the_run_with_the_reas
     assert story.path.count("order") == 3
 
 
-async def test_nobody_can_talk_the_agent_into_more_money(
-    onboard: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nobody_can_talk_the_agent_into_more_money(onboard: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
     from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -165,10 +161,7 @@ async def test_a_sanctions_hit_goes_to_legal_with_the_matches(onboard: Start) ->
     story = onboard(VOLGA)
     assert await story.drive() == "parked"
     plan = json.loads(story.gate().plan)
-    assert (
-        plan["queue"] == "legal"
-        and "Volga Heavy Industries: 100 of 100" in plan["arguments"]["matches"]
-    )
+    assert plan["queue"] == "legal" and "Volga Heavy Industries: 100 of 100" in plan["arguments"]["matches"]
     assert plan["evidence"][0]["content"]["matches"]
     assert story.executed() == FIVE_EFFECTS[:1]
     assert await story.decide("approved", "licence 77 covers it", "legal") == "completed"
@@ -195,9 +188,7 @@ KEYED = ["request_w9", "create_vendor", "file_purchase_order", "provision_creden
 
 @pytest.mark.parametrize("tool", KEYED)
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4"])
-async def test_a_worker_that_dies_around_a_keyed_call_leaves_one_effect(
-    onboard: Start, tool: str, point: str
-) -> None:
+async def test_a_worker_that_dies_around_a_keyed_call_leaves_one_effect(onboard: Start, tool: str, point: str) -> None:
     story = onboard(amount_usd="500", crash_at={(point, tool)})
     assert await story.drive() == "completed"
     assert story.crash_at == set(), "the crash point was never reached"

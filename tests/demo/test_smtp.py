@@ -25,9 +25,7 @@ def message(text: str = "Hello\n") -> EmailMessage:
     return made
 
 
-def deliver(
-    dialogue: Dialogue, text: str = "Hello\n", timeout: float = 5.0
-) -> tuple[str, list[bytes]]:
+def deliver(dialogue: Dialogue, text: str = "Hello\n", timeout: float = 5.0) -> tuple[str, list[bytes]]:
     with ScriptedServer(dialogue) as server:
         receipt = smtp.deliver(
             message(text),
@@ -63,9 +61,7 @@ def test_a_refused_connection_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("phase", range(5), ids=PHASES)
-@pytest.mark.parametrize(
-    "reply", [b"421 closing\r\n", b"451 later\r\n", b"4"], ids=["421", "451", "cut"]
-)
+@pytest.mark.parametrize("reply", [b"421 closing\r\n", b"451 later\r\n", b"4"], ids=["421", "451", "cut"])
 def test_a_4xx_before_the_dot_is_not_sent(phase: int, reply: bytes) -> None:
     with pytest.raises(NotSent):
         deliver(smtp_saying([*FINE[:phase], reply]))
@@ -86,9 +82,7 @@ def test_a_5xx_before_the_dot_is_a_refusal(phase: int) -> None:
     assert "no such user" in refused.value.message
 
 
-@pytest.mark.parametrize(
-    "reply", [b"not smtp at all\r\n", b"250-never\r\n250-ending\r\n", b"999 ?\r\n"]
-)
+@pytest.mark.parametrize("reply", [b"not smtp at all\r\n", b"250-never\r\n250-ending\r\n", b"999 ?\r\n"])
 def test_nonsense_before_the_dot_is_not_sent(reply: bytes) -> None:
     with pytest.raises(NotSent):
         deliver(smtp_saying([*FINE[:2], reply]))
@@ -124,9 +118,7 @@ def test_a_connection_lost_after_the_dot_is_unknown(is_reset: bool) -> None:
         deliver(smtp_saying(FINE, after_dot=None, is_reset=is_reset))
 
 
-@pytest.mark.parametrize(
-    "reply", [b"2", b"25", b"garbage\r\n", b"354 more?\r\n", b"999 ?\r\n", b"250" + b"x" * 20_000]
-)
+@pytest.mark.parametrize("reply", [b"2", b"25", b"garbage\r\n", b"354 more?\r\n", b"999 ?\r\n", b"250" + b"x" * 20_000])
 def test_an_unreadable_reply_to_the_dot_is_unknown(reply: bytes) -> None:
     with pytest.raises(TransportError):
         deliver(smtp_saying(FINE, after_dot=reply))

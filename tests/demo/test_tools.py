@@ -32,9 +32,7 @@ from tests.sandbox.harness import Receiver, Sandbox, wait_for
 from .conftest import RUN_ID, MakeCall
 
 NORDLICHT = {"legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980"}
-RECORD = tools.VendorRecord(
-    **NORDLICHT, contact_email="vendors@nordlicht.example", category="Warehouse automation"
-)
+RECORD = tools.VendorRecord(**NORDLICHT, contact_email="vendors@nordlicht.example", category="Warehouse automation")
 
 
 async def a_vendor(make_call: MakeCall) -> str:
@@ -56,9 +54,7 @@ def an_order(vendor_id: str, amount: object = "84000.00", **changed: object) -> 
 
 def test_every_tool_says_what_a_repeat_does() -> None:
     keyed = ReplayClass.IDEMPOTENT_WITH_KEY
-    assert {
-        tool.name: tool.replay_class for tool in vars(tools).values() if isinstance(tool, Tool)
-    } == {
+    assert {tool.name: tool.replay_class for tool in vars(tools).values() if isinstance(tool, Tool)} == {
         "lookup_company": ReplayClass.PURE,
         "screen_sanctions": ReplayClass.PURE,
         "request_w9": keyed,
@@ -84,9 +80,7 @@ async def test_the_registry_knows_every_company(sandbox: Sandbox, make_call: Mak
     assert len(rows) == 2 and not any(row["executed"] for row in rows)
 
 
-async def test_screening_tells_a_hit_from_a_clear_name(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_screening_tells_a_hit_from_a_clear_name(sandbox: Sandbox, make_call: MakeCall) -> None:
     call = make_call("screen_sanctions", key=None)
     clear = await tools.screen_sanctions.function(
         tools.SanctionsQuery(legal_name="Nordlicht Antriebe GmbH", country="DE"), call
@@ -103,9 +97,7 @@ async def test_screening_tells_a_hit_from_a_clear_name(
 # --- keyed effects ---
 
 
-async def test_a_repeat_under_the_same_key_is_one_effect(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_a_repeat_under_the_same_key_is_one_effect(sandbox: Sandbox, make_call: MakeCall) -> None:
     vendor_id = await a_vendor(make_call)
     assert await a_vendor(make_call) == vendor_id
     call = make_call("file_purchase_order")
@@ -118,9 +110,7 @@ async def test_a_repeat_under_the_same_key_is_one_effect(
     assert {row["run_id"] for row in rows} == {RUN_ID}
 
 
-async def test_a_lost_answer_is_no_answer_and_the_repeat_gets_it(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_a_lost_answer_is_no_answer_and_the_repeat_gets_it(sandbox: Sandbox, make_call: MakeCall) -> None:
     sandbox.fault(system="erp", drop_after_execute_rate=1)
     call = make_call("create_vendor")
     with pytest.raises(TransportError):
@@ -146,18 +136,14 @@ async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: Make
     assert (await first).status == "active"
 
 
-async def test_the_same_key_with_another_body_is_a_refusal(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_the_same_key_with_another_body_is_a_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
     vendor_id, call = await a_vendor(make_call), make_call("file_purchase_order")
     await tools.file_purchase_order.function(an_order(vendor_id), call)
     with pytest.raises(BusinessFailure, match="another body"):
         await tools.file_purchase_order.function(an_order(vendor_id, "80000.00"), call)
 
 
-async def test_an_unknown_vendor_is_a_refusal_that_names_the_field(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_an_unknown_vendor_is_a_refusal_that_names_the_field(sandbox: Sandbox, make_call: MakeCall) -> None:
     with pytest.raises(BusinessFailure) as refused:
         await tools.file_purchase_order.function(an_order("VND-999999"), make_call("order"))
     assert refused.value.details == {"status": 422, "field": "vendor_id"}
@@ -174,15 +160,11 @@ async def test_a_killed_sandbox_is_not_sent_and_comes_back_with_its_memory(
     assert await a_vendor(make_call) == vendor_id
 
 
-async def test_the_w9_request_carries_the_callback_and_leaves_a_receipt(
-    sandbox: Sandbox, make_call: MakeCall
-) -> None:
+async def test_the_w9_request_carries_the_callback_and_leaves_a_receipt(sandbox: Sandbox, make_call: MakeCall) -> None:
     receiver = Receiver()
     sandbox.fault(system="portal", w9_delay_seconds=0)
     call = make_call("request_w9", callback_url=receiver.url)
-    args = tools.W9Request(
-        legal_name="Nordlicht Antriebe GmbH", tax_id="DE811907980", contact_email="v@n.example"
-    )
+    args = tools.W9Request(legal_name="Nordlicht Antriebe GmbH", tax_id="DE811907980", contact_email="v@n.example")
     pending = await tools.request_w9.function(args, call)
     assert isinstance(pending, Pending) and pending.receipt["request_id"].startswith("REQ-")
     w9 = tools.request_w9.output.model_validate(receiver.next())
@@ -303,9 +285,7 @@ def test_a_451_is_not_sent(sandbox: Sandbox, unsafe_call: ToolCall) -> None:
     assert len(sandbox.executed("send_welcome")) == before
 
 
-def test_a_line_cut_after_the_dot_is_unknown_though_it_was_stored(
-    sandbox: Sandbox, unsafe_call: ToolCall
-) -> None:
+def test_a_line_cut_after_the_dot_is_unknown_though_it_was_stored(sandbox: Sandbox, unsafe_call: ToolCall) -> None:
     before = len(sandbox.executed("send_welcome"))
     sandbox.fault(system="email", drop_after_execute_rate=1)
     with pytest.raises(TransportError):
@@ -322,9 +302,7 @@ def test_a_mail_server_that_is_down_is_not_sent(sandbox: Sandbox, unsafe_call: T
 
 @given(name=st.text(min_size=1, max_size=200), to=st.text(max_size=30))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_name_or_address_can_add_a_header_or_a_recipient(
-    unsafe_call: ToolCall, name: str, to: str
-) -> None:
+def test_no_name_or_address_can_add_a_header_or_a_recipient(unsafe_call: ToolCall, name: str, to: str) -> None:
     try:
         mail = a_mail(legal_name=name, to=to or "v@n.example")
     except ValueError:
@@ -342,9 +320,7 @@ def test_no_name_or_address_can_add_a_header_or_a_recipient(
     assert [address.addr_spec for address in read["To"].addresses] == [mail.to]
 
 
-@pytest.mark.parametrize(
-    "receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"by": 7}, ["a"], 7, True, None]
-)
+@pytest.mark.parametrize("receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"by": 7}, ["a"], 7, True, None])
 def test_a_person_may_settle_the_mail_with_any_receipt(receipt: object) -> None:
     sent = tools.send_welcome.output_from_receipt(a_mail(), receipt)
     assert sent.receipt == receipt  # type: ignore[attr-defined]
@@ -353,7 +329,5 @@ def test_a_person_may_settle_the_mail_with_any_receipt(receipt: object) -> None:
 
 def test_the_tools_need_no_django() -> None:
     code = "import sys, durableagents.demo.vendor_onboard; assert 'django' not in sys.modules"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr

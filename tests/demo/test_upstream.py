@@ -35,9 +35,7 @@ async def post(server: ScriptedServer, call: ToolCall, monkeypatch: pytest.Monke
     return await upstream.post("/say", {"b": "ü", "a": 1, "n": None}, call, Said)
 
 
-async def test_an_answer_is_read_and_the_request_says_who_asks(
-    call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_is_read_and_the_request_says_who_asks(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http("201 Created", '{"word": "yes", "more": 1}'))) as server:
         assert (await post(server, call, monkeypatch)).word == "yes"
         head, _, body = server.heard.get(timeout=5).partition(b"\r\n\r\n")
@@ -47,9 +45,7 @@ async def test_an_answer_is_read_and_the_request_says_who_asks(
     assert f"x-run-id: {RUN_ID}" in lines and f"x-trace-id: {'5' * 32}" in lines
 
 
-async def test_a_repeat_sends_the_same_bytes(
-    call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_repeat_sends_the_same_bytes(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http("503 Unavailable", "{}"))) as server:
         heard = []
         for _ in range(2):
@@ -59,9 +55,7 @@ async def test_a_repeat_sends_the_same_bytes(
     assert heard[0] == heard[1]
 
 
-async def test_a_call_without_a_key_sends_none(
-    make_call: MakeCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_without_a_key_sends_none(make_call: MakeCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http("200 OK", '{"word": "yes"}'))) as server:
         await post(server, make_call("say", key=None), monkeypatch)
         assert b"idempotency-key" not in server.heard.get(timeout=5).lower()
@@ -77,9 +71,7 @@ async def test_a_refused_connection_proves_that_nothing_was_sent(
         await upstream.post("/say", {}, call, Said)
 
 
-async def test_proxies_of_the_environment_are_left_alone(
-    call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_proxies_of_the_environment_are_left_alone(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with ScriptedServer(answering(http("200 OK", '{"word": "yes"}'))) as server:
@@ -119,22 +111,16 @@ async def test_silence_is_no_answer(make_call: MakeCall, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
-async def test_come_back_later_is_no_answer(
-    status: int, call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_come_back_later_is_no_answer(status: int, call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http(f"{status} X", '{"detail": "busy"}'))) as server:
         with pytest.raises(TransportError, match="busy"):
             await post(server, call, monkeypatch)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 413, 422])
-async def test_a_refusal_is_upstreams_own_words(
-    status: int, call: ToolCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refusal_is_upstreams_own_words(status: int, call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = '{"title": "No", "detail": "vendor_id: no such vendor", "field": "vendor_id"}'
-    with ScriptedServer(
-        answering(http(f"{status} X", problem, "application/problem+json"))
-    ) as server:
+    with ScriptedServer(answering(http(f"{status} X", problem, "application/problem+json"))) as server:
         with pytest.raises(BusinessFailure) as refused:
             await post(server, call, monkeypatch)
     assert refused.value.message == "vendor_id: no such vendor"
@@ -154,9 +140,7 @@ async def test_a_refusal_in_any_other_form_is_still_short_words(
     assert refused.value.message == said
 
 
-@pytest.mark.parametrize(
-    "body", ["", "no json", "[]", '{"word": 7, "secret": "sk_canary"}', '{"secret": "sk_canary"}']
-)
+@pytest.mark.parametrize("body", ["", "no json", "[]", '{"word": 7, "secret": "sk_canary"}', '{"secret": "sk_canary"}'])
 async def test_an_unreadable_answer_stops_without_quoting_it(
     body: str, call: ToolCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:

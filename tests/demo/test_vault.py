@@ -58,9 +58,7 @@ def test_another_process_reads_what_this_one_wrote(vault: Vault, tmp_path: Path)
     vault.put(REFERENCE, VALUE)
     code = "from durableagents.demo.vault import Vault; import sys; print(Vault.from_environment().get(sys.argv[1]))"
     environment = os.environ | {"DURABLEAGENTS_DATA": str(tmp_path / "data")}
-    done = subprocess.run(
-        [sys.executable, "-c", code, REFERENCE], capture_output=True, text=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code, REFERENCE], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == VALUE, done.stderr
 
 
@@ -73,9 +71,7 @@ def test_the_same_value_may_be_stored_again_and_another_may_not(vault: Vault) ->
     assert "sk_" not in str(refused.value)
 
 
-def test_of_many_writers_at_once_one_wins_and_nothing_is_left_lying_about(
-    vault: Vault, tmp_path: Path
-) -> None:
+def test_of_many_writers_at_once_one_wins_and_nothing_is_left_lying_about(vault: Vault, tmp_path: Path) -> None:
     def write(n: int) -> str:
         try:
             vault.put(REFERENCE, f"value-{n % 2}")
@@ -142,9 +138,7 @@ def test_files_cannot_be_swapped(vault: Vault, tmp_path: Path) -> None:
         vault.get("secret://runs/r2/CRD-000002")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "key": 7}', "\x00\x00"]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "key": 7}', "\x00\x00"])
 def test_a_damaged_file_is_said_so(vault: Vault, tmp_path: Path, text: str) -> None:
     vault.put(REFERENCE, VALUE)
     the_file(tmp_path).write_text(text)
@@ -174,8 +168,5 @@ def test_any_text_comes_back_and_no_two_ciphertexts_are_alike(value: str) -> Non
         vault = Vault(Path(folder) / "vault", Path(folder) / "master.key")
         for n in range(2):
             assert vault.get(vault.put(f"secret://{n}", value)) == value
-        sealed = {
-            json.loads(path.read_text())["ciphertext"]
-            for path in (Path(folder) / "vault").iterdir()
-        }
+        sealed = {json.loads(path.read_text())["ciphertext"] for path in (Path(folder) / "vault").iterdir()}
         assert len(sealed) == 2

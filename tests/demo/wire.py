@@ -58,11 +58,7 @@ def read_http(connection: socket.socket) -> bytes:
         raw += _more(connection)
     head, _, body = raw.partition(b"\r\n\r\n")
     length = next(
-        (
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length:")
-        ),
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")),
         0,
     )
     while len(body) < length:
