@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import ssl
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import httpx
@@ -62,7 +63,7 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
         # A client per call: a kept-alive connection that the server has closed meanwhile would turn
         # "not sent" into "no answer". trust_env: a proxy from the environment can't reach loopback.
         timeout = httpx.Timeout(call.timeout, connect=min(_CONNECT_SECONDS, call.timeout))
-        hooks = {"response": [functools.partial(_answering, call)]}
+        hooks: dict[str, list[Callable[..., Any]]] = {"response": [functools.partial(_answering, call)]}
         async with httpx.AsyncClient(timeout=timeout, verify=_tls(), trust_env=False, event_hooks=hooks) as client:
             response = await client.request(method, url, headers=headers, **request)
     except _NOTHING_LEFT as error:
