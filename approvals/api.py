@@ -33,9 +33,7 @@ class Approvals(ApiView):
 
     roles = READ
 
-    @described(
-        "List approvals", ApprovalPage, query=("state", "queue", "run_id", "cursor", "limit")
-    )
+    @described("List approvals", ApprovalPage, query=("state", "queue", "run_id", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "queue", "run_id", "cursor")
         rows = Approval.objects.order_by("-opened_at", "-id")
@@ -47,14 +45,10 @@ class Approvals(ApiView):
             rows = rows.filter(run_id=run_id)
         if place := query.moment():
             at_time, id = place
-            rows = rows.filter(opened_at__lte=at_time).filter(
-                Q(opened_at__lt=at_time) | Q(id__lt=id)
-            )
+            rows = rows.filter(opened_at__lte=at_time).filter(Q(opened_at__lt=at_time) | Q(id__lt=id))
         found = list(rows[: query.limit + 1])
         shown = {row["id"]: row for row in present_approvals(found[: query.limit])}
-        return query.page(
-            found, lambda a: {"cursor": moment_cursor(a.opened_at, a.id)}, lambda a: shown[a.id]
-        )
+        return query.page(found, lambda a: {"cursor": moment_cursor(a.opened_at, a.id)}, lambda a: shown[a.id])
 
 
 class OneApproval(ApiView):
@@ -76,9 +70,7 @@ class Decide(ApiView):
         approval = _one(approval_id)
         needed = policy.QUEUES.get(approval.queue)
         if needed is None or needed not in roles(request.user):
-            raise Forbidden(
-                f"Only the role {needed} decides approvals of the queue {approval.queue}."
-            )
+            raise Forbidden(f"Only the role {needed} decides approvals of the queue {approval.queue}.")
         body = read_body(request, DecisionBody)
         decided = services.decide(
             approval_id,

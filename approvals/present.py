@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from approvals.models import Approval, Decision
 
@@ -12,15 +13,11 @@ from approvals.models import Approval, Decision
 def present_approvals(approvals: Sequence[Approval]) -> list[dict[str, Any]]:
     """Approvals with their decisions and what was said to the revision before, in two further queries."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
-    decisions = {d.approval_id: d for d in Decision.objects.filter(approval_id__in=ids)}
-    return [
-        present_approval(a, decisions.get(a.id), decisions.get(a.previous_id)) for a in approvals
-    ]
+    decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in Decision.objects.filter(approval_id__in=ids)}
+    return [present_approval(a, decisions.get(a.id), decisions.get(a.previous_id)) for a in approvals]
 
 
-def present_approval(
-    approval: Approval, decision: Decision | None, earlier: Decision | None = None
-) -> dict[str, Any]:
+def present_approval(approval: Approval, decision: Decision | None, earlier: Decision | None = None) -> dict[str, Any]:
     """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
 
     `earlier` is the decision on the revision before this one.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from pydantic import Field
 
 from approvals.models import ApprovalState
 from ledger.shapes import Page, Shape
-
-ApprovalStateName = Literal[tuple(ApprovalState.values)]  # type: ignore[valid-type]
 
 
 class DecisionRow(Shape):
@@ -36,7 +34,7 @@ class ApprovalRow(Shape):
     id: UUID
     run_id: UUID
     queue: str
-    state: ApprovalStateName
+    state: ApprovalState
     revision: int
     tool: str
     title: str

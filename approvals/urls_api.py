@@ -5,7 +5,5 @@ from approvals import api
 urlpatterns = [
     path("approvals", api.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", api.OneApproval.as_view(), name="api-approval"),
-    path(
-        "approvals/<uuid:approval_id>/decision", api.Decide.as_view(), name="api-approval-decision"
-    ),
+    path("approvals/<uuid:approval_id>/decision", api.Decide.as_view(), name="api-approval-decision"),
 ]

@@ -82,9 +82,7 @@ class Lifespan:
         """Do `act` in the heart's thread. An outage of the database is its own business (it answers False);
         whatever else goes wrong is logged and must not stop the heart."""
         try:
-            await asyncio.get_running_loop().run_in_executor(
-                self._thread, partial(act, *args, **kwargs)
-            )
+            await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
         except Exception:
             log.exception("heartbeat")
 
@@ -92,9 +90,7 @@ class Lifespan:
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(_http),
-        "websocket": AllowedHostsOriginValidator(
-            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-        ),
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }
 )

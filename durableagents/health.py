@@ -36,9 +36,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     else:
         checks["workers"] = checks["sweeper"] = {"ok": False, "age_seconds": None}
     is_ready = all(check["ok"] for check in checks.values())
-    return _answer(
-        {"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503
-    )
+    return _answer({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
 
 
 def _database() -> dict[str, Any]:
@@ -47,11 +45,7 @@ def _database() -> dict[str, Any]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError:
-        age = (
-            None
-            if _database_answered_at is None
-            else round(time.monotonic() - _database_answered_at, 3)
-        )
+        age = None if _database_answered_at is None else round(time.monotonic() - _database_answered_at, 3)
         return {"ok": False, "age_seconds": age}
     _database_answered_at = time.monotonic()
     return {"ok": True, "age_seconds": 0.0}

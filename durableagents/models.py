@@ -9,9 +9,7 @@ from django.db import models
 class ApiKey(models.Model):
     """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
 
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
-    )
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys")
     name = models.TextField()
     prefix = models.TextField()
     # A plain SHA-256 is enough: tokens are 256 random bits, there is nothing to guess or to salt.

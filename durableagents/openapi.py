@@ -37,7 +37,5 @@ class Schema(ApiView):
 @cache
 def description() -> dict[str, Any]:
     """The whole document. It can't change while the process lives."""
-    with patched_settings(
-        {"OAS_VERSION": "3.1.0", "SCHEMA_PATH_PREFIX": "/api/v[0-9]+", "SERVERS": [{"url": "/"}]}
-    ):
+    with patched_settings({"OAS_VERSION": "3.1.0", "SCHEMA_PATH_PREFIX": "/api/v[0-9]+", "SERVERS": [{"url": "/"}]}):
         return SchemaGenerator().get_schema(request=None, public=True)

@@ -80,9 +80,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, exceptions.APIException):
         return _from_framework(error)
     if isinstance(error, RequestDataTooBig):
-        return document(
-            413, "too-large", "Too large", "The body is larger than is accepted here."
-        ), {}
+        return document(413, "too-large", "Too large", "The body is larger than is accepted here."), {}
     if isinstance(error, SuspiciousOperation):
         return document(400, "malformed", "Malformed request", "The request can't be read."), {}
     if isinstance(error, _UNAVAILABLE):
@@ -119,9 +117,7 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
     title = {400: "Malformed request", 401: "Not authenticated", 403: "Not allowed"}.get(
         status, HTTPStatus(status).phrase
     )
-    detail = (
-        error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
-    )
+    detail = error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
     headers = {}
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
@@ -152,11 +148,7 @@ def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return (
-        unknown_address(request)
-        if _is_api(request)
-        else defaults.page_not_found(request, exception)
-    )
+    return unknown_address(request) if _is_api(request) else defaults.page_not_found(request, exception)
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:

@@ -25,7 +25,7 @@ class Limiter:
         """How long `key` must wait before the next try; 0 when it may try now."""
         with self._lock:
             # Asking must not enter a key: whoever asks for many names would fill the table.
-            failures = self._recent(key) if key in self._failures else ()
+            failures = self._recent(key) if key in self._failures else deque()
             if len(failures) < self._limit:
                 return 0.0
             return max(0.0, failures[0] + self._window - time.monotonic())

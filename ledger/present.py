@@ -46,11 +46,7 @@ def payload_of(event: Event) -> Any:
     payload = events.unseal(event.sealed)
     if event.kind == events.ApprovalRequested.KIND:
         return payload  # what a decision binds is shown byte for byte; a plan holds no token
-    if (
-        event.kind == events.ToolInvoked.KIND
-        and isinstance(payload, dict)
-        and payload.get("callback_token")
-    ):
+    if event.kind == events.ToolInvoked.KIND and isinstance(payload, dict) and payload.get("callback_token"):
         payload = {**payload, "callback_token": MASK}
     return masked(payload)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
@@ -64,14 +64,15 @@ class StrictJSONParser(BaseParser):
 class AlwaysJSON(BaseContentNegotiation):
     """There is one representation, so `Accept` can't be wrong (RFC 9110 §12.5.1 leaves that to the server)."""
 
-    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").split(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type in (kind, "*/*")), None)
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], str(renderers[0].media_type)
+        (only,) = renderers
+        return only, str(only.media_type)
 
 
 class ApiView(APIView):
@@ -129,12 +130,8 @@ def described(
 ) -> Callable[[Any], Any]:
     """What OpenAPI says about a view's method: its answer, its body, the names it takes."""
     can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
-    places = [(name, OpenApiParameter.QUERY) for name in query] + [
-        (name, OpenApiParameter.HEADER) for name in headers
-    ]
-    parameters = [
-        OpenApiParameter(name, _QUERY_TYPES.get(name, str), place) for name, place in places
-    ]
+    places = [(name, OpenApiParameter.QUERY) for name in query] + [(name, OpenApiParameter.HEADER) for name in headers]
+    parameters = [OpenApiParameter(name, _QUERY_TYPES.get(name, str), place) for name, place in places]
     problems = {
         (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
         for code in can_go_wrong
@@ -223,9 +220,7 @@ def _explain(item: Any, known: str) -> dict[str, str]:
         fix = f"remove it; known here: {known}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
-    message = (
-        "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
-    )
+    message = "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
     field = ".".join(str(part) for part in item["loc"])[:200]
     return {"field": field, "problem": message, "fix": fix}
 
@@ -247,13 +242,9 @@ class Query:
         allowed = {*known, "limit"}
         for name, given in self._values.lists():
             if name not in allowed:
-                raise ParseError(
-                    f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}."
-                )
+                raise ParseError(f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}.")
             if len(given) > 1:
-                raise ParseError(
-                    f"Query parameter {name!r} is given {len(given)} times; give it once."
-                )
+                raise ParseError(f"Query parameter {name!r} is given {len(given)} times; give it once.")
         self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
 
     def text(self, name: str) -> str | None:
@@ -274,9 +265,7 @@ class Query:
         if value is None or value == "":
             return default
         if not re.fullmatch(r"[0-9]{1,19}", value, re.ASCII) or not lowest <= int(value) <= highest:
-            raise ParseError(
-                f"Query parameter {name!r} must be an integer from {lowest} to {highest}."
-            )
+            raise ParseError(f"Query parameter {name!r} must be an integer from {lowest} to {highest}.")
         return int(value)
 
     def uuid(self, name: str) -> UUID | None:
@@ -296,13 +285,9 @@ class Query:
             if len(raw) != 24:
                 raise ValueError("not 24 bytes")
             micros = int.from_bytes(raw[:8], "big")
-            return datetime.fromtimestamp(micros // 10**6, UTC).replace(
-                microsecond=micros % 10**6
-            ), UUID(bytes=raw[8:])
+            return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6), UUID(bytes=raw[8:])
         except (ValueError, OverflowError, OSError, binascii.Error):
-            raise ParseError(
-                f"Query parameter {name!r} is no cursor of this list; follow `next` as it is."
-            ) from None
+            raise ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.") from None
 
     def page(
         self,

@@ -53,13 +53,9 @@ class EventRow(Shape):
     slot: str | None
     attempt: int
     fact: str | None
-    data: dict[str, Any] = Field(
-        description="The metadata that the hash chain covers in the clear."
-    )
+    data: dict[str, Any] = Field(description="The metadata that the hash chain covers in the clear.")
     payload: Any = Field(description="Arguments, results, messages, tracebacks.")
-    damage: str | None = Field(
-        default=None, description="Why the stored payload can't be read, if so."
-    )
+    damage: str | None = Field(default=None, description="Why the stored payload can't be read, if so.")
     hash: str
     prev_hash: str
 

@@ -7,6 +7,7 @@ these means something else to the next reader of the same bytes, so none gets in
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,15 +29,11 @@ def loads(body: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise MalformedJSON("The body starts with a byte order mark; send it without one.")
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
-        )
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except MalformedJSON:
         raise
     except json.JSONDecodeError as error:
-        raise MalformedJSON(
-            f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
-        ) from None
+        raise MalformedJSON(f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
     except RecursionError:
         raise MalformedJSON(_too_deep()) from None
     except ValueError:
@@ -82,8 +79,7 @@ def _too_deep() -> str:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise MalformedJSON(f"The body names {twice[:60]!r} twice in one object.")
     return found
 

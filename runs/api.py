@@ -41,9 +41,7 @@ class StartBody(Strict):
 
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
-    tags: (
-        Annotated[list[Tag], Field(max_length=50)] | Annotated[dict[Tag, Tag], Field(max_length=50)]
-    ) = []
+    tags: Annotated[list[Tag], Field(max_length=50)] | Annotated[dict[Tag, Tag], Field(max_length=50)] = []
 
 
 class SteerBody(Strict):
@@ -76,9 +74,7 @@ class Runs(ApiView):
         if place := query.moment():
             at_time, id = place
             # The first condition is implied by the second; it is what lets the index find the place.
-            rows = rows.filter(created_at__lte=at_time).filter(
-                Q(created_at__lt=at_time) | Q(id__lt=id)
-            )
+            rows = rows.filter(created_at__lte=at_time).filter(Q(created_at__lt=at_time) | Q(id__lt=id))
         found = list(rows[: query.limit + 1])
         shown = {row["id"]: row for row in present_runs(found[: query.limit])}
         return query.page(found, _place, lambda run: shown[run.id])

@@ -25,9 +25,7 @@ class KeyInUse(DurableAgentsError):
     status, code, title = 409, "idempotency-in-progress", "Still in progress"
 
     def __init__(self) -> None:
-        super().__init__(
-            "A request with this Idempotency-Key is still being worked on. Ask again in a moment."
-        )
+        super().__init__("A request with this Idempotency-Key is still being worked on. Ask again in a moment.")
 
 
 class KeyReused(DurableAgentsError):
@@ -36,24 +34,18 @@ class KeyReused(DurableAgentsError):
     status, code, title = 422, "idempotency-mismatch", "Idempotency-Key used for something else"
 
     def __init__(self) -> None:
-        super().__init__(
-            "This Idempotency-Key was used with another body. One key stands for one request."
-        )
+        super().__init__("This Idempotency-Key was used with another body. One key stands for one request.")
 
 
 def key_from(header: str | None) -> str | None:
     """The header's value, checked. Raises ParseError."""
     if header is not None and not _KEY.fullmatch(header):
-        raise ParseError(
-            "Idempotency-Key must be 1 to 255 printable ASCII characters without spaces."
-        )
+        raise ParseError("Idempotency-Key must be 1 to 255 printable ASCII characters without spaces.")
     return header
 
 
 @transaction.atomic
-def answer_once(
-    principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]
-) -> tuple[int, bytes]:
+def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
     """Do `act` for the first request of (principal, key) and give every repeat the same bytes.
 
     A failed `act` keeps nothing: the key may be used again. Two requests at once: the second does not wait but
@@ -61,9 +53,7 @@ def answer_once(
     race for it is impossible to tell from a hash collision, and both may simply be asked again.
     Raises KeyInUse, KeyReused.
     """
-    digest = hashlib.sha256(
-        json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    ).digest()
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_lock_number(principal, key)])
         if not cursor.fetchone()[0]:

@@ -54,12 +54,8 @@ def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     waits: dict[UUID, list[Wait]] = {}
     for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
         waits.setdefault(wait.run_id, []).append(wait)
-    endings = payload_at(
-        [(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq]
-    )
-    return [
-        present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id)) for run in runs
-    ]
+    endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
+    return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id)) for run in runs]
 
 
 def present_run(run: Run, head: Head, waits: Iterable[Wait], ending: Any = None) -> dict[str, Any]:
@@ -103,9 +99,7 @@ def present_run(run: Run, head: Head, waits: Iterable[Wait], ending: Any = None)
 def _error(run: Run, ending: Any) -> dict[str, Any] | None:
     if run.state != State.FAILED:
         return None
-    told = (
-        ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
-    )
+    told = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
     return {"code": run.error_code or "failed", "message": "", **told}
 
 
@@ -122,9 +116,7 @@ def transcript(run_id: UUID) -> list[dict[str, Any]]:
     fold = Transcript()
     for line in read(Event.objects.filter(run_id=run_id, kind__in=_SAID).order_by("seq")):
         fold.take(line)
-    rows = [
-        _present_said(talk, idx, said) for talk in fold.talks for idx, said in enumerate(talk.said)
-    ]
+    rows = [_present_said(talk, idx, said) for talk in fold.talks for idx, said in enumerate(talk.said)]
     return sorted(rows, key=lambda row: row["seq"])
 
 

@@ -11,14 +11,11 @@ from pydantic import ConfigDict, Field
 from ledger.shapes import Page, Shape
 from runs.models import State, Wait
 
-StateName = Literal[tuple(State.values)]  # type: ignore[valid-type]
-WaitKind = Literal[tuple(Wait.Kind.values)]  # type: ignore[valid-type]
-
 
 class WaitRow(Shape):
     """One thing that a run waits for."""
 
-    kind: WaitKind
+    kind: Wait.Kind
     since: datetime
     deadline: datetime
     detail: dict[str, Any]
@@ -48,7 +45,7 @@ class RunRow(Shape):
     id: UUID
     agent: str
     version: str
-    state: StateName
+    state: State
     status: Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
     waiting_for: list[WaitRow]
     step_index: int = Field(description="Steps done so far.")
@@ -66,9 +63,7 @@ class RunRow(Shape):
     created_by: str
     node: str | None
     visit: int
-    resumable: bool = Field(
-        description="A person can let it go on: resume if paused, retry if failed."
-    )
+    resumable: bool = Field(description="A person can let it go on: resume if paused, retry if failed.")
     pause_requested: bool
     cancel_requested: bool
     usage: Usage

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
 
+from django.db import connection
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
@@ -123,13 +124,23 @@ def purchase_agent() -> Iterator[Agent]:
         registry.remove(agent.graph_id)
 
 
+class TidyHost(Host):
+    """A host whose housekeeping leaves no connection behind: here its thread ends long before the process."""
+
+    def _keep_house(self) -> float:
+        try:
+            return super()._keep_house()
+        finally:
+            connection.close()
+
+
 @contextmanager
 def working() -> Iterator[Host]:
     """A worker that drives runs in a thread until the block ends."""
     identity = identify(os.getpid())
     assert identity is not None
     fleet.beat(kind="worker", pid=os.getpid())
-    host = Host(slots=10, incarnation=incarnation_id(identity))
+    host = TidyHost(slots=10, incarnation=incarnation_id(identity))
     thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
     thread.start()
     try:
@@ -138,4 +149,5 @@ def working() -> Iterator[Host]:
         host.drain(5)
         thread.join(15)
         fleet.forget("worker", os.getpid())
+        fleet.hang_up()
         assert not thread.is_alive()
