@@ -130,8 +130,10 @@ def described(
 ) -> Callable[[Any], Any]:
     """What OpenAPI says about a view's method: its answer, its body, the names it takes."""
     can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
-    places = [(name, OpenApiParameter.QUERY) for name in query] + [(name, OpenApiParameter.HEADER) for name in headers]
-    parameters = [OpenApiParameter(name, _QUERY_TYPES.get(name, str), place) for name, place in places]
+    parameters = [
+        *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
+        *(OpenApiParameter(name, str, "header") for name in headers),
+    ]
     problems = {
         (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
         for code in can_go_wrong
