@@ -25,6 +25,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -74,7 +75,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "log_min_messages": "warning",
     "log_checkpoints": "off",
-    # A worker that died leaves its statement running only until its connection is seen to be gone.
+    # A dead worker's statement runs only until its connection is seen to be gone.
     "client_connection_check_interval": "1000",
 }
 
@@ -109,9 +110,7 @@ class Server:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise EnvironmentProblem(
-                f"another process already runs the database in {self.layout.data}"
-            ) from None
+            raise EnvironmentProblem(f"another process already runs the database in {self.layout.data}") from None
         self._lock = descriptor
 
     def _kept_passwords(self) -> dict[str, str]:
@@ -123,9 +122,7 @@ class Server:
             known = json.loads(path.read_text())
         except FileNotFoundError:
             if (self.layout.pgdata / "PG_VERSION").exists():
-                raise EmbeddedProblem(
-                    f"{path} with the passwords of {self.layout.pgdata} is missing"
-                ) from None
+                raise EmbeddedProblem(f"{path} with the passwords of {self.layout.pgdata} is missing") from None
         except (OSError, ValueError) as error:
             raise EmbeddedProblem(f"cannot read {path}: {error}") from None
         passwords = {
@@ -162,9 +159,7 @@ class Server:
             self._run_initdb(draft, password_file)
             draft.replace(target)
         except OSError as error:
-            raise EmbeddedProblem(
-                f"cannot create the cluster in {target}: {error.strerror}"
-            ) from None
+            raise EmbeddedProblem(f"cannot create the cluster in {target}: {error.strerror}") from None
         finally:
             password_file.unlink(missing_ok=True)
 
@@ -297,9 +292,9 @@ class Server:
                 exists = connection.execute("select 1 from pg_roles where rolname = %s", [name])
                 verb = sql.SQL("alter" if exists.fetchone() else "create")
                 connection.execute(
-                    sql.SQL(
-                        "{} role {} login nosuperuser nocreatedb nocreaterole password {}"
-                    ).format(verb, sql.Identifier(name), sql.Literal(self._passwords[role]))
+                    sql.SQL("{} role {} login nosuperuser nocreatedb nocreaterole password {}").format(
+                        verb, sql.Identifier(name), sql.Literal(self._passwords[role])
+                    )
                 )
             for setting, value in (
                 ("idle_in_transaction_session_timeout", "5s"),
@@ -310,9 +305,7 @@ class Server:
                         sql.Identifier(RUNTIME_ROLE), sql.Identifier(setting), sql.Literal(value)
                     )
                 )
-            found = connection.execute(
-                "select 1 from pg_database where datname = %s", [DATABASE_NAME]
-            )
+            found = connection.execute("select 1 from pg_database where datname = %s", [DATABASE_NAME])
             if not found.fetchone():
                 connection.execute(
                     sql.SQL("create database {} owner {}").format(
@@ -320,9 +313,7 @@ class Server:
                     )
                 )
             connection.execute(
-                sql.SQL("revoke temporary, create on database {} from public").format(
-                    sql.Identifier(DATABASE_NAME)
-                )
+                sql.SQL("revoke temporary, create on database {} from public").format(sql.Identifier(DATABASE_NAME))
             )
 
     # --- trouble ------------------------------------------------------------------------------
@@ -372,8 +363,10 @@ class Server:
                 self.process = None
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Give the lock back, and the socket's directory if the server left it empty."""
         if self._lock is not None:
+            with suppress(OSError):
+                self.layout.socket_dir.rmdir()
             os.close(self._lock)
             self._lock = None
 
