@@ -14,6 +14,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.visible import Change, compare, leaves
 from runs.engine.agents import registry
+from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
 
 LIST_LIMIT = 100
@@ -64,6 +65,11 @@ class Brief:
         return str(self.plan.get("headline") or "")
 
     @property
+    def about(self) -> str:
+        """The party, in the arguments' own words."""
+        return subject(self.plan.get("arguments"))
+
+    @property
     def covered(self) -> list[str]:
         """What the hash covers besides the arguments, by its names in the plan."""
         return [name for name in self.plan if name not in ("arguments", "evidence")]
@@ -84,24 +90,13 @@ def inbox(held: frozenset[str], *, decided: bool = False) -> list[Item]:
 
 def _item(approval: Approval) -> Item:
     plan = plan_of(approval)
-    return Item(approval, str(plan.get("headline") or ""), about(plan.get("arguments")) or approval.run.graph_id)
+    return Item(approval, str(plan.get("headline") or ""), subject(plan.get("arguments")) or approval.run.graph_id)
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:
     """The plan, read from the exact bytes that were hashed."""
     plan = json.loads(bytes(approval.plan))
     return plan if isinstance(plan, dict) else {}
-
-
-def about(arguments: Any) -> str:
-    """Whom it is about, in one line: the first argument that reads like a party's name."""
-    if not isinstance(arguments, dict):
-        return ""
-    for name in ("legal_name", "vendor_name", "company", "name", "vendor", "vendor_id", "recipient", "to"):
-        value = arguments.get(name)
-        if isinstance(value, str) and value.strip():
-            return value
-    return ""
 
 
 def brief(approval_id: UUID, held: frozenset[str], name: str) -> Brief:

@@ -17,6 +17,7 @@ from runs.looks import look, main_wait
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.story import Effect, Gate, Line, Story, read, tell
 from runs.story.scale import Scale, place
+from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
 
 EVENTS_SHOWN = 100
@@ -72,8 +73,8 @@ class Dossier:
         return main_wait(self.waits)
 
     @property
-    def title(self) -> str:
-        return self.agent.title if self.agent else self.run.agent
+    def about(self) -> str:
+        return subject(self.story.input)
 
     @property
     def node_title(self) -> str:
@@ -90,7 +91,12 @@ class Dossier:
 
     @property
     def scale(self) -> Scale | None:
+        """The timeline with long stretches drawn shortened."""
         return place(self.story.timeline, self.now)
+
+    @property
+    def true_scale(self) -> Scale | None:
+        return place(self.story.timeline, self.now, is_true=True)
 
     @property
     def committed_effects(self) -> int:

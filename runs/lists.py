@@ -15,17 +15,19 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from ledger.models import Head, LedgerEntry
+from ledger.events import unseal
+from ledger.models import Event, Head, LedgerEntry
 from runs.looks import look, main_wait
-from runs.models import ENDED, WAITING, Run, State, Wait
+from runs.models import ENDED, Run, State, Wait
+from runs.subject import subject
 
 PAGE = 50
 # Counting stops here: the exact number of a million waiting runs helps nobody and would be read on every ring.
 COUNT_TO = 1000
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
-    "waiting_human": ("waiting for a person", [State.WAITING_HUMAN]),
-    "waiting": ("waiting for a system or time", [State.WAITING_TOOL, State.WAITING_EVENT]),
+    "waiting_human": ("waiting for people", [State.WAITING_HUMAN]),
+    "waiting": ("waiting for systems", [State.WAITING_TOOL, State.WAITING_EVENT]),
     "paused": ("paused", [State.PAUSED]),
     "failed": ("failed", [State.FAILED]),
     "completed": ("completed", [State.COMPLETED]),
@@ -72,6 +74,7 @@ class Card:
     waits: list[Wait]
     look: str
     wait: Wait | None
+    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +127,34 @@ def page(filters: Filters) -> tuple[list[Card], str]:
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Runs with their heads and open waits, in two further queries."""
+    """Runs with their heads, open waits and what they are about, in three further queries."""
     ids = [run.id for run in runs]
     heads = Head.objects.in_bulk(ids)
     waits: dict[UUID, list[Wait]] = {}
     for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
         waits.setdefault(wait.run_id, []).append(wait)
+    about = {row.run_id: _about(row.sealed) for row in Event.objects.filter(run_id__in=ids, seq=1).only("run_id", "seq", "sealed")}
     found = []
     for run in runs:
         mine = [] if run.state in ENDED else waits.get(run.id, [])
         head = heads.get(run.id)
-        found.append(Card(run, head, mine, look(run, head, mine), main_wait(mine)))
+        found.append(Card(run, head, mine, look(run, head, mine), main_wait(mine), about.get(run.id, "")))
     return found
+
+
+def _about(sealed: Any) -> str:
+    """What a run's input is about; nothing for an input that can't be read."""
+    try:
+        return subject(unseal(sealed))
+    except ValueError:
+        return ""
 
 
 def counts() -> dict[str, int]:
     """How many runs are in each state, counted up to `COUNT_TO` + 1, from the index on state."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE state = s LIMIT %s) AS some)"
+            "SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE state = s LIMIT %s) AS counted)"
             " FROM unnest(%s::text[]) AS s",
             [COUNT_TO + 1, list(State.values)],
         )
@@ -166,10 +178,6 @@ def needing_operator() -> list[Card]:
     runs = Run.objects.in_bulk({wait.run_id for wait in waits[:COUNT_TO]})
     found = cards(list(runs.values()))
     return sorted(found, key=lambda card: card.wait.opened_at if card.wait else card.run.created_at)
-
-
-def waiting_count(by_state: dict[str, int]) -> int:
-    return sum(by_state.get(state.value, 0) for state in WAITING)
 
 
 def _closed(run: Run) -> str:

@@ -69,6 +69,8 @@ class RunPage(Page):
         context: dict[str, Any] = {
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused,
         }  # fmt: skip
+        if tab == "timeline":
+            context["scale"] = dossier.true_scale if request.GET.get("scale") == "true" else dossier.scale
         if tab == "journal":
             before = request.GET.get("before", "")
             is_number = before.isascii() and before.isdigit() and len(before) < 16

@@ -136,6 +136,14 @@ def sentence(text: object) -> str:
 
 
 @register.filter
+def title_of(known: dict[str, Any], name: object) -> str:
+    """The title of a node or tool as its author wrote it, or its name as people say it."""
+    found = known.get(str(name)) if known else None
+    title = found if isinstance(found, str) else getattr(found, "title", "")
+    return title or words(name)
+
+
+@register.filter
 def item(mapping: dict[Any, Any], key: Any) -> Any:
     return mapping.get(key)
 

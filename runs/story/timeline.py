@@ -94,7 +94,7 @@ class Timeline:
     def _before_the_first(self, pace: Pace, until: datetime, *, is_open: bool) -> None:
         start = pace.segments[0].start
         row = Row("queued", "queued", start, 1, depth=0, end=None if is_open else until, is_open=is_open)
-        row.bars = [Bar(part.start, part.end, _TONES[part.what]) for part in pace.within(start, until)]
+        row.bars = [Bar(part.start, part.end, _TONES[part.what]) for part in pace.within(start, until) if part.what != WORKING]
         self.rows.insert(0, row)
 
 
