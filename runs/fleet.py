@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
+from django.conf import settings
 from django.db.models import DateTimeField, Func
 from django.db.models.expressions import Combinable
 
@@ -45,8 +46,8 @@ _FORGET = """
     UPDATE runs_process SET ended_at = clock_timestamp()
     WHERE kind = %(kind)s AND host = %(host)s AND boot = %(boot)s AND pid = %(pid)s AND ended_at IS NULL"""
 _HERE = """
-    SELECT id, kind, pid, born_ticks FROM runs_process
-    WHERE ended_at IS NULL AND host = %(host)s AND boot = %(boot)s"""
+    SELECT id, kind, pid, born_ticks, host = %(host)s AND boot = %(boot)s FROM runs_process
+    WHERE ended_at IS NULL AND (host = %(host)s AND boot = %(boot)s OR %(is_only_host)s)"""
 
 T = TypeVar("T")
 log = logging.getLogger("runs.fleet")
@@ -96,17 +97,24 @@ def bury(process: Process | Gone | UUID) -> bool:
     return _on_link(lambda link: link.execute(_BURY, which)) is not None
 
 
+def is_only_host() -> bool:
+    """Whether nobody else can reach the database: the embedded server listens on a private socket of this boot alone, so whatever
+    an earlier boot (a power cut, a container before this one) left on record has ended."""
+    return not settings.DURABLEAGENTS.database_url
+
+
 def is_gone(process: Process) -> bool:
-    """Proof of death, which only the process's own host and boot can give: elsewhere False, however long it is silent."""
-    is_here = process.host == processes.host() and process.boot == processes.boot()
-    return is_here and not is_running(process.pid, process.born_ticks)
+    """Proof of death, which the process's own host and boot can give: elsewhere False, however long it is silent."""
+    if process.host == processes.host() and process.boot == processes.boot():
+        return not is_running(process.pid, process.born_ticks)
+    return is_only_host()
 
 
 def gone_here() -> list[Gone]:
-    """Rows of this host and boot that still say *alive* about a process that is gone. Empty while the database is away."""
-    here = {"host": processes.host(), "boot": processes.boot()}
+    """Rows that still say *alive* about a process that provably is gone. Empty while the database is away."""
+    here = {"host": processes.host(), "boot": processes.boot(), "is_only_host": is_only_host()}
     rows = _on_link(lambda link: link.execute(_HERE, here).fetchall()) or []
-    return [gone for gone in (Gone(*row) for row in rows) if not is_running(gone.pid, gone.born_ticks)]
+    return [Gone(*row) for *row, is_here in rows if not is_here or not is_running(row[2], row[3])]
 
 
 def alive() -> list[dict[str, Any]]:

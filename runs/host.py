@@ -21,11 +21,13 @@ import psycopg
 from django.db import close_old_connections, connection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from ledger import events as e
 from ledger.errors import StaleLease
 from runs import failpoints, recovery, sweeper
 from runs.dsn import Patience, dsn
 from runs.engine.agents import registry
 from runs.engine.drive import Driver
+from runs.engine.providers import warm_up
 from runs.engine.visit import Control, Runtime
 from runs.live import AsyncBell
 from runs.processes import host as this_host
@@ -36,6 +38,7 @@ log = logging.getLogger("runs.host")
 
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+HAND_OVER_SECONDS = 1.0
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
 _ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
@@ -77,6 +80,7 @@ class Host:
             dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
             check=None, max_lifetime=3600,
         )  # fmt: skip
+        self._loop.run_in_executor(self._threads, warm_up)
         async with AsyncBell() as bell:
             await pool.open(wait=False)
             keeping = asyncio.create_task(self._housekeeping())
@@ -166,9 +170,7 @@ class Host:
         except StaleLease as stale:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
-            log.warning(
-                "run %s: cut off at the drain's deadline; another worker goes on from its last step", claimed.run_id
-            )
+            await self._hand_over(journal)
         except (psycopg.Error, OSError, PoolTimeout):
             log.exception(
                 "run %s: the database failed in a way that is not passing; it will be taken up again", claimed.run_id
@@ -183,6 +185,15 @@ class Host:
             self._bell.set()
 
     # --- draining ---
+
+    async def _hand_over(self, journal: PgJournal) -> None:
+        """Cut off at the drain's deadline: let go in good order, so that it isn't taken for a death. What was in flight is in doubt."""
+        try:
+            event = e.RunReleased(reason="drain deadline")
+            await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
+            log.warning("run %s: cut off at the drain's deadline and handed over", journal.run_id)
+        except (StaleLease, psycopg.Error, OSError, PoolTimeout, TimeoutError) as error:
+            log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
         """Ask every run to stop at its next step boundary; cut off what hasn't at the deadline."""

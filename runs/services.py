@@ -60,18 +60,21 @@ def _validated(agent: Agent, input: Any) -> Any:
         agent.begin(checked)
         return checked.model_dump(mode="json")
     except ValidationError as error:
-        problems = [
-            {
-                "field": ".".join(["input", *map(str, p["loc"])]),
-                "problem": p["msg"],
-                "fix": f"see the input schema of {agent.graph_id}",
-            }
-            for p in error.errors(include_url=False, include_context=False, include_input=False)
-        ]
+        problems = [_problem(p, agent) for p in error.errors(include_url=False, include_input=False)]
         raise InvalidInput(
             f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.",
             errors=problems,
         ) from error
+
+
+def _problem(found: Any, agent: Agent) -> dict[str, str]:
+    """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
+    said = found.get("ctx") or {}
+    return {
+        "field": ".".join(["input", *map(str, found["loc"])]),
+        "problem": str(said.get("problem", found["msg"])),
+        "fix": str(said.get("fix", f"see the input schema of {agent.graph_id}")),
+    }
 
 
 def _note_version(agent: Agent, now: datetime) -> None:

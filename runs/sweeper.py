@@ -46,6 +46,13 @@ def sweep() -> float:
     return 0.0 if len(due) == BATCH else _seconds_to_next()
 
 
+def retire_processes() -> int:
+    """Forget processes that ended more than a week ago; a run's own events keep who drove it."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM runs_process WHERE ended_at < clock_timestamp() - interval '7 days'")
+        return cursor.rowcount
+
+
 def _seconds_to_next() -> float:
     with connection.cursor() as cursor:
         cursor.execute(

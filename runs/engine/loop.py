@@ -99,44 +99,39 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> B
 
 async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> tuple[BaseModel | None, list[Any]]:
     """Make the calls that a turn asks for, in order. A valid final result ends the loop; what can't be done goes back as text."""
-    from pydantic_ai.messages import RetryPromptPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturnPart
 
     parts: list[Any] = []
-    calls = [p for p in response.parts if isinstance(p, ToolCallPart)]
-    for i, part in enumerate(calls, start=1):
-        args = _arguments(part)
+    for i, part in enumerate((p for p in response.parts if isinstance(p, ToolCallPart)), start=1):
         if part.tool_name == FINAL:
             try:
-                return assistant.output.model_validate(args), []
+                return assistant.output.model_validate(_arguments(part)), []
             except ValidationError as error:
-                parts.append(RetryPromptPart(content=_problems(error), tool_name=FINAL, tool_call_id=part.tool_call_id))
-            continue
-        tool = assistant.tool(part.tool_name)
-        if tool is None:
-            known = ", ".join(t.name for t in assistant.tools) or "none"
-            parts.append(
-                RetryPromptPart(
-                    content=f"There is no tool {part.tool_name!r}. Tools: {known}.",
-                    tool_name=part.tool_name,
-                    tool_call_id=part.tool_call_id,
-                )
-            )
-            continue
-        try:
-            checked = tool.input.model_validate(args)
-        except ValidationError as error:
-            parts.append(RetryPromptPart(content=_problems(error), tool_name=tool.name, tool_call_id=part.tool_call_id))
-            continue
-        try:
-            content: Any = (await call_tool(visit, visit.slot_at(f"{path}/{i}"), tool, checked)).model_dump(mode="json")
-        except ToolFailure as failure:
-            content = {"failed": failure.code, "message": failure.message}
-        except Rejected as denied:
-            content = {"rejected_by": denied.queue, "reason": denied.reason}
-        parts.append(ToolReturnPart(tool_name=tool.name, content=content, tool_call_id=part.tool_call_id))
-    if not calls:
-        parts.append(RetryPromptPart(content=f"End by calling {FINAL}."))
-    return None, parts
+                content, outcome = _problems(error), "retried"
+        else:
+            content, outcome = await _use(visit, visit.slot_at(f"{path}/{i}"), assistant, part)
+        parts.append(ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=outcome))  # type: ignore[arg-type]
+    return None, parts or [RetryFeedbackPart(f"End by calling {FINAL}.", retry=RetryInfo("no_output"))]
+
+
+async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
+    """One tool call of a turn: what goes back to the model, and how that is to be read."""
+    tool = assistant.tool(part.tool_name)
+    if tool is None:
+        return (
+            f"There is no tool {part.tool_name!r}. Tools: {', '.join(t.name for t in assistant.tools) or 'none'}.",
+            "retried",
+        )
+    try:
+        args = tool.input.model_validate(_arguments(part))
+    except ValidationError as error:
+        return _problems(error), "retried"
+    try:
+        return (await call_tool(visit, slot, tool, args)).model_dump(mode="json"), "success"
+    except ToolFailure as failure:
+        return {"failed": failure.code, "message": failure.message}, "failed"
+    except Rejected as denied:
+        return {"rejected_by": denied.queue, "reason": denied.reason}, "denied"
 
 
 async def ask_model(
