@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q
@@ -23,15 +23,15 @@ _SHOWN = 10
 _USE_IS_NOTED_EVERY = timedelta(minutes=1)
 
 
-def issue_key(user: Any, name: str, *, token: str | None = None) -> str:
+def issue_key(user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None) -> str:
     """A key for `user`; the answer is the only time it can be read.
 
     A given `token` (the demo keeps its own across restarts) is entered once, however often this is called.
     """
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
-        hash=_digest(token),
-        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now()},
+        hash=digest(token),
+        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now(), "expires_at": expires_at},
     )
     return token
 
@@ -50,7 +50,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         key = (
             ApiKey.objects.select_related("user")
             .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
-            .filter(hash=_digest(token.strip()), revoked_at__isnull=True, user__is_active=True)
+            .filter(hash=digest(token.strip()), revoked_at__isnull=True, user__is_active=True)
             .first()
         )
         if key is None:
@@ -68,5 +68,6 @@ class ApiKeyAuthentication(BaseAuthentication):
             ApiKey.objects.filter(stale, pk=key.pk).update(last_used_at=Now())
 
 
-def _digest(token: str | bytes) -> bytes:
+def digest(token: str | bytes) -> bytes:
+    """What is kept of a key."""
     return hashlib.sha256(token.encode() if isinstance(token, str) else token).digest()

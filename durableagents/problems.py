@@ -65,7 +65,10 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         return None
     body, headers = known
     set_rollback()
-    return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
+    answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
+    # Said above, in one line; Django would add an error for every request of an outage.
+    answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
+    return answer
 
 
 def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from django.contrib import admin
 from django.urls import include, path, re_path
 
 from durableagents import health, openapi, problems
+from durableagents.admin import sign_in
 
 api_v1 = [
     path("", include("runs.urls_api")),
@@ -18,6 +20,8 @@ urlpatterns = [
     path("api/v1/", include(api_v1)),
     path("api/schema", openapi.Schema.as_view(), name="api-schema"),
     re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),
+    path("admin/login/", sign_in),
+    path("admin/", admin.site.urls),
     path("", include("durableagents.urls_console")),
 ]
 
