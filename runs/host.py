@@ -39,6 +39,7 @@ log = logging.getLogger("runs.host")
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
 HAND_OVER_SECONDS = 1.0
+RETIRE_SECONDS = 3600.0
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
 _ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
@@ -55,6 +56,7 @@ class Host:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
         self._drain_at: float | None = None
+        self._retire_at = time.monotonic() + RETIRE_SECONDS
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
 
@@ -224,6 +226,9 @@ class Host:
         try:
             close_old_connections()
             recovery.watch()
+            if time.monotonic() >= self._retire_at:
+                self._retire_at = time.monotonic() + RETIRE_SECONDS
+                sweeper.retire_processes()
             return sweeper.sweep()
         except Exception as error:
             connection.close()
