@@ -18,7 +18,7 @@ _http = get_asgi_application()
 # Django has to be set up before anything below may be imported.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.db import connections  # noqa: E402
 
 from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
@@ -46,6 +46,21 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
+
+
+class SameOrigin:
+    """Lets only our own pages open sockets. Browsers send cookies along from every page on the same host, whatever
+    its port, and a page elsewhere on it (the sandbox's, say) has no business listening here.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = AllowedHostsOriginValidator(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin", b"").partition(b"://")[2]
+        app = self._app if origin and origin == headers.get(b"host") else WebsocketDenier.as_asgi()
+        await app(scope, receive, send)
 
 
 class Lifespan:
@@ -90,7 +105,7 @@ class Lifespan:
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(_http),
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }
 )

@@ -107,7 +107,7 @@ def _unavailable() -> dict[str, Any]:
         503,
         "database-unavailable",
         "Database unavailable",
-        "The database does not answer. What was acknowledged is kept; try again in a moment.",
+        "The database does not answer, or not in time. What was acknowledged is kept; try again in a moment.",
     )
 
 

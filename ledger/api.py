@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from django.db.models.functions import Length
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,6 +15,8 @@ from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.present import present_entry, present_event, present_override
 from ledger.rest import MAX_SEQ, READ, ApiView, Query, described
 from ledger.shapes import EntryPage, EventPage, OverridePage
+
+PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Events(ApiView):
@@ -25,6 +29,7 @@ class Events(ApiView):
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
         rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
+        query.limit = fitting(rows.annotate(size=Length("sealed")).values_list("size", flat=True)[: query.limit])
         found = known(run_id, list(rows[: query.limit + 1]))
         return query.page(found, lambda row: {"after": str(row.seq)}, present_event)
 
@@ -55,6 +60,17 @@ class Overrides(ApiView):
         rows = OverrideRecord.objects.filter(run_id=run_id, id__gt=after).order_by("id")
         found = known(run_id, list(rows[: query.limit + 1]))
         return query.page(found, lambda row: {"after": str(row.id)}, present_override)
+
+
+def fitting(sizes: Iterable[int | None]) -> int:
+    """How many rows make a page: stored payloads of a few megabytes together, or one row however large."""
+    total = count = 0
+    for size in sizes:
+        total += size or 0
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    return max(count, 1)
 
 
 def known(run_id: UUID, rows: list[Any]) -> list[Any]:

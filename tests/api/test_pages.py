@@ -102,3 +102,15 @@ def test_a_list_costs_the_same_few_queries_however_long(
         start()
     with django_assert_max_num_queries(8):
         assert len(auditor.get("runs").json()["results"]) == 5
+
+
+def test_a_page_of_large_events_is_cut_short_and_goes_on(
+    auditor: Api, operator: Api, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()["id"]
+    for act in ("pause", "resume", "pause"):
+        operator.post(f"runs/{run}/{act}", {"justification": "because " * 100})
+    monkeypatch.setattr("ledger.api.PAGE_BYTES", 1)
+    page = auditor.get(f"runs/{run}/events").json()
+    assert len(page["results"]) == 1 and page["next"]
+    assert [row["seq"] for row in follow(auditor, f"runs/{run}/events")] == [1, 2, 3, 4]

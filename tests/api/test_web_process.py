@@ -163,3 +163,29 @@ def test_a_small_body_in_chunks_is_read(web: Web, integrator: Any) -> None:
         headers=integrator.headers | {"Content-Type": "application/json"},
     )  # fmt: skip
     assert answer.status_code == 422 and answer.json()["code"] == "unknown-agent"
+
+
+@pytest.mark.parametrize(
+    ("origin", "may"),
+    [
+        ("http://127.0.0.1:{port}", True),
+        ("http://127.0.0.1:1", False),
+        ("https://evil.example", False),
+        ("null", False),
+        (None, False),
+    ],
+)
+async def test_sockets_open_for_our_own_pages_only(web: Web, origin: str | None, may: bool) -> None:
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+    port = web.client.base_url.port
+    try:
+        async with connect(f"ws://127.0.0.1:{port}/ws/live", origin=origin and origin.format(port=port)) as socket:
+            # Past the door the consumer finds no session and says so in its own way.
+            with pytest.raises(ConnectionClosed):
+                await socket.recv()
+            is_past = True
+    except InvalidStatus as refused:
+        is_past = refused.response.status_code != 403
+    assert is_past == may
