@@ -110,7 +110,7 @@ class Context:
         deadline = until or visit.journal.now() + timedelta(seconds=max(0.0, seconds or 0.0))
         wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
         if not record.now.waits:
-            await visit.record(opened_event(wait), wait=wait)
+            await visit.record(opened_event(wait, {"call": "sleep", "hash": ""}), wait=wait)
         raise visit.park(wait)
 
     async def now(self) -> datetime:

@@ -186,7 +186,8 @@ class Dispatch:
         seconds = self.visit.runtime.retry.timer(n)
         detail = {"tool": self.tool.name, "title": self.tool.title, "retry": n + 1, "error": brief(trouble)}
         wait = self._wait("timer", n, detail=detail, within=timedelta(seconds=seconds))
-        await self.visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
+        told = {"error": story(trouble), "call": self.tool.name, "hash": self.requested_hash}
+        await self.visit.record(opened_event(wait, told), wait=wait)
         return self.visit.park(wait)
 
     # --- small parts ---

@@ -69,7 +69,7 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> B
     """Run the loop until the model gives a valid final result. Raises ModelFailure, Rejected (a gate in the loop was denied)."""
     from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
-    path = visit.path_of(slot)
+    path = visit.open_path(slot, "think")
     asked = {
         "assistant": assistant.name,
         "instructions": assistant.instructions,

@@ -46,9 +46,9 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     except Exception as error:
         # A node that swallowed an Unwind and then raised something of its own has still been stopped.
         return visit.outcome or _crash(error)
-    if visit.outcome is not None:
-        return visit.outcome
-    return _where_to(visit.agent, node, state, returned)
+    finally:
+        visit.is_over = True
+    return visit.outcome or visit.left_out() or _where_to(visit.agent, node, state, returned)
 
 
 def _crash(error: Exception) -> Crashed:

@@ -76,6 +76,7 @@ class Tape:
 
     def __init__(self, events: Iterable[e.Event] = ()) -> None:
         self.slots: dict[str, Slot] = {}
+        self.parents: set[str] = set()  # places of the visit that number calls of their own, as a `think` does
         for event in events:
             self.add(event)
 
@@ -90,6 +91,9 @@ class Tape:
                 self.slot(name).current += 1
         if event.slot is None:
             return
+        place = "/".join(event.slot.split("/")[:2])
+        if place != event.slot:
+            self.parents.add(place)
         slot = self.slot(event.slot)
         _fold(slot, slot.at(event.attempt), event)
 
@@ -146,6 +150,9 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ApprovalDecided():
             slot.decision = event
         case e.WaitOpened():
+            said = payload_of(event)
+            if "call" in said:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
+                slot.asked(said["call"], said["hash"])
             attempt.waits[event.wait, event.n] = None
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution

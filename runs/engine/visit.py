@@ -103,6 +103,16 @@ class Unwind(BaseException):
         self.outcome = outcome
 
 
+def _differs(slot: str, recorded: str, recorded_hash: str, now: str, now_hash: str) -> Broken:
+    """What an operator sees where a replay doesn't do what the journal says: both calls. Nothing is sent."""
+    found = {
+        "slot": slot,
+        "recorded": {"call": recorded, "hash": recorded_hash},
+        "now": {"call": now, "hash": now_hash},
+    }
+    return Broken("non_determinism", found)
+
+
 class Visit:
     """The running visit: hands out slots, writes through the journal, and unwinds when it must."""
 
@@ -120,6 +130,8 @@ class Visit:
         )
         self.task = asyncio.current_task()
         self.outcome: Parked | Stopped | Broken | Crashed | None = None
+        self.is_over = False
+        self._asked: set[str] = set()
         self._counters: dict[str, int] = {}
         self._reads: list[e.Event] = []
 
@@ -134,6 +146,8 @@ class Visit:
             raise MisusedContext(
                 "journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task"
             )
+        if self.is_over:
+            raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
         if self.outcome is not None:
             raise Unwind(self.outcome)
         n = self._counters[under] = self._counters.get(under, 0) + 1
@@ -155,14 +169,26 @@ class Visit:
     def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
         record = self.tape.slot(slot)
+        self._asked.add(slot)
+        if record.what is None and slot in self.tape.parents:
+            raise self.unwind(_differs(slot, "think", "", what, requested_hash))
         if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
             return record
-        found = {
-            "slot": slot,
-            "recorded": {"call": record.what, "hash": record.requested_hash},
-            "now": {"call": what, "hash": requested_hash},
-        }
-        raise self.unwind(Broken("non_determinism", found))
+        raise self.unwind(_differs(slot, record.what, record.requested_hash or "", what, requested_hash))
+
+    def open_path(self, slot: str, what: str) -> str:
+        """The path of a call that numbers others below it, after checking that the slot holds no call of its own."""
+        record = self.tape.slot(slot)
+        if record.what is not None:
+            raise self.unwind(_differs(slot, record.what, record.requested_hash or "", what, ""))
+        return self.path_of(slot)
+
+    def left_out(self) -> Broken | None:
+        """A call in doubt that the node didn't come to this time: it must not be passed over."""
+        for slot, record in self.tape.in_doubt():
+            if slot not in self._asked:
+                return _differs(slot, record.what or "", record.requested_hash or "", "nothing", "")
+        return None
 
     def later(self, event: e.Event) -> None:
         """Let an event ride in the next transaction: nothing durable depends on it before."""

@@ -1,0 +1,143 @@
+"""One run on a journal in memory, told step by step: driven, killed, answered, looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ledger import events as e
+from runs.engine import memory
+from runs.engine.agents import Agent
+from runs.engine.canonical import keyed_hasher
+from runs.engine.drive import Driver
+from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
+from runs.engine.providers import request_model
+from runs.engine.retry import RetryPolicy
+from runs.engine.tape import Tape
+from runs.engine.visit import Control, Runtime
+from tests.world import AT_ONCE, Killed
+
+HASHER = keyed_hasher(b"a key for tests")
+
+
+@dataclass
+class Story:
+    """A run of `agent`. `kill_at` names crash points, as (point, tool), each of which kills the worker once."""
+
+    agent: Agent
+    input: dict[str, Any] = field(default_factory=dict)
+    retry: RetryPolicy = AT_ONCE
+    kill_at: list[tuple[str, str]] = field(default_factory=list)
+    model: Callable[..., Any] = request_model
+    journal: type[MemoryJournal] = MemoryJournal
+    threads: ThreadPoolExecutor | None = None
+
+    def __post_init__(self) -> None:
+        self.run: MemoryRun = memory.start(self.agent, self.input)
+        self.control = Control()
+        self.points: list[tuple[str, str]] = []
+
+    @property
+    def runtime(self) -> Runtime:
+        return Runtime(
+            hasher=HASHER,
+            request_model=self.model,
+            callback_url=lambda token: f"https://here.example/callbacks/{token}",
+            hit=self._hit,
+            threads=self.threads,
+            retry=self.retry,
+        )
+
+    def _hit(self, point: str, tool: str) -> None:
+        self.points.append((point, tool))
+        if (point, tool) in self.kill_at:
+            self.kill_at.remove((point, tool))
+            raise Killed(f"{point} {tool}")
+
+    # --- driving ---
+
+    async def drive(self, agent: Agent | None = None) -> str:
+        """Claim it and drive it once. `agent` stands in for code that has changed. A death is an outcome here too."""
+        self.control = Control()
+        claimed = self.run.claim()
+        journal = self.journal(self.run, claimed.lease)
+        try:
+            driver = Driver(agent or self.agent, journal, self.runtime, self.control, trace_id="0" * 32)
+            return await driver.drive()
+        except Killed:
+            return "killed"
+
+    async def settle(self, agent: Agent | None = None) -> str:
+        """Drive until it ends or needs a person; timers ring at once, the dead are replaced."""
+        for _ in range(1000):
+            how = await self.drive(agent)
+            if how == "killed":
+                continue
+            timers = self.waiting("timer")
+            if how != "parked" or not timers:
+                return how
+            for wait_id, _ in timers:
+                self.run.resolve(wait_id, "fired")
+        raise AssertionError("it goes round in circles")
+
+    # --- people and the outside ---
+
+    def waiting(self, kind: str) -> list[tuple[UUID, MemoryWait]]:
+        return [(i, w) for i, w in self.run.waits.items() if w.resolution is None and w.spec.kind == kind]
+
+    def decide(self, verdict: str = "approved", justification: str = "as quoted") -> None:
+        self.run.decide(verdict, justification=justification)
+
+    def reconcile(self, verdict: str, receipt: Any = None, result: Any = None) -> None:
+        """Settle the one unknown outcome, as an operator does."""
+        ((wait_id, wait),) = self.waiting("reconcile")
+        payload = {"receipt": receipt} | ({} if result is None else {"result": result})
+        s = wait.spec
+        said = e.ToolReconciled(
+            slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], verdict=verdict, by="user:olga", n=s.n, payload=payload
+        )  # fmt: skip
+        self.run.resolve(wait_id, verdict, event=said)
+
+    def call_back(self, body: Any) -> None:
+        """Answer the one call that upstream accepted."""
+        ((wait_id, wait),) = self.waiting("webhook")
+        s = wait.spec
+        came = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], payload=body)
+        self.run.resolve(wait_id, "received", event=came)
+
+    def retry_run(self) -> None:
+        """What `runs.services.retry` writes for a failed run."""
+        since = self.run.snapshots[-1][0] if self.run.snapshots else 0
+        slots = Tape(self.run.events[since:]).slots
+        failed = (e.ToolFailed, e.ModelFailed)
+        reopened = [name for name, slot in slots.items() if isinstance(slot.now.result, failed)]
+        self.run.append([e.RunRetried(by="user:olga", reopened=reopened)])
+
+    # --- looking ---
+
+    @property
+    def output(self) -> Any:
+        last = self.events(e.RunCompleted)[-1]
+        return last.payload
+
+    @property
+    def failure(self) -> e.RunFailed:
+        return self.events(e.RunFailed)[-1]
+
+    @property
+    def found(self) -> e.OperatorNeeded:
+        """What the run stopped for."""
+        return self.events(e.OperatorNeeded)[-1]
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.run.events if isinstance(event, kind)]
+
+    def kinds(self) -> list[str]:
+        return [event.KIND for event in self.run.events]
+
+    def facts(self, slot: str = "") -> list[str]:
+        """The ledger's facts, in order."""
+        return [entry.fact for entry in self.run.entries if slot in ("", entry.slot)]
