@@ -130,7 +130,7 @@ def _earlier(approval: Approval) -> list[Earlier]:
     known = {one.id: one for one in Approval.objects.filter(run_id=approval.run_id)}
     decisions = {one.approval_id: one for one in Decision.objects.filter(approval__run_id=approval.run_id)}
     chain: list[Earlier] = []
-    at = approval.previous_id
+    at: UUID | None = approval.previous_id
     while at in known and len(chain) < len(known):
         chain.append(Earlier(known[at], decisions.get(at)))
         at = known[at].previous_id

@@ -17,6 +17,7 @@ from typing import Any
 
 MAX_NEWLINES = 2
 MAX_BLANKS = 8
+MAX_INDENT = 120
 MAX_MARKS_PER_LETTER = 2
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
@@ -24,7 +25,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 # Scripts whose letters pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
-_RUNS = re.compile(r"\n{%d,}| {%d,}|\w+" % (MAX_NEWLINES + 1, MAX_BLANKS + 1))
+_RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,11 @@ class Piece:
     title: str = ""
 
 
-def pieces(text: str) -> list[Piece]:
-    """`text` cut into what may be drawn and what must be named."""
+def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
+    """`text` cut into what may be drawn and what must be named. In code, indentation is drawn, not counted."""
     found: list[Piece] = []
     plain: list[str] = []
-    for piece in _walk(text):
+    for piece in _walk(text, is_code):
         if not piece.is_mark:
             plain.append(piece.text)
             continue
@@ -53,7 +54,7 @@ def pieces(text: str) -> list[Piece]:
     return found
 
 
-def _walk(text: str) -> Iterator[Piece]:
+def _walk(text: str, is_code: bool) -> Iterator[Piece]:
     at = 0
     for match in _RUNS.finditer(text):
         yield from _characters(text[at : match.start()])
@@ -62,6 +63,8 @@ def _walk(text: str) -> Iterator[Piece]:
             yield Piece("\n")
             yield Piece(f"line break × {len(run):,}", True, f"{len(run):,} line breaks in a row, drawn as one")
             yield Piece("\n")
+        elif run[0] == " " and is_code and len(run) <= MAX_INDENT:
+            yield Piece(run)
         elif run[0] == " ":
             yield Piece(f"space × {len(run):,}", True, f"{len(run):,} spaces in a row")
         else:

@@ -87,7 +87,7 @@ def verdict_on(session_key: str | None) -> int | None:
     if not session_key:
         return SIGNED_OUT
     kept: dict[str, Any] = SessionStore(session_key).load()
-    user = get_user_model().objects.filter(pk=kept.get(SESSION_KEY), is_active=True).first() if kept else None
+    user = get_user_model().objects.filter(pk=str(kept[SESSION_KEY]), is_active=True).first() if SESSION_KEY in kept else None
     if user is None or kept.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
         return SIGNED_OUT
     if not constant_time_compare(str(kept.get(HASH_SESSION_KEY, "")), user.get_session_auth_hash()):

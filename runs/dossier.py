@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from ledger.events import unseal
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.events import unseal
 from ledger.models import Event, Head, OverrideRecord
 from ledger.visible import Change, Leaf, compare, leaves
 from runs.drawing import Drawing, draw
@@ -80,11 +81,11 @@ class Dossier:
     def node_title(self) -> str:
         return self.titles.get(self.story.node, self.story.node)
 
-    @property
+    @cached_property
     def titles(self) -> dict[str, str]:
         return {node.name: node.title for node in self.agent.nodes.values()} if self.agent else {}
 
-    @property
+    @cached_property
     def tools(self) -> dict[str, ToolCard]:
         """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
         return cards_of(self.agent)
@@ -97,6 +98,16 @@ class Dossier:
     @property
     def true_scale(self) -> Scale | None:
         return place(self.story.timeline, self.now, is_true=True)
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Every effect, with its name upstream where only the result tells it (a call that a person or a hook settled)."""
+        for effect in self.story.effects.all():
+            card = self.tools.get(effect.tool)
+            if effect.external_id is None and card is not None and isinstance(effect.result, dict):
+                named = effect.result.get(card.external_field)
+                effect.external_id = None if named is None else str(named)
+        return self.story.effects.all()
 
     @property
     def committed_effects(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 WIDTH, HEIGHT, GAP, LAYER = 164, 34, 20, 62
 MARGIN, SWING = 6, 18
@@ -80,7 +81,7 @@ def draw(
             status = now_status if name == now else "done" if name in path else "idle"
             at = (left + n * (WIDTH + GAP), MARGIN + level * LAYER)
             boxes[name] = Box(name, titles.get(name, name), *at, status, list(path).count(name))
-    taken = set(zip(path, path[1:], strict=False))
+    taken = set(pairwise(path))
     edges, swings = [], 0
     for name in boxes:
         for target in nodes[name]:

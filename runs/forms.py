@@ -70,13 +70,22 @@ def stray(fields: list[Field], errors: Mapping[str, list[str]]) -> list[str]:
 
 def document_of(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """The document that a filled form stands for. Fields left empty are left out unless the schema requires them."""
+    whole = _Maker(schema).make("", schema, {}, is_required=True, depth=0)
+    return _filled(whole, given)
+
+
+def _filled(group: Field, given: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    for one in _Maker(schema).make("", schema, {}, is_required=True, depth=0).walk():
-        if one.kind == "group" or not one.name:
+    for one in group.children:
+        key = one.name.rpartition(".")[2]
+        if one.kind == "group":
+            # An optional group in which nothing was typed is one that isn't there.
+            if one.is_required or any(given.get(inner.name, "").strip() for inner in one.walk()):
+                document[key] = _filled(one, given)
             continue
-        found, value = _value(one, given.get(one.name))
-        if found:
-            _put(document, one.name.split("."), value)
+        is_there, value = _value(one, given.get(one.name))
+        if is_there:
+            document[key] = value
     return document
 
 
@@ -100,12 +109,6 @@ def _value(one: Field, text: str | None) -> tuple[bool, Any]:
         except (ValueError, RecursionError):
             return True, text
     return True, text
-
-
-def _put(document: dict[str, Any], path: list[str], value: Any) -> None:
-    for name in path[:-1]:
-        document = document.setdefault(name, {})
-    document[path[-1]] = value
 
 
 class _Maker:

@@ -23,6 +23,7 @@ class ToolCard:
     queue: str
     rule: str
     result_fields: tuple[str, ...]
+    external_field: str
 
 
 def card_of(tool: Tool) -> ToolCard:
@@ -38,6 +39,7 @@ def card_of(tool: Tool) -> ToolCard:
         queue=tool.gate.queue if tool.gate else "",
         rule=tool.gate.rule if tool.gate else "",
         result_fields=tuple(tool.output.model_fields),
+        external_field=tool.external_id or "",
     )
 
 

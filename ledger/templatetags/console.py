@@ -32,6 +32,16 @@ def _mark(piece: seen.Piece) -> SafeString:
 
 
 @register.filter
+def visible_code(value: object) -> SafeString:
+    """The same for tracebacks, whose indentation means something."""
+    return format_html_join(
+        "",
+        "{}",
+        ((_mark(piece) if piece.is_mark else piece.text,) for piece in seen.pieces(str(value), is_code=True)),
+    )
+
+
+@register.filter
 def leaves(value: object) -> list[seen.Leaf]:
     return seen.leaves(value)
 

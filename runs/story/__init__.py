@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
-from runs.story.effects import Effect, Effects, message_of
+from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
 from runs.story.lines import Line, line_of, read
 from runs.story.pace import WORKING, Pace
@@ -79,7 +80,7 @@ class Story:
     @property
     def edges(self) -> set[tuple[str, str]]:
         """Every step from node to node that the run took."""
-        return set(zip(self.path, self.path[1:], strict=False))
+        return set(pairwise(self.path))
 
     def visits(self, node: str) -> int:
         return self.path.count(node)
@@ -153,7 +154,7 @@ class Story:
 
     def _trouble(self, line: Line) -> None:
         where = line.clear.get("tool") or line.clear.get("conversation") or self.node
-        trouble = Trouble(line.kind, line.at, line.seq, where, message_of(line), line.get("traceback") or "")
+        trouble = Trouble(line.kind, line.at, line.seq, where, message_of(line), trace_of(line))
         trouble.details = line.get("details") if line.kind != "OperatorNeeded" else line.payload
         if not trouble.message:
             trouble.message = line.clear.get("reason") or line.clear.get("code") or line.kind

@@ -29,6 +29,7 @@ class Effect:
     external_id: str | None = None
     result: Any = None
     error: str = ""
+    trace: str = ""
     error_code: str = ""
     changed_at: datetime | None = None
     sent_at: datetime | None = None
@@ -157,7 +158,7 @@ def _not_sent(effects: Effects, line: Line) -> None:
 def _returned(effects: Effects, line: Line) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at, effect.error = "committed", line.at, ""
+        effect.status, effect.changed_at, effect.error, effect.trace = "committed", line.at, "", ""
         effect.external_id = line.clear.get("external_id") or effect.external_id
         effect.result = masked(line.get("result", line.payload))
 
@@ -166,6 +167,7 @@ def _failed(effects: Effects, line: Line) -> None:
     effect = effects.at(line)
     if effect is not None:
         effect.status, effect.changed_at = "failed", line.at
+        effect.trace = trace_of(line)
         effect.error, effect.error_code = message_of(line), line.clear.get("code", "")
 
 
@@ -173,6 +175,7 @@ def _unknown(effects: Effects, line: Line) -> None:
     effect = effects.at(line)
     if effect is not None:
         effect.status, effect.changed_at, effect.error = "unknown", line.at, message_of(line)
+        effect.trace = trace_of(line)
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
@@ -193,7 +196,18 @@ def _lost(effects: Effects, line: Line) -> None:
 
 
 def message_of(line: Line) -> str:
-    """What an event says went wrong, in its own words."""
+    """What an event says went wrong, in its own words; of a traceback its last line, which is the error itself."""
+    said = _said(line)
+    return said.strip().rpartition("\n")[2].strip() if said.startswith(_TRACEBACK) else said
+
+
+def trace_of(line: Line) -> str:
+    """The traceback that an event carries, under whatever name; empty if none."""
+    said = line.get("traceback") or _said(line)
+    return said if isinstance(said, str) and (line.get("traceback") or said.startswith(_TRACEBACK)) else ""
+
+
+def _said(line: Line) -> str:
     for key in ("message", "error", "reason", "why", "detail"):
         value = line.get(key)
         if isinstance(value, str) and value:
@@ -201,6 +215,7 @@ def message_of(line: Line) -> str:
     return line.payload if isinstance(line.payload, str) else ""
 
 
+_TRACEBACK = "Traceback (most recent call last)"
 _STEPS: dict[str, Callable[[Effects, Line], None]] = {
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decision,

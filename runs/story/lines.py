@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ledger.events import Event, encode_clear, seal, unseal
 from ledger.present import MASK, masked
 
+
 class Row(Protocol):
     """What is read of a stored event; `ledger.models.Event` fits."""
 

@@ -50,7 +50,7 @@ class Pace:
             turn = QUEUED
         elif line.kind == "RunResumed" and self.now == PAUSED:
             turn = WAITING if str(line.clear.get("state", "")).startswith("waiting") else QUEUED
-        if turn is None or turn == self.now and self.segments:
+        if turn is None or (turn == self.now and self.segments):
             return
         if self.segments:
             self.segments[-1].end = line.at

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from runs.story.effects import message_of
+from runs.story.effects import message_of, trace_of
 from runs.story.lines import Line
 from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 
@@ -127,7 +127,7 @@ def _model_answered(timeline: Timeline, line: Line) -> None:
         finish(row, line.at)
         row.count += 1
         if line.kind == "ModelFailed":
-            row.tone, row.note, row.trace = "bad", message_of(line), line.get("traceback") or ""
+            row.tone, row.note, row.trace = "bad", message_of(line), trace_of(line)
 
 
 def _invoked(timeline: Timeline, line: Line) -> None:
@@ -162,7 +162,21 @@ def _call_trouble(timeline: Timeline, line: Line) -> None:
         row = timeline.mark(line, line.clear["tool"], kind="call")
     finish(row, line.at)
     row.tone = "unsure" if line.kind == "ToolOutcomeUnknown" else "bad"
-    row.note, row.trace = message_of(line), line.get("traceback") or ""
+    row.note, row.trace = message_of(line), trace_of(line)
+
+
+_VERDICTS = {"happened": "it had happened", "did_not": "it had not happened", "fail": "the run was to fail"}
+
+
+def _reconciled(timeline: Timeline, line: Line) -> None:
+    row = timeline._calls.get(line.slot or "")
+    if row is None:
+        return
+    was_unknown = row.tone == "unsure"
+    if not was_unknown:
+        finish(row, line.at)
+    who = "upstream was asked" if line.clear["by"] == "hook" else f"settled by {line.clear['by']}"
+    row.tone, row.note, row.trace = "settled", f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}", ""
 
 
 def _not_sent(timeline: Timeline, line: Line) -> None:
@@ -236,7 +250,7 @@ def _cancelled(timeline: Timeline, line: Line) -> None:
 
 def _failed(timeline: Timeline, line: Line) -> None:
     row = timeline.mark(line, "failed", tone="bad", note=message_of(line), kind="error")
-    row.trace = line.get("traceback") or ""
+    row.trace = trace_of(line)
     if timeline._visit is not None:
         timeline._visit.tone = "bad"
         finish(timeline._visit, line.at)
@@ -264,6 +278,7 @@ _STEPS: dict[str, Callable[[Timeline, Line], None]] = {
     "CallbackReceived": _returned,
     "ToolFailed": _call_trouble,
     "ToolOutcomeUnknown": _call_trouble,
+    "ToolReconciled": _reconciled,
     "ToolNotDispatched": _not_sent,
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
