@@ -18,6 +18,11 @@ from contextlib import suppress
 from uuid import UUID
 
 import psycopg
+
+# Half a second that no event loop should stand still for: loaded with this module, which a cluster's spare imports before any fork.
+# Importing it lazily from several threads at once also trips over its own circular imports.
+import pydantic_ai.direct
+import pydantic_ai.models.function  # noqa: F401
 from django.db import close_old_connections, connection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -27,7 +32,6 @@ from runs import failpoints, recovery, sweeper
 from runs.dsn import Patience, dsn
 from runs.engine.agents import registry
 from runs.engine.drive import Driver
-from runs.engine.providers import warm_up
 from runs.engine.visit import Control, Runtime
 from runs.live import AsyncBell
 from runs.processes import host as this_host
@@ -82,7 +86,6 @@ class Host:
             dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
             check=None, max_lifetime=3600,
         )  # fmt: skip
-        self._loop.run_in_executor(self._threads, warm_up)
         async with AsyncBell() as bell:
             await pool.open(wait=False)
             keeping = asyncio.create_task(self._housekeeping())

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 _PASSING = frozenset({408, 409, 425, 429})
 
 
-def warm_up() -> None:
-    """Import what the first request would: half a second that a worker's event loop should not stand still for."""
-    import pydantic_ai.direct
-    import pydantic_ai.models.function  # noqa: F401
-
-
 async def request_model(assistant: Assistant, messages: list[Any], *, model: str | None = None) -> ModelTurn:
     """Ask once. Raises TransportError (worth asking again) or ModelRefused (it isn't)."""
     from pydantic_ai.direct import model_request
