@@ -4,8 +4,9 @@
     DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` holds more of the same, one a line
 
 `point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`. Each armed
-point acts once, across all processes and restarts: the marker file that says so is created exclusively before the act. The same
-point armed twice acts twice. The file is read again when it changes, so that one long-lived installation serves many cases.
+point acts once, across all processes and restarts: the marker file that says so is created exclusively before the act. A `+` in
+front makes a point sleep until the one before it has acted: a crash during recovery. The same point armed twice acts twice. The
+file is read again when it changes, so that one long-lived installation serves many cases.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ class _Armed:
     action: str
     nth: int
     marker: Path
+    after: Path | None = None
     hits: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_met(self, point: str, tool: str, run: str) -> bool:
-        return self.point == point and self.tool in ("", tool) and self.run in ("", run)
+        is_here = self.point == point and self.tool in ("", tool) and self.run in ("", run)
+        return is_here and (self.after is None or self.after.exists())
 
     def hit(self) -> None:
         with self.lock:
@@ -64,20 +67,21 @@ def parse(text: str, folder: Path) -> list[_Armed]:
     parts = [p.strip() for p in text.replace("\n", ",").split(",") if p.strip()]
     for i, part in enumerate(parts):
         try:
-            where, action, nth = part.split(":")
+            where, action, nth = part.removeprefix("+").split(":")
             where, _, run = where.partition("/")
             point, _, tool = where.partition("@")
-            if point not in POINTS or action not in _ACTIONS or int(nth) < 1:
+            if point not in POINTS or action not in _ACTIONS or int(nth) < 1 or (part[0] == "+" and not armed):
                 raise ValueError
         except ValueError:
-            raise ValueError(f"failpoint {part!r} is not CPn[@tool][/run]:{'|'.join(_ACTIONS)}:nth") from None
-        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, parts[:i].count(part))))
+            raise ValueError(f"failpoint {part!r} is not [+]CPn[@tool][/run]:{'|'.join(_ACTIONS)}:nth") from None
+        after = armed[-1].marker if part[0] == "+" else None
+        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, parts[:i].count(part)), after))
     return armed
 
 
 def marker_name(part: str, before: int = 0) -> str:
     """The file that says that a point has acted; `before` is how often the same point is armed ahead of it."""
-    return part.replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (f"_again_{before}" if before else "")
+    return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (f"_again_{before}" if before else "")
 
 
 class _Armoury:
@@ -111,13 +115,12 @@ class _Armoury:
         return self._points
 
     def _read(self, folder: Path) -> None:
-        """Take up the file's points; those that were armed already go on counting."""
+        """Take up the file's points; all of them begin to count anew."""
         try:
             text = (folder / ARMED_FILE).read_text()
         except FileNotFoundError:
             text = ""
-        known = {point.marker: point for point in self._points}
-        self._points = [*self._fixed, *(known.get(point.marker, point) for point in parse(text, folder))]
+        self._points = [*self._fixed, *parse(text, folder)]
 
 
 _armoury = _Armoury()

@@ -1,0 +1,220 @@
+"""An agent to crash: it does the steps that its input names, one call of every kind there is, on the real sandbox."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+
+import httpx
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo
+
+from durableagents import (
+    Agent,
+    Assistant,
+    Context,
+    DidNotHappen,
+    End,
+    Gate,
+    Happened,
+    Pending,
+    ReplayClass,
+    ToolCall,
+    env,
+    tool,
+)
+from durableagents.demo import smtp, upstream
+from runs.engine.tools import Tool
+
+# --- what goes in and comes out ---------------------------------------------------------------------------------------
+
+
+class Job(BaseModel):
+    """`hop` enters the node again, `values` reads clock and chance; the rest are calls."""
+
+    steps: list[str]
+    sleep_seconds: float = 0.05
+
+
+class Progress(BaseModel):
+    job: Job
+    at: int = 0
+    answers: list[str] = []
+
+
+class Report(BaseModel):
+    answers: list[str]
+
+
+class Arguments(BaseModel):
+    """`n` is the step's place in the job: no two calls of a run are alike."""
+
+    n: int
+
+
+class Answer(BaseModel):
+    """The effect's name upstream; null where a person said that it happened and knew no name."""
+
+    id: str | None = None
+
+
+class _Company(BaseModel):
+    registration_number: str
+
+
+class _Vendor(BaseModel):
+    vendor_id: str
+
+
+class _Requested(BaseModel):
+    request_id: str
+
+
+class _Stored(BaseModel):
+    results: list[_Vendor]
+
+
+# --- one tool of every kind --------------------------------------------------------------------------------------------
+
+GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
+
+
+async def _create(args: Arguments, call: ToolCall) -> Answer:
+    body = {
+        "legal_name": f"Crash Test {args.n} Ltd", "country": "DE", "tax_id": "DE-100000000",
+        "contact_email": "crash@test.example", "category": "Crash tests",
+    }  # fmt: skip
+    return Answer(id=(await upstream.post("/api/erp/vendors", body, call, _Vendor)).vendor_id)
+
+
+async def _created(args: Arguments, call: ToolCall) -> Happened | None:
+    found = await upstream.get("/api/erp/vendors", {"idempotency_key": str(call.key)}, call, _Stored)
+    return Happened(Answer(id=found.results[0].vendor_id)) if found.results else None
+
+
+def _send(args: Arguments, call: ToolCall) -> Answer:
+    message = EmailMessage()
+    message["From"], message["To"] = "crash@durableagents.example", "vendor@test.example"
+    message["Subject"] = f"Step {args.n}"
+    message["X-Run-Id"], message["X-Operation"] = call.run_id, call.tool
+    message.set_content(f"Step {args.n}, attempt {call.attempt}.\n")
+    port = env.load().sandbox_smtp_port
+    smtp.deliver(message, to="vendor@test.example", host="127.0.0.1", port=port, timeout=call.timeout * 0.9)
+    return Answer(id=f"{call.slot}-{call.attempt}")
+
+
+async def _sent(args: Arguments, call: ToolCall) -> Happened | DidNotHappen:
+    """Ask the mailbox, which here is the oracle: a mail server with a search."""
+    async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
+        answer = await client.get(f"{env.load().sandbox_url}/effects", params={"run_id": call.run_id})
+    mails = [row for row in answer.json() if row["operation"] == call.tool and row["executed"]]
+    return Happened(Answer(id="found")) if mails else DidNotHappen()
+
+
+@tool(replay_class=ReplayClass.PURE, system="registry")
+async def pure(args: Arguments, call: ToolCall) -> Answer:
+    """Read."""
+    query = {"name": f"Crash Test {args.n} Ltd", "country": "DE", "tax_id": "DE-100000000"}
+    return Answer(id=(await upstream.get("/api/registry/companies", query, call, _Company)).registration_number)
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp")
+async def keyed(args: Arguments, call: ToolCall) -> Answer:
+    """An effect under a key; a repeat is all there is to find out what became of it."""
+    return await _create(args, call)
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", reconcile=_created, external_id="id")
+async def hooked(args: Arguments, call: ToolCall) -> Answer:
+    """An effect under a key that upstream can be asked about."""
+    return await _create(args, call)
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=GATE, effect="Adds a vendor.")
+async def gated(args: Arguments, call: ToolCall) -> Answer:
+    """An effect under a key, after a person's yes."""
+    return await _create(args, call)
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="portal", answers_later=True, output=_Requested)
+async def later(args: Arguments, call: ToolCall) -> Pending:
+    """An effect under a key that is answered by callback."""
+    body = {
+        "legal_name": f"Crash Test {args.n} Ltd", "tax_id": "DE-100000000", "contact_email": "crash@test.example",
+        "callback_url": call.callback_url,
+    }  # fmt: skip
+    return Pending(receipt=(await upstream.post("/api/portal/w9-requests", body, call, _Requested)).model_dump())
+
+
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, system="email")
+def unsafe(args: Arguments, call: ToolCall) -> Answer:
+    """An effect that nobody can tell from its repeat."""
+    return _send(args, call)
+
+
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, system="email", gate=GATE, effect="Sends a mail.")
+def unsafe_gated(args: Arguments, call: ToolCall) -> Answer:
+    """The same, after a person's yes."""
+    return _send(args, call)
+
+
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, system="email", reconcile=_sent)
+def unsafe_hooked(args: Arguments, call: ToolCall) -> Answer:
+    """The same, where the mailbox can be searched."""
+    return _send(args, call)
+
+
+CALLS: dict[str, Tool] = {
+    each.name: each for each in (pure, keyed, hooked, gated, later, unsafe, unsafe_gated, unsafe_hooked)
+}
+
+# --- the agent ---------------------------------------------------------------------------------------------------------
+
+
+class Thought(BaseModel):
+    id: str
+
+
+def _script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Call the keyed tool, then give its answer back."""
+    answers = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    if not answers:
+        return ModelResponse(parts=[ToolCallPart("keyed", {"n": 1000}, tool_call_id="call-1")])
+    content = answers[-1].content
+    found = content["id"] if isinstance(content, dict) else "none"
+    return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"id": found}, tool_call_id="call-2")])
+
+
+thinker = Assistant(name="thinker", instructions="Call keyed once.", output=Thought, tools=[keyed], offline=_script)
+
+agent = Agent(
+    "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
+    title="Crash test", description="Does what its input says, and is killed meanwhile.",
+    tools=list(CALLS.values()), assistants=[thinker],
+)  # fmt: skip
+
+
+@agent.node(start=True, to=["work"], title="Work")
+async def work(state: Progress, ctx: Context) -> str | End:
+    """Do the steps in turn."""
+    while state.at < len(state.job.steps):
+        step = state.job.steps[state.at]
+        state.at += 1
+        if step == "hop":
+            return "work"
+        state.answers.append(await _do(step, state, ctx))
+    return End(Report(answers=state.answers))
+
+
+async def _do(step: str, state: Progress, ctx: Context) -> str:
+    match step:
+        case "sleep":
+            await ctx.sleep(state.job.sleep_seconds)
+            return "slept"
+        case "think":
+            return str((await ctx.think(thinker, "Do it.")).id)
+        case "values":
+            return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
+        case _:
+            answer = await ctx.call(CALLS[step], Arguments(n=state.at))
+            return str(answer.request_id if isinstance(answer, _Requested) else answer.id)

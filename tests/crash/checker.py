@@ -1,0 +1,248 @@
+"""Judges a run after the faults, by what the outside saw and what the API answers. Imports nothing of the app.
+
+What is promised (README): pure calls may repeat; a keyed call has one effect, however often it was sent, always under the same key
+with the same bytes; an unsafe call is sent at most once unless a person says otherwise; nothing that was accepted is lost or stuck;
+people are asked once; the journal has no gap and its chain holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+Kind = Literal["duplicate", "lost", "stuck", "broken"]
+Row = Mapping[str, Any]
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+_FINAL_FACTS = frozenset({"committed", "failed", "reconciled"})
+# Two clocks of one machine: the database's and the sandbox's.
+_CLOCKS = timedelta(milliseconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be."""
+
+    kind: Kind
+    run_id: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: run {self.run_id}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes."""
+
+    effects: Mapping[str, int]
+    gates: int = 0
+    state: str = "completed"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One run as the API and the oracle tell it. `links` are its journal rows as stored, where somebody dumped them."""
+
+    run_id: str
+    run: Row
+    events: list[dict[str, Any]]
+    ledger: list[dict[str, Any]]
+    approvals: list[dict[str, Any]]
+    effects: list[dict[str, Any]]
+    links: list[Link] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A journal row's columns as they are stored."""
+
+    seq: int
+    epoch: int
+    at: datetime
+    clear: bytes
+    sealed: bytes | None
+    prev_hash: bytes
+    hash: bytes
+
+
+def judge(facts: Facts, expected: Expected, *, may_resend: bool = False) -> list[Finding]:
+    """What is wrong; empty if nothing is. `may_resend`: a stopped process came back, so one call may be sent twice."""
+    if not facts.run:
+        return [Finding("lost", facts.run_id, "the API answered for it and no longer knows it")]
+    found: list[tuple[Kind, str]] = []
+    if facts.run["state"] not in ENDED:
+        waits = ", ".join(wait["kind"] for wait in facts.run["waiting_for"]) or "nothing"
+        found.append(("stuck", f"{facts.run['state']}, waiting for {waits}, at event {facts.run['seq']}"))
+    elif facts.run["state"] != expected.state:
+        found.append(("lost", f"{facts.run['state']} instead of {expected.state}: {facts.run['error']}"))
+    found += _effects(facts, expected)
+    found += _calls(facts, may_resend)
+    found += _people(facts, expected)
+    found += _journal(facts)
+    found += _chain(facts.run_id, facts.links)
+    return [Finding(kind, facts.run_id, what) for kind, what in found]
+
+
+# --- what the outside saw ------------------------------------------------------------------------------------------------
+
+
+def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
+    """Neither more effects nor fewer, and none without an intent of ours."""
+    done = [row for row in facts.effects if row["executed"]]
+    counted = Counter(f"{row['system']}.{row['operation']}" for row in done)
+    for name in sorted(counted.keys() | expected.effects.keys()):
+        is_over = facts.run["state"] in ENDED
+        if counted[name] > expected.effects.get(name, 0):
+            yield "duplicate", f"{counted[name]} effects {name} instead of {expected.effects.get(name, 0)}"
+        elif counted[name] < expected.effects.get(name, 0) and is_over and facts.run["state"] == expected.state:
+            yield "lost", f"{counted[name]} effects {name} instead of {expected.effects[name]}"
+    intents = {entry["key"] for entry in facts.ledger if entry["fact"] == "pending"}
+    for row in done:
+        if row["idempotency_key"] is not None and row["idempotency_key"] not in intents:
+            yield "broken", f"{row['operation']} happened under a key that no intent names"
+    unsafe = Counter(e["tool"] for e in facts.ledger if e["fact"] == "pending" and e["replay_class"] == "unsafe_on_replay")
+    mails = [row for row in done if row["idempotency_key"] is None]
+    if len(mails) > sum(unsafe.values()):
+        yield "duplicate", f"{len(mails)} mails after {sum(unsafe.values())} intents"
+
+
+def _calls(facts: Facts, may_resend: bool) -> Iterable[tuple[Kind, str]]:
+    """One logical call: one key, one body, one effect, and silence after its result was recorded."""
+    sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in facts.effects:
+        if row["idempotency_key"] is not None and row["body_sha256"] != hashlib.sha256(b"").hexdigest():
+            sent[row["operation"], row["idempotency_key"]].append(row)
+    intents: dict[tuple[str, int], Row] = {}
+    keys: dict[str, tuple[str, int]] = {}
+    for entry in facts.ledger:
+        call = entry["slot"], entry["attempt"]
+        if entry["fact"] == "pending":
+            if call in intents:
+                yield "broken", f"two intents for {call}"
+            intents[call] = entry
+            if entry["key"] is not None and keys.setdefault(entry["key"], call) != call:
+                yield "broken", f"one key for {call} and {keys[entry['key']]}"
+        elif call not in intents:
+            yield "broken", f"{entry['fact']} without an intent for {call}"
+    final = {
+        (entry["slot"], entry["attempt"]): entry for entry in facts.ledger if entry["fact"] in ("committed", "failed")
+    }
+    for (operation, key), rows in sent.items():
+        if len({row["body_sha256"] for row in rows}) > 1:
+            yield "broken", f"{operation} was sent with several bodies under one key"
+        if sum(row["executed"] for row in rows) > 1:
+            yield "duplicate", f"{operation} executed more than once under one key"
+        if key not in keys:
+            yield "broken", f"{operation} was sent under a key that no intent names"
+            continue
+        if moment(rows[0]["received_at"]) + _CLOCKS < moment(intents[keys[key]]["at"]):
+            yield "broken", f"{operation} was sent before its intent"
+        result = None if may_resend else final.get(keys[key])
+        if result is not None and any(moment(row["received_at"]) > moment(result["at"]) + _CLOCKS for row in rows):
+            yield "broken", f"{operation} was sent again after its result was on record"
+    open_calls = [call for call in intents if not _is_settled(call, facts.ledger)]
+    if facts.run["state"] == "completed" and open_calls:
+        yield "lost", f"completed with calls of unknown outcome: {open_calls}"
+
+
+def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:
+    return any((e["slot"], e["attempt"]) == call and e["fact"] in _FINAL_FACTS for e in ledger)
+
+
+# --- what people were asked ----------------------------------------------------------------------------------------------
+
+
+def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
+    """Each gate asks once, decides once, and lets one call through."""
+    asked = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested")
+    decided = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalDecided")
+    used = Counter(
+        event["data"]["grant"] for event in facts.events if event["kind"] == "ToolInvoked" and event["data"]["grant"]
+    )
+    for slot, times in (asked | decided | used).items():
+        if times > 1:
+            yield "duplicate", f"asked, decided or used {times} times: the gate of {slot}"
+    is_whole = facts.run["state"] == expected.state == "completed"
+    if is_whole and not (len(asked) == len(decided) == len(facts.approvals) == expected.gates):
+        yield "broken", f"{len(asked)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"
+    unknown = {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "unknown"}
+    reconciled = Counter((e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "reconciled")
+    for call, times in reconciled.items():
+        if times > 1:
+            yield "duplicate", f"{call} was settled {times} times"
+    attempts = Counter(entry["slot"] for entry in facts.ledger if entry["fact"] == "pending")
+    for slot, times in attempts.items():
+        did_not = [
+            event for event in facts.events
+            if event["slot"] == slot and event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "did_not"
+        ]  # fmt: skip
+        if times > 1 + len(did_not):
+            yield "broken", f"{slot} was attempted {times} times with {len(did_not)} verdicts that it did not happen"
+    if facts.run["state"] == "completed" and unknown - reconciled.keys() - _committed(facts):
+        yield "lost", f"completed past unknown outcomes that nobody settled: {unknown}"
+
+
+def _committed(facts: Facts) -> set[tuple[str, int]]:
+    return {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "committed"}
+
+
+# --- the journal ---------------------------------------------------------------------------------------------------------
+
+
+def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """Gapless, linked, one line of claims, one end."""
+    prev, epoch, claims = hashlib.sha256(uuid.UUID(facts.run_id).bytes).hexdigest(), 0, 0
+    for n, event in enumerate(facts.events, start=1):
+        if event["seq"] != n:
+            yield "broken", f"event {n} is missing: the next one found is {event['seq']}"
+            return
+        if event["prev_hash"] != prev:
+            yield "broken", f"event {n} does not link to the one before it"
+        prev = event["hash"]
+        if event["kind"] == "RunClaimed":
+            claims += 1
+            if event["epoch"] != epoch + 1:
+                yield "broken", f"claim {claims} has epoch {event['epoch']} after {epoch}"
+        elif event["epoch"] != epoch:
+            yield "broken", f"event {n} has epoch {event['epoch']} under claim {epoch}"
+        epoch = event["epoch"]
+    if facts.run["epoch"] != claims:
+        yield "broken", f"epoch {facts.run['epoch']} after {claims} claims"
+    if facts.run["seq"] > len(facts.events):
+        yield "lost", f"the head is at event {facts.run['seq']}, the journal ends at {len(facts.events)}"
+    ends = [event["kind"] for event in facts.events if event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled")]
+    if facts.run["state"] in ENDED and len(ends) - _retries(facts) != 1:
+        yield "broken", f"{len(ends)} ends: {ends}"
+    facts_said = Counter((e["slot"], e["attempt"], e["fact"]) for e in facts.events if e["fact"] is not None)
+    for said, times in facts_said.items():
+        if times > 1:
+            yield "broken", f"{said} is on record {times} times"
+
+
+def _retries(facts: Facts) -> int:
+    return sum(event["kind"] == "RunRetried" for event in facts.events)
+
+
+def _chain(run_id: str, links: list[Link]) -> Iterable[tuple[Kind, str]]:
+    """The chain recomputed from stored bytes, in this file's own words (the formula is in ledger/chain.py and docs)."""
+    prev = hashlib.sha256(uuid.UUID(run_id).bytes).digest()
+    for link in links:
+        sealed = bytes(32) if link.sealed is None else hashlib.sha256(link.sealed).digest()
+        body = hashlib.sha256(link.clear + sealed).digest()
+        micros = (link.at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        numbers = b"".join(number.to_bytes(8, "big") for number in (link.seq, link.epoch, micros))
+        if link.prev_hash != prev or hashlib.sha256(prev + numbers + body).digest() != link.hash:
+            yield "broken", f"event {link.seq} does not give its hash"
+            return
+        prev = link.hash
+
+
+def moment(text: str) -> datetime:
+    """An ISO time."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,238 @@
+"""A real installation to crash: `manage.py up` on data and ports of its own, crash points armed while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from tests.conftest import CHECKOUT
+from tests.crash.api import ENDED, Api
+from tests.crash.checker import Expected, Facts, Finding, Link, judge
+from tests.infra.installation import Installation, eventually
+
+T = TypeVar("T")
+AGENT = "crash-test"
+# What a step of the crash-test agent does to the outside.
+EFFECTS = {
+    "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor", "think": "erp.create_vendor",
+    "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated", "unsafe_hooked": "email.unsafe_hooked",
+}  # fmt: skip
+GATED = ("gated", "unsafe_gated")
+# Above any fault's latency: by then a mail that was on its way has arrived, or never will.
+SETTLING_SECONDS = 0.3
+
+
+class Stack(Installation):
+    """`workers` worker processes, the crash-test agent, and hands to break things with."""
+
+    def __init__(self, folder: Path, *, workers: int = 2, slots: int = 50) -> None:
+        super().__init__(folder / "data")
+        self.points = folder / "points"
+        self.points.mkdir(parents=True, exist_ok=True)
+        self._said = folder / "up.log"
+        self._workers, self._slots = workers, slots
+        self._api: Api | None = None
+        self._armed: list[str] = []
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        ours = {
+            "DURABLEAGENTS_WORKERS": str(self._workers), "DURABLEAGENTS_SLOTS": str(self._slots),
+            "DURABLEAGENTS_AGENTS": "tests.crash.agents", "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
+        }  # fmt: skip
+        return super().environment(**ours, **extra)
+
+    def up(self, **extra: str) -> subprocess.Popen[str]:
+        """As always, but what it says goes to a file: nobody reads a pipe for hours."""
+        with self._said.open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up"], cwd=CHECKOUT, env=self.environment(**extra), stdin=subprocess.DEVNULL,
+                stdout=said, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            )  # fmt: skip
+        return self.process
+
+    def output(self) -> str:
+        return self._said.read_text()
+
+    def start(self) -> Stack:
+        """Up, ready, all workers serving, W-9 forms coming at once."""
+        self.up_and_ready()
+        self._api = Api(self.demo())
+        self.all_workers()
+        self.let_callbacks_go()
+        return self
+
+    @property
+    def api(self) -> Api:
+        assert self._api is not None
+        return self._api
+
+    def end(self) -> None:
+        if self._api is not None:
+            self._api.close()
+        self.clean()
+
+    # --- crash points -------------------------------------------------------------------------------------------------
+
+    def arm(self, *points: str) -> None:
+        """Arm these, and only these, in every worker process. The file appears whole, so none reads a part of it."""
+        self._armed = list(points)
+        draft = self.points / "armed.draft"
+        draft.write_text("\n".join(points))
+        draft.replace(self.points / "armed")
+
+    def acted(self) -> list[str]:
+        """Which of the armed points have acted."""
+        from runs.failpoints import marker_name
+
+        names = [marker_name(point, self._armed[:i].count(point)) for i, point in enumerate(self._armed)]
+        return [point for point, name in zip(self._armed, names, strict=True) if (self.points / name).exists()]
+
+    def disarm(self) -> None:
+        self.arm()
+        for marker in [*self.points.glob("CP*"), *self.points.glob("then_*")]:
+            marker.unlink()
+
+    # --- the portal ----------------------------------------------------------------------------------------------------
+
+    def hold_callbacks(self) -> None:
+        self.api.faults(system="portal", w9_delay_seconds=86_400)
+
+    def let_callbacks_go(self) -> None:
+        self.api.faults(system="portal", w9_delay_seconds=0)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def pids(self, *kinds: str) -> list[int]:
+        """The processes of these kinds that are alive now, by the fleet's own account."""
+        return [row["pid"] for row in self.api.fleet() if row["kind"] in kinds]
+
+    def all_workers(self, count: int = 0) -> list[int]:
+        """Wait until `count` workers (all, by default) serve."""
+        wanted = count or self._workers
+        return eventually(lambda: len(found := self.pids("worker")) >= wanted and found, f"{wanted} workers serving")
+
+    def logged(self, part: str) -> str:
+        """What web, sandbox, supervisor (and with it all workers) or postgres have logged."""
+        return (self.data / "logs" / f"{part}.log").read_text(errors="replace")
+
+    # --- the database -------------------------------------------------------------------------------------------------
+
+    def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
+        """A connection of the test's own, as one of the roles."""
+        known = json.loads((self.data / "database.json").read_text())
+        return psycopg.connect(
+            host=known["host"], port=known["port"], dbname=known["dbname"], user=known[role]["user"],
+            password=known[role]["password"], autocommit=True, connect_timeout=5, application_name="crash test",
+        )  # fmt: skip
+
+    def links(self, run_id: str) -> list[Link]:
+        """A run's journal rows as they are stored."""
+        query = "SELECT seq, epoch, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"
+        with self.database() as connection:
+            return [Link(*row) for row in connection.execute(query, [run_id]).fetchall()]
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def run(self, *steps: str, sleep_seconds: float = 0.05) -> str:
+        """Start a run of the crash-test agent."""
+        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds})
+
+    def play(self, run_id: str, *, seconds: float = 40.0) -> list[str]:
+        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until the run has ended.
+
+        Answers the verdicts given. Out of patience it simply stops: the checker judges.
+        """
+        verdicts: list[str] = []
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            run = self.api.run(run_id)
+            if not run or run["state"] in ENDED:
+                break
+            verdicts += self.attend(run)
+            time.sleep(0.02)
+        return verdicts
+
+    def attend(self, run: dict[str, Any]) -> list[str]:
+        """Give a run what it wants of people now; the verdicts on unknown outcomes among it."""
+        kinds = {wait["kind"] for wait in run["waiting_for"]}
+        if "approval" in kinds:
+            for approval in self.api.approvals(run["id"], state="open"):
+                self.api.decide(approval)
+        if run["state"] == "waiting_human" and "reconcile" in kinds:
+            return self.settle(run)
+        return []
+
+    def waits(self, run_id: str, kind: str) -> dict[str, Any]:
+        """The run, once it is parked on a wait of that kind."""
+
+        def parked() -> dict[str, Any] | None:
+            run = self.api.run(run_id)
+            kinds = {wait["kind"] for wait in run["waiting_for"]}
+            return run if kind in kinds and run["state"].startswith("waiting") else None
+
+        return until(parked, f"the run waiting for {kind}") or {}
+
+    def settle(self, run: dict[str, Any]) -> list[str]:
+        """Tell the truth about a call of unknown outcome: it happened if the oracle has one more effect than was settled."""
+        time.sleep(SETTLING_SECONDS)
+        run_id = run["id"]
+        wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
+        operation = wait["detail"]["tool"]
+        done = [row for row in self.api.effects(run_id) if row["executed"] and row["operation"] == operation]
+        known = {(e["slot"], e["attempt"]) for e in self.api.ledger(run_id) if e["tool"] == operation and _is_done(e)}
+        verdict = "happened" if len(done) > len(known) else "did_not"
+        answer = self.api.reconcile(run_id, verdict, {} if verdict == "happened" else None)
+        # 409: its worker is just parking it, or is not yet known to be dead; the caller comes again.
+        assert answer.status_code in (200, 409), answer.text
+        return [verdict] if answer.status_code == 200 else []
+
+    def facts(self, run_id: str) -> Facts:
+        """All there is to judge a run by."""
+        run = self.api.run(run_id)
+        if not run:
+            return Facts(run_id, {}, [], [], [], [])
+        return Facts(
+            run_id, run, self.api.events(run_id), self.api.ledger(run_id), self.api.approvals(run_id),
+            self.api.effects(run_id), self.links(run_id),
+        )  # fmt: skip
+
+    def judged(self, run_id: str, *steps: str, may_resend: bool = False) -> list[Finding]:
+        """What the checker finds wrong with a run of these steps."""
+        return judge(self.facts(run_id), expected_of(steps), may_resend=may_resend)
+
+
+def expected_of(steps: tuple[str, ...]) -> Expected:
+    """What a run of the crash-test agent with these steps does, once."""
+    effects: dict[str, int] = {}
+    for step in steps:
+        if step in EFFECTS:
+            effects[EFFECTS[step]] = effects.get(EFFECTS[step], 0) + 1
+    return Expected(effects, gates=sum(step in GATED for step in steps))
+
+
+def _is_done(entry: dict[str, Any]) -> bool:
+    return entry["fact"] == "committed" or (entry["fact"] == "reconciled" and entry["digest"] != "did_not")
+
+
+def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
+    """Signal a process that the fleet named a moment ago; False if it is gone already."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(found: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+    """The first true answer; fails with `what` when there is none in time."""
+    answer: T = eventually(found, what, seconds)
+    return answer
