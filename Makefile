@@ -13,6 +13,9 @@ PY := .venv/bin/python
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
+# Two test processes, a file's tests in one of them; `make test PARALLEL=` runs them in one row.
+PARALLEL ?= -n 2 --dist loadfile
+
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 
@@ -25,7 +28,7 @@ up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains 
 	@exec $(PY) manage.py up
 
 test: install lint ## all checks and tests, on a database, ports and data of their own
-	@exec $(PY) -m pytest $(PYTEST_ARGS)
+	@exec $(PY) -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 lint: install ## ruff, mypy, import contracts
 	@$(PY) -m ruff check .

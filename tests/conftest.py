@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -32,6 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller and not config.option.collectonly:
         _start_server()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A random id must not name a test: xdist's workers compare the names they collected."""
+    try:
+        UUID(str(val))
+    except ValueError:
+        return None
+    return "an-id"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -92,9 +102,7 @@ def django_db_modify_db_settings(
         suffix = (known.get("TEST") or {}).get("NAME") or ""
         worker = suffix.rsplit("_", 1)[-1] if "_gw" in suffix else ""
         name = f"{TEST_DATABASE}_{worker}" if worker else TEST_DATABASE
-        known.update(
-            {key: found[key] for key in ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")}
-        )
+        known.update({key: found[key] for key in ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")})
         known.setdefault("TEST", {})["NAME"] = name
 
 
@@ -127,9 +135,7 @@ def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def process_env(
-    postgres: Mapping[str, str], tmp_path: Path, transactional_db: None
-) -> dict[str, str]:
+def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: None) -> dict[str, str]:
     """The environment for real processes of ours (web, worker, sandbox) on the test database.
 
     They connect as the runtime role, as in production, to the database this test sees, on free
@@ -175,9 +181,7 @@ def ports() -> Callable[[int], list[int]]:
 def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `manage.py …` to its end; `env` adds to an environment with data of its own."""
 
-    def run(
-        *args: str, env: Mapping[str, str] = {}, timeout: float = 60
-    ) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, env: Mapping[str, str] = {}, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, CHECKOUT / "manage.py", *args],
             env=plain_env(tmp_path / "data") | dict(env),
@@ -192,9 +196,7 @@ def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 def plain_env(data: Path) -> dict[str, str]:
     """What a person's shell would hand to `manage.py`, with `data` as the data folder."""
-    kept = {
-        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
-    }
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "DURABLEAGENTS_DATA": str(data), "PYTHONUNBUFFERED": "1"}
 
 
