@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.canonical import idempotency_key
-from runs.engine.dispatch import STEP, Dispatch, brief, digest_of, opened_event
-from runs.engine.errors import ApprovalMissing, BusinessFailure, NotSent, ToolFailure, TransportError
+from runs.engine.dispatch import STEP, Dispatch, brief, checked, digest_of, opened_event
+from runs.engine.errors import ApprovalMissing, ToolFailure
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant
 from runs.engine.tape import payload_of
@@ -125,19 +125,19 @@ class _Call(Dispatch):
             raise self.visit.park(self._wait("timer", n))
 
     async def _reconciled_by_hook(self, answer: Happened) -> BaseModel:
-        output = self._checked(answer.output)
-        result = output.model_dump(mode="json")
+        found = checked(self.tool, answer.output)
         event = e.ToolReconciled(
             slot=self.slot,
             attempt=self.attempt,
             tool=self.tool.name,
             verdict="happened",
             by="hook",
-            payload={"result": result},
+            payload={"result": found.result},
         )
-        entry = self._entry("reconciled", external_id=self.tool.external_id_of(result), digest=digest_of(result))
+        external_id, digest = self.tool.external_id_of(found.result), digest_of(found.result)
+        entry = self._entry("reconciled", external_id=external_id, digest=digest)
         self.visit.boundary(await self.visit.record(event, entries=[entry], usage=STEP))
-        return output
+        return found.output
 
     # --- gate and intent ---
 
@@ -211,11 +211,14 @@ class _Call(Dispatch):
 
 
 async def ask_hook(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
-    """Ask upstream, through the tool's reconcile hook, what became of a call. No hook, or no answer: None."""
+    """Ask upstream, through the tool's reconcile hook, what became of a call. No hook, or no usable answer: None."""
     if tool.reconcile is None:
         return None
     try:
-        return await asyncio.wait_for(tool.reconcile(args, call), tool.timeout)
-    except (NotSent, TransportError, TimeoutError, BusinessFailure) as error:
+        answer = await asyncio.wait_for(tool.reconcile(args, call), tool.timeout)
+        if isinstance(answer, Happened):
+            return Happened(checked(tool, answer.output).output)
+        return answer if isinstance(answer, DidNotHappen) else None
+    except Exception as error:  # whatever went wrong with asking, nothing is known that wasn't before
         log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,27 @@ def canonical(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(f"no canonical JSON form: {error}") from error
+
+
+def plain(value: Any) -> Any:
+    """The value as the journal will give it back. Raises ValueError for what can't be put on record as JSON."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it can't be put on record: {error}") from error
+
+
+def printable(value: Any) -> Any:
+    """Words of others, such as an error's, as every column can hold them: without NUL and half surrogate pairs. Any depth."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+        case list() | tuple():
+            return [printable(each) for each in value]
+        case dict():
+            return {printable(name): printable(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def keyed_hasher(key: bytes) -> Hasher:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random as _random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel
@@ -18,6 +19,22 @@ from runs.engine.journal import Grant, WaitSpec
 from runs.engine.loop import Assistant, think
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit, log
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Mark a journaled call, so that the visit knows when the node cuts it short."""
+
+    @functools.wraps(method)
+    async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
+        context = args[0]
+        assert isinstance(context, Context)
+        with context._visit.step():
+            return await method(*args, **kwargs)
+
+    return stepped
 
 
 class Context:
@@ -36,6 +53,7 @@ class Context:
         """The same over all resumes of the run."""
         return self._visit.trace_id
 
+    @_step
     async def call(
         self,
         tool: Tool,
@@ -53,10 +71,12 @@ class Context:
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
         return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
 
+    @_step
     async def think(self, assistant: Assistant, prompt: str) -> Any:
         """Let a model work with its tools until it gives an `assistant.output`. Raises ModelFailure."""
         return await think(self._visit, self._visit.next_slot(), assistant, prompt)
 
+    @_step
     async def model(self, assistant: Assistant, prompt: str) -> str:
         """One model request without tools; returns the text of the answer. Raises ModelFailure."""
         from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
@@ -72,6 +92,7 @@ class Context:
         )
         return "".join(p.content for p in response.parts if isinstance(p, TextPart))
 
+    @_step
     async def approve(
         self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None, effect: str = "", rule: str = "",
         headline: str = "", evidence: Sequence[Evidence] = (), why: str = "", within: timedelta = timedelta(days=7),
@@ -96,6 +117,7 @@ class Context:
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return decided(visit, slot, record, tool=name, arguments=arguments)
 
+    @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
         """Wait without holding a worker: for `seconds`, or until an aware datetime."""
         visit = self._visit

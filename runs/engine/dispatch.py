@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import json
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from ledger import events as e
-from runs.engine.canonical import canonical
+from runs.engine.canonical import plain, printable
 from runs.engine.errors import BusinessFailure, NotSent, ToolFailure, TransportError
 from runs.engine.journal import Entry, Grant, Usage, WaitSpec
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
-from runs.engine.visit import Crashed, Visit
+from runs.engine.visit import Crashed, Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
 STEP = Usage(steps=1, tool_calls=1)
@@ -42,9 +44,11 @@ class Dispatch:
         why: str,
         grant: Grant | None,
     ) -> None:
-        self.visit, self.slot, self.tool, self.args = visit, slot, tool, args
+        self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant
-        self.arguments = args.model_dump(mode="json")
+        # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
+        self.arguments = plain(args.model_dump(mode="json"))
+        self.args = tool.input.model_validate(self.arguments)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.remember(slot, tool.name, self.requested_hash)
         self.attempt = self.record.current
@@ -62,9 +66,7 @@ class Dispatch:
         while True:
             tries += 1
             try:
-                answer = await self._send()
-            except BusinessFailure as refusal:
-                raise await self._failed(refusal) from refusal
+                answer = await self._answer()
             except NotSent as error:
                 trouble: Exception = error
                 if self.tool.is_unsafe:
@@ -74,12 +76,10 @@ class Dispatch:
                 if self.tool.is_unsafe:
                     is_done = not isinstance(error, TimeoutError) or inspect.iscoroutinefunction(self.tool.function)
                     raise await self.unknown(story(error), is_sender_done=is_done) from error
-            except Exception as bug:
-                if self.tool.is_unsafe:
-                    raise await self.unknown(story(bug), is_sender_done=True) from bug
-                raise self.visit.unwind(
-                    Crashed("tool_error", f"{self.tool.name}: {brief(bug)}", traceback.format_exc())
-                ) from bug
+            except (Exception, asyncio.CancelledError) as bug:
+                if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
+                    raise
+                raise await self._bug(bug) from bug
             else:
                 return await self._answered(answer)
             delay = policy.delay(tries)
@@ -89,12 +89,27 @@ class Dispatch:
             if self.past.intent is not None:
                 await self.visit.intend(self._resent())
 
+    async def _answer(self) -> Pending | BusinessFailure | Answer:
+        """One try, told as it can be put on record. What it raises says what is known of it."""
+        try:
+            answer = await self._send()
+        except BusinessFailure as no:
+            return BusinessFailure(
+                printable(no.message), code=printable(no.code), details=_plain(self.tool, no.details)
+            )
+        if self.tool.answers_later:
+            if not isinstance(answer, Pending):
+                raise BadAnswer(
+                    f"{self.tool.name} answers later, so it has to return Pending, not {type(answer).__name__}"
+                )
+            return Pending(_plain(self.tool, answer.receipt), answer.within)
+        return checked(self.tool, answer)
+
     async def _send(self) -> Any:
-        """One try. What it raises says what is known of it."""
         call = self._tool_call()
         self.visit.runtime.hit("CP2", self.tool.name)
         if inspect.iscoroutinefunction(self.tool.function):
-            answer = await asyncio.wait_for(self.tool.function(self.args, call), self.tool.timeout)
+            answer = await asyncio.wait_for(_no_exit(self.tool.function(self.args, call)), self.tool.timeout)
         else:
             loop = asyncio.get_running_loop()
             answer = await asyncio.wait_for(
@@ -103,11 +118,12 @@ class Dispatch:
         self.visit.runtime.hit("CP4", self.tool.name)
         return answer
 
-    async def _answered(self, answer: Any) -> BaseModel:
+    async def _answered(self, answer: Pending | BusinessFailure | Answer) -> BaseModel:
         if isinstance(answer, Pending):
             raise await self._accepted(answer)
-        output = self._checked(answer)
-        result = output.model_dump(mode="json")
+        if isinstance(answer, BusinessFailure):
+            raise await self._failed(answer)
+        result = answer.result
         if self.past.intent is None:
             event: e.Event = e.ToolRead(
                 slot=self.slot, attempt=self.attempt, tool=self.tool.name, requested_hash=self.requested_hash,
@@ -129,15 +145,22 @@ class Dispatch:
         reply = await self.visit.record(event, entries=entries, usage=STEP)
         self.visit.runtime.hit("CP6", self.tool.name)
         self.visit.boundary(reply)
-        return output
+        return answer.output
 
     async def _accepted(self, answer: Pending) -> BaseException:
         """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
-        event = e.ToolAccepted(
-            slot=self.slot, attempt=self.attempt, tool=self.tool.name, payload={"receipt": answer.receipt}
-        )
-        self.visit.boundary(await self.visit.record(event, usage=STEP))
-        return self.visit.park(self._wait("webhook", 0))
+        wait = self._wait("webhook", 0, within=answer.within)
+        payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
+        event = e.ToolAccepted(slot=self.slot, attempt=self.attempt, tool=self.tool.name, payload=payload)
+        self.visit.boundary(await self.visit.record(event, usage=STEP, wait=wait))
+        return self.visit.park(wait)
+
+    async def _bug(self, bug: BaseException) -> BaseException:
+        """The tool's code broke, so what it did before is anybody's guess: unsafe is unknown, the rest fails the run."""
+        if self.tool.is_unsafe:
+            return await self.unknown(story(bug), is_sender_done=True)
+        code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
+        return self.visit.unwind(Crashed(code, f"{self.tool.name}: {brief(bug)}", story(bug)))
 
     async def _failed(self, refusal: BusinessFailure) -> Exception:
         payload = {"message": refusal.message, "details": refusal.details, "arguments": self.arguments}
@@ -163,7 +186,7 @@ class Dispatch:
             attempt=self.attempt,
             tool=self.tool.name,
             n=self.past.not_sents,
-            payload={"error": error.message},
+            payload={"error": printable(error.message)},
         )
         self.visit.boundary(await self.visit.record(event))
 
@@ -237,15 +260,42 @@ class Dispatch:
             within=ATTENTION,
         )
 
-    def _checked(self, answer: Any) -> BaseModel:
-        """A tool must return what it declared; anything else is a bug of the tool, found before it is recorded."""
-        try:
-            return answer if isinstance(answer, self.tool.output) else self.tool.output.model_validate(answer)
-        except ValidationError as error:
-            what = Crashed(
-                "tool_result", f"{self.tool.name} returned something else than {self.tool.output.__name__}", str(error)
-            )
-            raise self.visit.unwind(what) from error
+
+class BadAnswer(Exception):
+    """A tool gave something that isn't what it declared, or that can't be put on record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A call's result: as the node sees it, and as it is recorded. The one is made from the other, as on a replay."""
+
+    output: BaseModel
+    result: Any
+
+
+def checked(tool: Tool, answer: Any) -> Answer:
+    """What a tool gave, as its declared output. Raises BadAnswer."""
+    try:
+        given = answer if isinstance(answer, tool.output) else tool.output.model_validate(answer)
+        result = plain(given.model_dump(mode="json"))
+        return Answer(tool.output.model_validate(result), result)
+    except ValueError as error:
+        raise BadAnswer(f"{tool.name} returned something else than {tool.output.__name__}: {error}") from error
+
+
+def _plain(tool: Tool, value: Any) -> Any:
+    try:
+        return plain(value)
+    except ValueError as error:
+        raise BadAnswer(f"what {tool.name} said besides its result: {error}") from error
+
+
+async def _no_exit(calling: Awaitable[Any]) -> Any:
+    """A tool's `sys.exit()` would end the worker and every run in it."""
+    try:
+        return await calling
+    except SystemExit as error:
+        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 def opened_event(wait: WaitSpec, payload: Any = None) -> e.WaitOpened:
@@ -260,12 +310,13 @@ def opened_event(wait: WaitSpec, payload: Any = None) -> e.WaitOpened:
 
 
 def digest_of(result: Any) -> str:
-    return "sha256:" + hashlib.sha256(canonical(result)).hexdigest()
+    """Of sorted compact JSON: RFC 8785's form would refuse a 64-bit id, after the effect."""
+    return "sha256:" + hashlib.sha256(json.dumps(result, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return str(printable(f"{type(error).__name__}: {error}"[:500]))
 
 
 def story(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-8000:]
+    return str(printable("".join(traceback.format_exception(error))[-8000:]))

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.calls import ask_hook
+from runs.engine.canonical import plain, printable
 from runs.engine.dispatch import ATTENTION, opened_event
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Entry, History, Journal, Reply, Snapshot, WaitSpec
@@ -82,7 +83,8 @@ class Driver:
         """Validate the input into the first state and enter the first node."""
         assert self.created is not None
         try:
-            state = self.agent.begin(self.agent.input.model_validate(self.created.payload)).model_dump(mode="json")
+            first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
+            state = plain(first.model_dump(mode="json"))
         except Exception as error:
             return await self._fail(
                 Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", "")
@@ -169,7 +171,8 @@ class Driver:
                 return None
 
     async def _fail(self, crash: Crashed) -> str:
-        event = e.RunFailed(code=crash.code, payload={"message": crash.message, "traceback": crash.traceback})
+        told = printable({"message": crash.message, "traceback": crash.traceback})
+        event = e.RunFailed(code=crash.code, payload=told)
         await self.journal.leave("end", [event], state="failed", error=crash.code)
         return "failed"
 
@@ -178,7 +181,7 @@ class Driver:
         slot = f"operator/{self.journal.seq}"
         detail = {"title": "Needs an operator", "reason": broken.reason}
         wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
-        found = e.OperatorNeeded(reason=broken.reason, payload=broken.payload)
+        found = e.OperatorNeeded(reason=broken.reason, payload=printable(broken.payload))
         await self.journal.record([found, opened_event(wait)], wait=wait)
         reply = await self.journal.leave(
             "park", [e.RunParked(state="waiting_human", waits=[slot])], state="waiting_human", waits=[wait.id]

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
-from runs.engine.canonical import canonical
+from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec
 from runs.engine.tape import Slot
@@ -30,9 +30,11 @@ def plan_of(
     evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
     """All that a decision binds, as plain data: who would do what, exactly how, by which rule, on what evidence."""
+    shown = [x.as_json() for x in evidence]
+    title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
     return {
         "agent": visit.agent.graph_id, "run_id": visit.run_id, "slot": slot, "queue": queue, "rule": rule, "tool": tool, "arguments": arguments,
-        "title": title, "effect": effect, "headline": headline, "evidence": [x.as_json() for x in evidence],
+        "title": title, "effect": effect, "headline": headline, "evidence": shown,
     }  # fmt: skip
 
 
@@ -56,7 +58,7 @@ async def open_gate(
     }
     wait = WaitSpec(visit.run_id, slot, 0, "approval", 0, deadline, detail)
     gate = GateOpening(
-        approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"], canonical(plan), plan_hash, plan["evidence"], why,
+        approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"], canonical(plan), plan_hash, plan["evidence"], printable(why),
         visit.created.by,
     )  # fmt: skip
     await visit.record(asked, wait=wait, gate=gate)

@@ -6,9 +6,9 @@ what no other event holds (the prompt, or a correction): tool results are read b
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,12 +18,13 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.calls import call_tool
+from runs.engine.canonical import plain
 from runs.engine.dispatch import brief, opened_event, story
 from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.tools import Tool
-from runs.engine.visit import Crashed, Visit
+from runs.engine.visit import Crashed, Visit, is_being_cancelled
 
 FINAL = "final_result"
 
@@ -173,6 +174,10 @@ async def ask_model(
     else:
         visit.check_stop()
     given = await _request(visit, slot, attempt, past, assistant, messages, whole, turn)
+    try:
+        plain(given.response)
+    except ValueError as error:
+        raise visit.unwind(Crashed("model_error", f"{assistant.name}: its answer is no JSON: {error}", "")) from error
     event = e.ModelResponded(
         slot=slot, attempt=attempt, conversation=whole, turn=turn, tokens_in=given.tokens_in, tokens_out=given.tokens_out,
         payload={"model": given.model, "response": given.response},
@@ -217,10 +222,10 @@ async def _request(
             raise ModelFailure(refusal.code, str(refusal)) from refusal
         except (NotSent, TransportError, TimeoutError) as error:
             trouble = error
-        except Exception as bug:
-            raise visit.unwind(
-                Crashed("model_error", f"{assistant.name}: {brief(bug)}", traceback.format_exc())
-            ) from bug
+        except (Exception, asyncio.CancelledError) as bug:
+            if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            raise visit.unwind(Crashed("model_error", f"{assistant.name}: {brief(bug)}", story(bug))) from bug
         delay = policy.delay(tries)
         if time.monotonic() - began + delay > policy.in_place:
             n = past.waits_of("timer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -193,8 +193,11 @@ class MemoryJournal:
     ) -> None:
         self.run.append(events)
         self.run.entries.extend(entries)
-        if wait is not None:
+        known = None if wait is None else self.run.waits.get(wait.id)
+        if wait is not None and known is None:
             self.run.waits[wait.id] = MemoryWait(wait, gate)
+        elif wait is not None and known is not None and known.resolution is None:
+            known.spec = replace(known.spec, deadline=wait.deadline)
 
     def _reply(self, *, is_done: bool = True) -> Reply:
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)

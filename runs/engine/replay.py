@@ -7,16 +7,18 @@ is what it returns.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from runs.engine.agents import Agent, End, Node
+from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import Failure, ModelFailure, Rejected, ToolFailure
-from runs.engine.visit import Broken, Crashed, Parked, Stopped, Unwind, Visit
+from runs.engine.visit import Broken, Crashed, Parked, Stopped, Unwind, Visit, is_being_cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +41,27 @@ Outcome = Advanced | Finished | Parked | Stopped | Broken | Crashed
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     """Run a node to its end, or to where it must wait or stop."""
+    returned: Any = None
+    crash: Crashed | None = None
     try:
         returned = await node.function(state, Context(visit))
-    except Unwind as unwind:
-        return visit.outcome or unwind.outcome
-    except Exception as error:
-        # A node that swallowed an Unwind and then raised something of its own has still been stopped.
-        return visit.outcome or _crash(error)
+    except Unwind:
+        pass  # the visit knows why, and says so below
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            raise
+        crash = _crash(error)
     finally:
         visit.is_over = True
-    return visit.outcome or visit.left_out() or _where_to(visit.agent, node, state, returned)
+    # A node that swallowed an Unwind, and then returned or raised something of its own, has still been stopped.
+    return visit.how_it_ended() or crash or visit.left_out() or _where_to(visit.agent, node, state, returned)
 
 
-def _crash(error: Exception) -> Crashed:
+def _crash(error: BaseException) -> Crashed:
     story = "".join(traceback.format_exception(error))
     match error:
         case Failure():
-            return Crashed(error.code, error.message, "")
+            return Crashed(printable(error.code), error.message, "")
         case Rejected():
             return Crashed("rejected", str(error), "")
         case ToolFailure():
@@ -88,7 +94,9 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        return Advanced(target, state.model_dump(mode="json"))
+        left = plain(state.model_dump(mode="json"))
+        agent.state.model_validate(left)  # here the traceback still leads to the node that made it
+        return Advanced(target, left)
     except ValueError as error:
         return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")
 
@@ -97,8 +105,8 @@ def _finish(agent: Agent, output: Any) -> Outcome:
     try:
         if agent.output is not None:
             output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
-        return Finished(output.model_dump(mode="json") if isinstance(output, BaseModel) else output)
-    except ValidationError as error:
+        return Finished(plain(output.model_dump(mode="json") if isinstance(output, BaseModel) else output))
+    except ValueError as error:
         return Crashed(
-            "bad_output", f"the output does not fit {agent.output.__name__ if agent.output else ''}: {error}", ""
+            "bad_output", f"the output does not fit {agent.output.__name__ if agent.output else 'JSON'}: {error}", ""
         )

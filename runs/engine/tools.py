@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
+from runs.engine.canonical import printable
 from runs.engine.errors import DefinitionError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -124,7 +125,7 @@ class Tool:
     def external_id_of(self, output: dict[str, Any]) -> str | None:
         """The effect's name upstream, if the tool says which output field holds it."""
         value = output.get(self.external_id) if self.external_id else None
-        return None if value is None else str(value)
+        return None if value is None else printable(str(value))
 
     def output_from_receipt(self, args: BaseModel, receipt: Any) -> BaseModel:
         """The result of a call that a person says happened. Raises ValueError when the receipt isn't enough for it."""

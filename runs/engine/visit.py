@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
@@ -13,7 +14,7 @@ from uuid import UUID
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher
-from runs.engine.errors import MisusedContext
+from runs.engine.errors import ApprovalMissing, MisusedContext
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, Journal, Reply, Usage, WaitSpec
 from runs.engine.retry import RetryPolicy
 from runs.engine.tape import Slot, Tape
@@ -96,11 +97,14 @@ class Crashed:
 
 
 class Unwind(BaseException):
-    """Leaves the node function at once. Not an Exception, so that a node's `except Exception` can't keep a run that must stop."""
+    """Leaves the node function at once; the visit knows why. Not an Exception, so that a node's `except Exception` can't keep a
+    run that must stop."""
 
-    def __init__(self, outcome: Parked | Stopped | Broken | Crashed) -> None:
-        super().__init__(type(outcome).__name__)
-        self.outcome = outcome
+
+def is_being_cancelled() -> bool:
+    """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own making."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _differs(slot: str, recorded: str, recorded_hash: str, now: str, now_hash: str) -> Broken:
@@ -131,6 +135,8 @@ class Visit:
         self.task = asyncio.current_task()
         self.outcome: Parked | Stopped | Broken | Crashed | None = None
         self.is_over = False
+        self._lost: Exception | None = None
+        self._was_cut = False
         self._asked: set[str] = set()
         self._counters: dict[str, int] = {}
         self._reads: list[e.Event] = []
@@ -148,8 +154,8 @@ class Visit:
             )
         if self.is_over:
             raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
-        if self.outcome is not None:
-            raise Unwind(self.outcome)
+        if self.how_it_ended() is not None:
+            raise Unwind
         n = self._counters[under] = self._counters.get(under, 0) + 1
         return self.slot_at(f"{under}{n}")
 
@@ -164,7 +170,28 @@ class Visit:
     def unwind(self, outcome: Parked | Stopped | Broken | Crashed) -> Unwind:
         """Close the visit with an outcome; to be raised. The first outcome stands."""
         self.outcome = self.outcome or outcome
-        return Unwind(self.outcome)
+        return Unwind(type(self.outcome).__name__)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """One journaled call. A node that cuts it short, with a timeout of its own, can't go on as if it had not been made."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._was_cut = True
+            raise
+
+    def how_it_ended(self) -> Parked | Stopped | Broken | Crashed | None:
+        """Why the visit stopped, if it did, whatever the node made of that. Raises what the journal raised, or the cancellation
+        that the node swallowed."""
+        if self._lost is not None:
+            raise self._lost
+        if self._was_cut:
+            if is_being_cancelled():
+                raise asyncio.CancelledError
+            told = "the node cut a journaled call short: give the tool a timeout instead"
+            self.outcome = self.outcome or Crashed("cut_call", told, "")
+        return self.outcome
 
     def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
@@ -210,7 +237,7 @@ class Visit:
         self.check_stop()
         self.runtime.hit("CP1", entry.tool if entry else "")
         reads = self.riding()
-        reply = await self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait)
+        reply = await self._written(self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait))
         if not reply.is_done:
             self._reads = reads
             raise self.unwind(Stopped(reply.stop or "hold"))
@@ -224,7 +251,18 @@ class Visit:
         usage: Usage = NOTHING_USED,
     ) -> Reply:
         """TX2. The caller has its fact on record when this returns."""
-        return await self.journal.record([*self.riding(), *events], entries=entries, wait=wait, gate=gate, usage=usage)
+        events = (*self.riding(), *events)
+        return await self._written(self.journal.record(events, entries=entries, wait=wait, gate=gate, usage=usage))
+
+    async def _written(self, writing: Coroutine[Any, Any, Reply]) -> Reply:
+        """Nothing that goes wrong with the journal is the node's business: it unwinds, and is raised again at the visit's end."""
+        try:
+            return await writing
+        except ApprovalMissing:
+            raise
+        except Exception as error:
+            self._lost = error
+            raise Unwind from error
 
     def boundary(self, reply: Reply) -> None:
         """A step is durable: stop here if anybody asked for it."""

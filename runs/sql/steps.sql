@@ -83,8 +83,10 @@ BEGIN
         WHERE id = p_run;
     END IF;
     IF w_id IS NOT NULL THEN
+        -- A call that answers later opened its wait with the intent; now that upstream accepted it, the time it gave counts.
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
-        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, false);
+        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, false)
+        ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline WHERE runs_wait.resolved_at IS NULL;
     END IF;
     RETURN runs_reply_of(h, true);
 END $$;
