@@ -92,14 +92,15 @@ async def _created(args: Arguments, call: ToolCall) -> Happened | None:
     return Happened(Answer(id=found.results[0].vendor_id)) if found.results else None
 
 
-def _send(args: Arguments, call: ToolCall) -> Answer:
+def _send(args: Arguments, call: ToolCall, timeout: float = 0.0) -> Answer:
     message = EmailMessage()
     message["From"], message["To"] = "crash@durableagents.example", "vendor@test.example"
     message["Subject"] = f"Step {args.n}"
     message["X-Run-Id"], message["X-Operation"] = call.run_id, call.tool
     message.set_content(f"Step {args.n}, attempt {call.attempt}.\n")
     port = env.load().sandbox_smtp_port
-    smtp.deliver(message, to="vendor@test.example", host="127.0.0.1", port=port, timeout=call.timeout * 0.9)
+    seconds = timeout or call.timeout * 0.9
+    smtp.deliver(message, to="vendor@test.example", host="127.0.0.1", port=port, timeout=seconds)
     return Answer(id=f"{call.slot}-{call.attempt}")
 
 
@@ -164,8 +165,14 @@ def unsafe_hooked(args: Arguments, call: ToolCall) -> Answer:
     return _send(args, call)
 
 
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, system="email", timeout=1.0)
+def unsafe_slow(args: Arguments, call: ToolCall) -> Answer:
+    """The same, by a function that goes on sending when the engine has given up on it."""
+    return _send(args, call, timeout=20.0)
+
+
 CALLS: dict[str, Tool] = {
-    each.name: each for each in (pure, keyed, hooked, gated, later, unsafe, unsafe_gated, unsafe_hooked)
+    each.name: each for each in (pure, keyed, hooked, gated, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
 }
 
 # --- the agent ---------------------------------------------------------------------------------------------------------

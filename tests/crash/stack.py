@@ -25,6 +25,7 @@ AGENT = "crash-test"
 EFFECTS = {
     "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor", "think": "erp.create_vendor",
     "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated", "unsafe_hooked": "email.unsafe_hooked",
+    "unsafe_slow": "email.unsafe_slow",
 }  # fmt: skip
 GATED = ("gated", "unsafe_gated")
 # Above any fault's latency: by then a mail that was on its way has arrived, or never will.
