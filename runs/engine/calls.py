@@ -147,16 +147,11 @@ class _Call(Dispatch):
             return None
         gate = self.tool.gate
         if self.record.gate is None:
+            is_needed = gate is not None and gate.is_needed(self.args)
             if self.grant is not None:
-                if self.grant.requested_hash != self.requested_hash:
-                    raise self.visit.unwind(
-                        Broken(
-                            "grant_mismatch",
-                            {"slot": self.slot, "granted": self.grant.requested_hash, "now": self.requested_hash},
-                        )
-                    )
+                self._check_grant(self.grant, gate.queue if gate is not None and is_needed else self.grant.queue)
                 return self.grant.slot, self.grant.plan_hash
-            if gate is None or not gate.is_needed(self.args):
+            if gate is None or not is_needed:
                 return None
             headline = gate.headline(self.args) if gate.headline else ""
             plan = plan_of(
@@ -168,6 +163,12 @@ class _Call(Dispatch):
             )
         grant = decided(self.visit, self.slot, self.record, tool=self.tool.name, arguments=self.arguments)
         return grant.slot, grant.plan_hash
+
+    def _check_grant(self, grant: Grant, queue: str) -> None:
+        """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
+        granted, now = (grant.queue, grant.requested_hash), (queue, self.requested_hash)
+        if granted != now:
+            raise self.visit.unwind(Broken("grant_mismatch", {"slot": self.slot, "granted": granted, "now": now}))
 
     async def _intend(self, grant: tuple[str, str] | None) -> None:
         """TX1, with everything that a repeat will need to send the same bytes."""

@@ -84,4 +84,4 @@ def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any)
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         raise Rejected(asked.queue, reason, decision.by, decision.verdict)
     plan_hash = visit.runtime.hasher({**asked.payload, "tool": tool, "arguments": arguments})
-    return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by)
+    return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by, asked.queue)

@@ -94,6 +94,7 @@ class Grant:
     plan_hash: str
     requested_hash: str
     by: str
+    queue: str
 
 
 @dataclass(frozen=True, slots=True)
