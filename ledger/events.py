@@ -37,9 +37,9 @@ class Event:
 
     @property
     def fact(self) -> str | None:
-        """What this event says about its slot, numbered where the kind may repeat."""
-        n = getattr(self, "n", None)
-        return self.FACT if self.FACT is None or n is None else f"{self.FACT}.{n}"
+        """What this event says about its slot; with the wait's kind and a number where a slot may have several."""
+        parts = (self.FACT, getattr(self, "wait", None), getattr(self, "n", None))
+        return None if self.FACT is None else ".".join(str(p) for p in parts if p is not None)
 
     def clear(self) -> dict[str, Any]:
         """The metadata that is stored in the clear, without the columns the row has anyway."""
@@ -370,6 +370,7 @@ class ApprovalRequested(Event):
     plan_hash: str
     rule: str
     deadline: str
+    n: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,6 +383,7 @@ class ApprovalDecided(Event):
     plan_hash: str
     by: str
     role: str
+    n: int = 0
 
 
 for _cls in Event.__subclasses__():
@@ -392,19 +394,20 @@ for _cls in Event.__subclasses__():
 
 
 def encode_clear(event: Event) -> bytes:
-    """Sorted compact JSON: with ASCII keys and no floats this is RFC 8785's form, and much faster to make.
+    """Sorted compact ASCII JSON: any text survives it, and with no floats it has one form only.
 
     Kind, slot and attempt are inside, so the row's columns are derived from hashed bytes and can be checked against them.
     """
     whole = {"kind": event.KIND, "slot": event.slot, "attempt": event.attempt, **event.clear()}
-    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def seal(payload: Any) -> bytes | None:
     """Payload bytes as stored: one codec byte, then JSON, compressed where that pays. None stays None."""
     if payload is None:
         return None
-    raw = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    # Half a surrogate pair is no text: it is replaced here rather than refused, for what failed must always be recordable.
+    raw = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     if len(raw) < _COMPRESS_FROM:
         return RAW + raw
     packed = zstandard.compress(raw, 3)

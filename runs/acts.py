@@ -105,6 +105,8 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
     run.cancel()
     run.ready_at, run.ended_at, run.is_woken, run.end_seq = None, now, False, head.seq + 1
     save(run, "ready_at", "ended_at", "is_woken", "end_seq", now=now)
+    head.is_pause_requested = head.is_cancel_requested = False
+    head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
     withdraw_waits(run, by=by, now=now)
 
 

@@ -31,6 +31,7 @@ from ledger.errors import StaleLease
 from runs import failpoints, recovery, sweeper
 from runs.dsn import Patience, dsn
 from runs.engine.agents import registry
+from runs.engine.canonical import printable
 from runs.engine.drive import Driver
 from runs.engine.visit import Control, Runtime
 from runs.live import AsyncBell
@@ -44,6 +45,7 @@ TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
 HAND_OVER_SECONDS = 1.0
 RETIRE_SECONDS = 3600.0
+MOST_FAILURES = 3
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
 _ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
@@ -59,6 +61,7 @@ class Host:
         self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
+        self._failures: dict[UUID, int] = {}
         self._drain_at: float | None = None
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
@@ -84,7 +87,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         pool: Pool = AsyncConnectionPool(
             dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
-            check=None, max_lifetime=3600,
+            check=None, max_lifetime=3600, reconnect_timeout=1.0,
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)
@@ -164,10 +167,10 @@ class Host:
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
-        failpoints.hit("CP0")
         journal = PgJournal(pool, self.worker, claimed, on_write=bell.ring)
-        agent = registry.find(claimed.graph_id)
         try:
+            failpoints.hit("CP0")
+            agent = registry.find(claimed.graph_id)
             how = await Driver(
                 agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation
             ).drive()
@@ -176,18 +179,30 @@ class Host:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
             await self._hand_over(journal)
-        except (psycopg.Error, OSError, PoolTimeout):
-            log.exception(
-                "run %s: the database failed in a way that is not passing; it will be taken up again", claimed.run_id
-            )
-        except Exception:
-            log.exception(
-                "run %s: the engine failed; the run is left as it is and will be taken up again", claimed.run_id
-            )
-            await asyncio.sleep(TICK_SECONDS)
+        except Exception as error:
+            await self._engine_failed(claimed.run_id, error)
+        else:
+            self._failures.pop(claimed.run_id, None)
         finally:
-            self._active.pop(claimed.run_id, None)
+            # The run may have been claimed here again already, by a task of its own.
+            if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
+                del self._active[claimed.run_id]
             self._bell.set()
+
+    async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
+        """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks."""
+        log.error("run %s: the engine failed on it", run_id, exc_info=error)
+        count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
+        if count < MOST_FAILURES or is_transient(error):
+            await asyncio.sleep(TICK_SECONDS * min(count, MOST_FAILURES))
+            return
+        problem = printable(f"{type(error).__name__}: {error}"[:2000])
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._keeper, recovery.engine_failed, run_id, self.worker.id, problem)
+            del self._failures[run_id]
+        except Exception:
+            log.exception("run %s: can't be stopped for an operator either; trying again", run_id)
 
     # --- draining ---
 

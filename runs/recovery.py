@@ -11,7 +11,7 @@ import random
 from datetime import timedelta
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from ledger import events as e
 from ledger.actors import WATCHDOG
@@ -31,7 +31,12 @@ def worker_died(incarnation_id: UUID, proof: str) -> int:
     """Free every run that a dead worker held. Safe to call again, and from several places at once. Returns how many it freed."""
     freed = 0
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
-        freed += _free(run_id, incarnation_id, proof)
+        try:
+            freed += _free(run_id, incarnation_id, proof)
+        except OperationalError:
+            raise
+        except Exception:
+            log.exception("run %s: can't be freed from worker %s; trying again", run_id, incarnation_id)
     if freed:
         log.warning("worker %s is gone (%s): %s run(s) freed to be driven again", incarnation_id, proof, freed)
     fleet.bury(incarnation_id)
@@ -66,7 +71,8 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str) -> int:
     )
     run.owner = None
     if head.deaths >= MOST_DEATHS:
-        seq = _stop_for_operator(run, lost, deaths=head.deaths, seq=head.seq)
+        problem = f"{head.deaths} workers in a row died on this run before it could write anything"
+        seq = _stop_for_operator(run, [lost], reason="poison", problem=problem, seq=head.seq)
     else:
         seq = append(run.id, lost, by=WATCHDOG)
         make_ready(run, now=now + _backoff(head.deaths))
@@ -84,8 +90,8 @@ def _backoff(deaths: int) -> timedelta:
     )
 
 
-def _stop_for_operator(run: Run, lost: e.WorkerLost, *, deaths: int, seq: int) -> int:
-    """A run that kills every worker that touches it waits for a person instead of the next worker."""
+def _stop_for_operator(run: Run, told: list[e.Event], *, reason: str, problem: str, seq: int) -> int:
+    """A run that no worker gets anywhere with waits for a person instead of the next worker."""
     now = database_now()
     spec = WaitSpec(
         str(run.id),
@@ -94,20 +100,33 @@ def _stop_for_operator(run: Run, lost: e.WorkerLost, *, deaths: int, seq: int) -
         "operator",
         0,
         now + ATTENTION,
-        {"title": "Needs an operator", "reason": "poison"},
+        {"title": "Needs an operator", "reason": reason},
     )
     Wait.objects.create(
         id=spec.id, run=run, slot=spec.slot, kind=spec.kind, opened_at=now, deadline=spec.deadline, detail=spec.detail
     )
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    found = e.OperatorNeeded(
-        reason="poison",
-        payload={"problem": f"{deaths} workers in a row died on this run before it could write anything"},
-    )
+    found = e.OperatorNeeded(reason=reason, payload={"problem": problem})
     opened = e.WaitOpened(slot=spec.slot, wait="operator", n=0, deadline=spec.deadline.isoformat())
     parked = e.RunParked(state="waiting_human", waits=[spec.slot])
-    return append(run.id, lost, found, opened, parked, by=WATCHDOG)
+    return append(run.id, *told, found, opened, parked, by=WATCHDOG)
+
+
+@transaction.atomic
+def engine_failed(run_id: UUID, incarnation_id: UUID, problem: str) -> bool:
+    """The engine itself failed on a run, again and again: stop it for an operator instead of trying for ever."""
+    head = locked_head(run_id)
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.owner != incarnation_id:
+        return False
+    head.lease = None
+    head.save(update_fields=["lease"])
+    run.owner = None
+    seq = _stop_for_operator(run, [], reason="engine_failed", problem=problem, seq=head.seq)
+    save(run, "owner", now=database_now())
+    live.ring(run.id, seq)
+    return True
 
 
 def orphans_without_process() -> int:

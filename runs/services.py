@@ -26,6 +26,7 @@ from ledger.models import Head
 from runs import live, queue
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
+from runs.engine.tape import Tape
 from runs.models import ENDED, WAITING, AgentVersion, Run, State
 from runs.past import tape_of
 from runs.settle import receive_callback, reconcile
@@ -128,10 +129,20 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """End a run; effects already committed stand. Nothing more is dispatched; a call in doubt is settled first. Raises as `pause` does."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
-    if run.state in ENDED or act.head.is_cancel_requested:
+    is_stopped = run.owner is None and run.waits.filter(kind="operator", resolved_at__isnull=True).exists()
+    if run.state in ENDED or (act.head.is_cancel_requested and not is_stopped):
         raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
-    tape = tape_of(run)
-    in_doubt = [s for _, s in tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
+    try:
+        tape = tape_of(run)
+    except (KeyError, TypeError, ValueError) as broken:
+        # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays possible.
+        finish_cancelled(run, act.head, by=by.ref, now=act.now)
+        return act.done(
+            e.RunCancelled(by=by.ref, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=act.payload)
+        )
+    in_doubt = [
+        s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
+    ]
     if run.owner is not None or in_doubt:
         act.flag(cancel=True, pause=False)
         _let_settle(
@@ -162,11 +173,11 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
+        tape = tape_of(run)
         reopened = [
-            name
-            for name, slot in tape_of(run).slots.items()
-            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
+            name for name, slot in tape.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
         ]
+        _wait_again(run, tape)
         run.retry()
         run.ended_at, run.end_seq, run.error_code = None, None, ""
         make_ready(run, now=act.now)
@@ -185,6 +196,15 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         resolve(stop, "retried", by=by.ref, now=act.now)
     wake(run, now=act.now)
     return act.done(*resolved)
+
+
+def _wait_again(run: Run, tape: Tape) -> None:
+    """The run's end withdrew what it waited for. Where the journal still waits, for a callback say, the wait is open once more."""
+    for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
+        attempt = tape.slot(wait.slot).at(wait.attempt)
+        if attempt.result is None and attempt.waits.get((wait.kind, wait.n), "none") is None:
+            wait.resolution = wait.resolved_by = wait.resolved_at = None
+            wait.save(update_fields=["resolution", "resolved_by", "resolved_at"])
 
 
 def find(run_id: UUID) -> Run:

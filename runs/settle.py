@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import OUTSIDE, Actor
@@ -29,6 +31,8 @@ from runs.past import tape_of
 log = logging.getLogger("runs.settle")
 VERDICTS = ("happened", "did_not", "fail")
 RECEIVED = {"status": "received"}
+# After either of these the call may be on its way.
+_SENDS = ("ToolInvoked", "ToolRedispatched")
 
 
 @transaction.atomic
@@ -56,7 +60,8 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
         )
     slot = tape_of(run).slot(wait.slot)
     invoked = slot.at(wait.attempt).intent
-    assert isinstance(invoked, e.ToolInvoked)
+    if not isinstance(invoked, e.ToolInvoked) or slot.at(wait.attempt).result is not None:
+        raise act.refuse("The call has been answered in the meantime.")
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
@@ -128,11 +133,8 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
     unknown = slot.at(wait.attempt).unknown
     if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
         return
-    epoch = (
-        Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, fact="intent")
-        .values_list("epoch", flat=True)
-        .get()
-    )
+    sends = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, kind__in=_SENDS)
+    epoch = sends.order_by("-seq").values_list("epoch", flat=True)[0]
     claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
     claimed = e.decode(claims.values_list("clear", flat=True)[0])
     assert isinstance(claimed, e.RunClaimed)
@@ -151,7 +153,8 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
 @transaction.atomic
 def receive_callback(token: str, body: Any) -> dict[str, str]:
     """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat is answered
-    like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound."""
+    like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound, and InvalidInput for a body that
+    is no answer to the call: nothing is recorded then, and a right one may still come."""
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
@@ -167,6 +170,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
         )[:1]
     )
     assert isinstance(invoked, e.ToolInvoked)
+    _check_answer(run, invoked, body)
     entry = Entry(
         wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash
     )
@@ -182,8 +186,10 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
         log.warning("run %s: the answer to %s came after its deadline; recorded, without effect", run.id, invoked.tool)
         live.ring(run.id, seq)
         return RECEIVED
+    settled: list[e.Event] = []
     if wait.resolved_at is None:
         resolve(wait, "received", by=OUTSIDE.ref, now=now)
+        settled = _settle_others(run, wait, now)
         wake(run, now=now)
     else:  # the run ended meanwhile: the fact is kept, the state isn't touched
         wait.consumed_at = now
@@ -191,8 +197,52 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     seq = append(
         run.id,
         e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body),
+        *settled,
         by=OUTSIDE,
         entries=[entry],
     )
     live.ring(run.id, seq)
     return RECEIVED
+
+
+def _check_answer(run: Run, invoked: e.ToolInvoked, body: Any) -> None:
+    """Whether the body is an answer to the call. A process that doesn't know the tool takes it as it is."""
+    try:
+        tool = registry.find(run.graph_id).tool(invoked.tool)
+    except (UnknownAgent, UnknownVersion):
+        return
+    if tool is None:
+        return
+    try:
+        tool.output.model_validate(body)
+    except ValidationError as error:
+        problems = [
+            {
+                "field": ".".join(map(str, p["loc"])) or "body",
+                "problem": p["msg"],
+                "fix": f"send {tool.output.__name__}",
+            }
+            for p in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
+
+
+def _settle_others(run: Run, answered: Wait, now: datetime) -> list[e.Event]:
+    """The answer also ends what else was waited for because of this call: a person's verdict on it, a timer to send it again."""
+    others = run.waits.select_for_update().filter(
+        slot=answered.slot, attempt=answered.attempt, resolved_at__isnull=True
+    )
+    told: list[e.Event] = []
+    for other in others.exclude(pk=answered.pk):
+        resolve(other, "answered", by=OUTSIDE.ref, now=now)
+        told.append(
+            e.WaitResolved(
+                slot=other.slot,
+                attempt=other.attempt,
+                wait=other.kind,
+                n=other.n,
+                resolution="answered",
+                by=OUTSIDE.ref,
+            )
+        )
+    return told

@@ -48,6 +48,8 @@ RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
 _STALE, _NO_APPROVAL = "DA001", "DA002"
+# serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
+_PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]]
 
 
@@ -90,7 +92,7 @@ class Claim:
 
 def is_transient(error: BaseException) -> bool:
     """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too long."""
-    if isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)):
+    if getattr(error, "sqlstate", None) in _PASSING:
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
         error, "sqlstate", None

@@ -7,10 +7,11 @@ locks, so a sweeper that dies half-way leaves nothing half-done.
 from __future__ import annotations
 
 import logging
+import time
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
@@ -25,6 +26,8 @@ log = logging.getLogger("runs.sweeper")
 _LOCK = 7_231_001  # any number, the same in every process
 BATCH = 200
 IDLE_SECONDS = 1.0
+TROUBLED_SECONDS = 30.0
+_troubled: dict[UUID, float] = {}
 
 
 def sweep() -> float:
@@ -37,13 +40,28 @@ def sweep() -> float:
             "INSERT INTO runs_sweep (id, at) VALUES (1, clock_timestamp()) ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE runs_sweep.at < excluded.at - interval '1 second'"
         )
         cursor.execute(
-            "SELECT id, run_id FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= clock_timestamp() ORDER BY deadline LIMIT %s",
-            [BATCH],
+            "SELECT id, run_id FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= clock_timestamp() AND NOT (id = ANY(%s)) ORDER BY deadline LIMIT %s",
+            [_passed_over(), BATCH],
         )
         due = cursor.fetchall()
     for wait_id, run_id in due:
-        _expire(wait_id, run_id)
+        try:
+            _expire(wait_id, run_id)
+        except OperationalError:
+            raise
+        except Exception:
+            # One run's trouble must not keep the others waiting: it is passed over for a while.
+            log.exception("run %s: its wait %s is due and can't be acted on", run_id, wait_id)
+            _troubled[wait_id] = time.monotonic() + TROUBLED_SECONDS
     return 0.0 if len(due) == BATCH else _seconds_to_next()
+
+
+def _passed_over() -> list[UUID]:
+    """Waits that could not be acted on lately."""
+    now = time.monotonic()
+    for wait_id in [w for w, until in _troubled.items() if until <= now]:
+        del _troubled[wait_id]
+    return list(_troubled)
 
 
 def retire_processes() -> int:
@@ -56,7 +74,8 @@ def retire_processes() -> int:
 def _seconds_to_next() -> float:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1"
+            "SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND NOT (id = ANY(%s)) ORDER BY deadline LIMIT 1",
+            [_passed_over()],
         )
         row = cursor.fetchone()
     return IDLE_SECONDS if row is None else min(IDLE_SECONDS, max(0.0, float(row[0])))

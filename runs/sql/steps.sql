@@ -106,13 +106,16 @@ BEGIN
     IF (p_how = 'park' AND (h.is_pause_requested OR h.is_cancel_requested))
        OR (p_how IN ('park', 'settle') AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
        OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT (h.is_pause_requested OR h.is_on_hold)))
-       OR (p_how = 'end' AND p_state = 'completed' AND h.is_cancel_requested) THEN
+       OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested) THEN
         RETURN runs_reply_of(h, false);
     END IF;
     h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
     h.lease := NULL;
     IF p_how IN ('pause', 'end') THEN
         h.is_pause_requested := false;
+    END IF;
+    IF p_how = 'end' THEN
+        h.is_cancel_requested := false;
     END IF;
     PERFORM ledger_store(h);
     UPDATE runs_run SET
