@@ -162,14 +162,15 @@ class Stack(Installation):
             time.sleep(0.02)
         return verdicts
 
-    def attend(self, run: dict[str, Any]) -> list[str]:
-        """Give a run what it wants of people now; the verdicts on unknown outcomes among it."""
+    def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:
+        """Give a run what it wants of people now; the verdicts on unknown outcomes among it. Threads bring their own `api`."""
+        api = api or self.api
         kinds = {wait["kind"] for wait in run["waiting_for"]}
         if "approval" in kinds:
-            for approval in self.api.approvals(run["id"], state="open"):
-                self.api.decide(approval)
+            for approval in api.approvals(run["id"], state="open"):
+                api.decide(approval)
         if run["state"] == "waiting_human" and "reconcile" in kinds:
-            return self.settle(run)
+            return _settle(run, api)
         return []
 
     def waits(self, run_id: str, kind: str) -> dict[str, Any]:
@@ -181,20 +182,6 @@ class Stack(Installation):
             return run if kind in kinds and run["state"].startswith("waiting") else None
 
         return until(parked, f"the run waiting for {kind}") or {}
-
-    def settle(self, run: dict[str, Any]) -> list[str]:
-        """Tell the truth about a call of unknown outcome: it happened if the oracle has one more effect than was settled."""
-        time.sleep(SETTLING_SECONDS)
-        run_id = run["id"]
-        wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
-        operation = wait["detail"]["tool"]
-        done = [row for row in self.api.effects(run_id) if row["executed"] and row["operation"] == operation]
-        known = {(e["slot"], e["attempt"]) for e in self.api.ledger(run_id) if e["tool"] == operation and _is_done(e)}
-        verdict = "happened" if len(done) > len(known) else "did_not"
-        answer = self.api.reconcile(run_id, verdict, {} if verdict == "happened" else None)
-        # 409: its worker is just parking it, or is not yet known to be dead; the caller comes again.
-        assert answer.status_code in (200, 409), answer.text
-        return [verdict] if answer.status_code == 200 else []
 
     def facts(self, run_id: str) -> Facts:
         """All there is to judge a run by."""
@@ -220,8 +207,31 @@ def expected_of(steps: tuple[str, ...]) -> Expected:
     return Expected(effects, gates=sum(step in GATED for step in steps))
 
 
+def _settle(run: dict[str, Any], api: Api) -> list[str]:
+    """Tell the truth about a call of unknown outcome: it happened if the oracle has one more effect than is accounted for."""
+    time.sleep(SETTLING_SECONDS)
+    run_id = run["id"]
+    wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
+    operation = wait["detail"]["tool"]
+    done = [row for row in api.effects(run_id) if row["executed"] and row["operation"] == operation]
+    known = {(e["slot"], e["attempt"]) for e in api.ledger(run_id) if e["tool"] == operation and _is_done(e)}
+    verdict = "happened" if len(done) > len(known) else "did_not"
+    answer = api.reconcile(run_id, verdict, {} if verdict == "happened" else None)
+    # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer lost.
+    assert answer.status_code in (200, 409), answer.text
+    return [verdict] if answer.status_code == 200 else []
+
+
 def _is_done(entry: dict[str, Any]) -> bool:
     return entry["fact"] == "committed" or (entry["fact"] == "reconciled" and entry["digest"] != "did_not")
+
+
+def cmdline(pid: int) -> str:
+    """What `ps` shows of a process; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
