@@ -35,8 +35,9 @@ lint: install ## ruff, mypy, import contracts
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && DURABLEAGENTS_DATA="$$scratch" $(PY) -m mypy
 	@.venv/bin/lint-imports --no-cache
 
-crash: install ## the step protocol killed at every failpoint, the long way
-	@exec $(PY) -m pytest tests/crash $(PYTEST_ARGS)
+crash: install ## kill at every failpoint, then randomised schedules (CRASH_ARGS="--schedules 500 --seed 7")
+	@$(PY) -m pytest tests/crash $(PYTEST_ARGS)
+	@exec $(PY) -m tests.crash $(CRASH_ARGS)
 
 bench: install ## measure, don't judge: figures of the hot path
 	@exec $(PY) -m pytest tests/bench -s -p no:cacheprovider $(PYTEST_ARGS)

@@ -43,6 +43,7 @@ class Expected:
     effects: Mapping[str, int]
     gates: int = 0
     state: str = "completed"
+    may_be_cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def judge(facts: Facts, expected: Expected, *, may_resend: bool = False) -> list
     if facts.run["state"] not in ENDED:
         waits = ", ".join(wait["kind"] for wait in facts.run["waiting_for"]) or "nothing"
         found.append(("stuck", f"{facts.run['state']}, waiting for {waits}, at event {facts.run['seq']}"))
-    elif facts.run["state"] != expected.state:
+    elif facts.run["state"] != expected.state and not (expected.may_be_cancelled and facts.run["state"] == "cancelled"):
         found.append(("lost", f"{facts.run['state']} instead of {expected.state}: {facts.run['error']}"))
     found += _effects(facts, expected)
     found += _calls(facts, may_resend)
@@ -219,6 +220,10 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     ends = [event["kind"] for event in facts.events if event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled")]
     if facts.run["state"] in ENDED and len(ends) - _retries(facts) != 1:
         yield "broken", f"{len(ends)} ends: {ends}"
+    cancelled = next((event["seq"] for event in facts.events if event["kind"] == "CancelRequested"), len(facts.events))
+    for event in facts.events[cancelled:]:
+        if event["kind"] in ("ToolInvoked", "ToolRedispatched"):
+            yield "broken", f"{event['kind']} at event {event['seq']}, after the cancel at event {cancelled}"
     facts_said = Counter((e["slot"], e["attempt"], e["fact"]) for e in facts.events if e["fact"] is not None)
     for said, times in facts_said.items():
         if times > 1:

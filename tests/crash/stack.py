@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import psycopg
 
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
-from tests.crash.checker import Expected, Facts, Finding, Link, judge
+from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
 from tests.infra.installation import Installation, eventually
 
 T = TypeVar("T")
@@ -28,8 +29,6 @@ EFFECTS = {
     "unsafe_slow": "email.unsafe_slow",
 }  # fmt: skip
 GATED = ("gated", "unsafe_gated")
-# Above any fault's latency: by then a mail that was on its way has arrived, or never will.
-SETTLING_SECONDS = 0.3
 
 
 class Stack(Installation):
@@ -37,6 +36,8 @@ class Stack(Installation):
 
     def __init__(self, folder: Path, *, workers: int = 2, slots: int = 50) -> None:
         super().__init__(folder / "data")
+        # Above any fault's latency: by then a mail that was on its way has arrived, or never will.
+        self.settling_seconds = 0.3
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
         self._said = folder / "up.log"
@@ -70,6 +71,16 @@ class Stack(Installation):
         self.all_workers()
         self.let_callbacks_go()
         return self
+
+    def kill_up_and_start_again(self) -> None:
+        """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""
+        assert self.process is not None
+        self.remember()
+        self.process.kill()
+        self.process.wait()
+        self.up()
+        eventually(self.is_ready, "ready again after the launcher was killed")
+        self.remember()
 
     @property
     def api(self) -> Api:
@@ -169,9 +180,14 @@ class Stack(Installation):
         if "approval" in kinds:
             for approval in api.approvals(run["id"], state="open"):
                 api.decide(approval)
-        if run["state"] == "waiting_human" and "reconcile" in kinds:
+        if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
             return _settle(run, api)
         return []
+
+    def _has_settled(self, run: dict[str, Any]) -> bool:
+        """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other side."""
+        since = next(wait["since"] for wait in run["waiting_for"] if wait["kind"] == "reconcile")
+        return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
 
     def waits(self, run_id: str, kind: str) -> dict[str, Any]:
         """The run, once it is parked on a wait of that kind."""
@@ -209,7 +225,6 @@ def expected_of(steps: tuple[str, ...]) -> Expected:
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:
     """Tell the truth about a call of unknown outcome: it happened if the oracle has one more effect than is accounted for."""
-    time.sleep(SETTLING_SECONDS)
     run_id = run["id"]
     wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
     operation = wait["detail"]["tool"]

@@ -1,0 +1,235 @@
+"""Randomised crash schedules: a seed gives runs, crash points and faults; the checker judges what is left when all is quiet.
+
+A schedule is drawn from its seed alone, so a seed that failed draws the same schedule again (the machine's timing stays its own).
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.failpoints import POINTS
+from tests.crash.checker import Expected, Finding, judge
+from tests.crash.people import People
+from tests.crash.stack import AGENT, EFFECTS, Stack, cmdline, expected_of, kill, until
+
+CALLS = ("pure", *(kind for kind in EFFECTS if kind != "unsafe_slow"))
+QUIET_SECONDS = 120.0
+
+# What may be done to a process: kind in the fleet and a word of its title; how likely.
+VICTIMS = {
+    ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1, ("cluster", "monitor"): 1,
+    ("supervisor", ""): 1, ("web", ""): 2, ("sandbox", ""): 2, ("postgres", ""): 1,
+}  # fmt: skip
+ACTS = {"kill": 10, "cut": 4, "freeze": 3, "up": 1}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its steps, the crash points armed for it, and what a person does to it meanwhile."""
+
+    steps: tuple[str, ...]
+    points: tuple[str, ...]
+    act: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens so many seconds after the one before."""
+
+    after_seconds: float
+    act: str
+    kind: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: str
+    jobs: tuple[Job, ...]
+    faults: tuple[Fault, ...]
+    sandbox: dict[str, Any] = field(default_factory=dict)
+
+
+def draw(seed: str, *, jobs: int = 12) -> Schedule:
+    """The schedule of a seed."""
+    dice = random.Random(seed)
+    sandbox: dict[str, Any] = {}
+    if dice.random() < 0.5:
+        sandbox = {
+            "latency_ms": dice.choice((0, 20, 150)), "error_rate": dice.choice((0, 0, 0.15)),
+            "drop_after_execute_rate": dice.choice((0, 0, 0.25)),
+        }  # fmt: skip
+    return Schedule(
+        seed,
+        tuple(_draw_job(dice) for _ in range(jobs)),
+        tuple(_draw_fault(dice) for _ in range(dice.randint(1, 4))),
+        sandbox,
+    )
+
+
+def _draw_job(dice: random.Random) -> Job:
+    steps = ["sleep"]  # the door: while it sleeps, its crash points are armed
+    for _ in range(dice.randint(2, 6)):
+        steps.append(dice.choice((*CALLS, "hop", "values", "sleep")))
+    calls = [step for step in steps if step in CALLS]
+    points: list[str] = []
+    for _ in range(dice.choice((0, 0, 1, 1, 2))):
+        point, tool = dice.choice(POINTS), dice.choice(["", *calls])
+        at = f"@{tool}" if tool and point in ("CP1", "CP2", "CP3", "CP4", "CP6") else ""
+        points.append(f"{'+' if points else ''}{point}{at}/{{run}}:kill:{dice.choice((1, 1, 1, 2, 3))}")
+    return Job(tuple(steps), tuple(points), dice.choice(("", "", "", "", "pause", "cancel")))
+
+
+def _draw_fault(dice: random.Random) -> Fault:
+    [act] = dice.choices(list(ACTS), weights=list(ACTS.values()))
+    kind, title = ("worker", "") if act == "freeze" else dice.choices(list(VICTIMS), weights=list(VICTIMS.values()))[0]
+    return Fault(dice.uniform(0.1, 1.2), act, kind, title)
+
+
+@dataclass
+class Tally:
+    """What came of schedules, added up."""
+
+    schedules: int = 0
+    runs: int = 0
+    kills: int = 0
+    interrupted: int = 0
+    asked: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    failed_seeds: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.schedules += other.schedules
+        self.runs += other.runs
+        self.kills += other.kills
+        self.interrupted += other.interrupted
+        self.asked += other.asked
+        self.findings += other.findings
+        self.failed_seeds += other.failed_seeds
+
+    def count(self, kind: str) -> int:
+        return sum(finding.kind == kind for finding in self.findings)
+
+    def __str__(self) -> str:
+        return (
+            f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted {self.interrupted} asked {self.asked} "
+            f"duplicates {self.count('duplicate')} lost {self.count('lost')} stuck {self.count('stuck')} broken {self.count('broken')}"
+        )
+
+
+class Performance:
+    """One schedule on a stack."""
+
+    def __init__(self, stack: Stack, people: People, schedule: Schedule) -> None:
+        self._stack, self._people, self._schedule = stack, people, schedule
+        self._runs: list[tuple[str, Job]] = []
+        self._asked_before = len(people.verdicts)
+        self.kills = 0
+
+    def perform(self) -> Tally:
+        """Start the runs, do the faults, wait until all is quiet, and judge."""
+        stack, schedule = self._stack, self._schedule
+        stack.disarm()
+        stack.api.no_faults()
+        stack.let_callbacks_go()
+        if schedule.sandbox:
+            stack.api.faults(**schedule.sandbox, w9_delay_seconds=0)
+        self._start()
+        for fault in schedule.faults:
+            time.sleep(fault.after_seconds)
+            self._do(fault)
+        self._act_as_operators()
+        is_quiet = self._waits_for_quiet()
+        self.kills += sum(":kill:" in point for point in stack.acted())
+        findings = list(self._judge())
+        return Tally(
+            1, len(self._runs), self.kills, self._interruptions(), len(self._people.verdicts) - self._asked_before, findings,
+            [] if is_quiet and not findings else [schedule.seed],
+        )  # fmt: skip
+
+    def _start(self) -> None:
+        points: list[str] = []
+        for job in self._schedule.jobs:
+            run_id = self._stack.run(*job.steps, sleep_seconds=0.3)
+            self._runs.append((run_id, job))
+            points += [point.format(run=run_id) for point in job.points]
+            self._stack.arm(*points)
+            self._people.look_after(run_id)
+
+    def _act_as_operators(self) -> None:
+        """Pause and resume, or cancel; whoever comes too late is told so, which is right too."""
+        for run_id, job in self._runs:
+            if job.act:
+                self._stack.api.steer(run_id, job.act)
+        for run_id, job in self._runs:
+            if job.act == "pause":
+                self._stack.api.steer(run_id, "resume")
+
+    def _waits_for_quiet(self) -> bool:
+        deadline = time.monotonic() + QUIET_SECONDS
+        ours = {run_id for run_id, _ in self._runs}
+        while time.monotonic() < deadline:
+            left = ours.intersection(self._people.open_runs())
+            if not left:
+                return True
+            for run_id, job in self._runs:
+                # A pause takes hold at a step's end, perhaps after the resume was refused.
+                if job.act == "pause" and run_id in left and self._stack.api.run(run_id)["state"] == "paused":
+                    self._stack.api.steer(run_id, "resume")
+            time.sleep(0.1)
+        return False
+
+    def _judge(self) -> Iterator[Finding]:
+        for run_id, job in self._runs:
+            whole = expected_of(job.steps)
+            expected = Expected(whole.effects, whole.gates, may_be_cancelled=job.act == "cancel")
+            yield from judge(self._stack.facts(run_id), expected)
+
+    def _interruptions(self) -> int:
+        return sum(event["kind"] == "WorkerLost" for run_id, _ in self._runs for event in self._stack.api.events(run_id))
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _do(self, fault: Fault) -> None:
+        match fault.act:
+            case "cut":
+                self._cut_connections()
+            case "freeze":
+                self._freeze()
+            case "up":
+                self._stack.kill_up_and_start_again()
+                self.kills += 1
+            case _:
+                pids = [pid for pid in self._stack.pids(fault.kind) if fault.title in cmdline(pid)]
+                self.kills += bool(pids) and kill(pids[0])
+
+    def _cut_connections(self) -> None:
+        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%%'"
+        with self._stack.database() as connection:
+            connection.execute(query)
+
+    def _freeze(self) -> None:
+        """Stop a worker for less than its supervisor's patience."""
+        for pid in self._stack.pids("worker")[:1]:
+            if kill(pid, signal.SIGSTOP):
+                time.sleep(1.0)
+                kill(pid, signal.SIGCONT)
+
+
+def everybody_is_back(stack: Stack) -> None:
+    """Wait until the installation is whole again, so that a schedule starts from where the one before did."""
+    until(stack.api.is_ready, "readiness", seconds=90)
+    stack.all_workers(1)
+
+
+def describe(schedule: Schedule) -> str:
+    """A schedule in words, for whoever has to find out what went wrong."""
+    lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
+    lines += [f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}" for job in schedule.jobs]
+    lines += [f"  after {fault.after_seconds:.2f} s {fault.act} {fault.kind} {fault.title}" for fault in schedule.faults]
+    return "\n".join(lines)
