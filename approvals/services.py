@@ -118,7 +118,7 @@ def _close(
     resolve(wait, verdict, by=by.ref, now=now)
     wake(run, now=now)
     event = e.ApprovalDecided(
-        slot=wait.slot, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash, by=by.ref, role=by.role,
+        slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash, by=by.ref, role=by.role,
         payload={"justification": justification},
     )  # fmt: skip
     live.ring(run.id, append(run.id, event, by=by))

@@ -7,11 +7,16 @@ numbers where they are such), and the agent's own validation says what is wrong 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger import strict_json
+
 _MAX_DEPTH = 8
+# Beyond 15 digits JSON readers disagree about the number: it is handed on as typed, for the model to judge.
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
 _INPUTS = {"email": "email"}
 
 
@@ -96,17 +101,12 @@ def _value(one: Field, text: str | None) -> tuple[bool, Any]:
     text = "" if text is None else text.replace("\r\n", "\n")
     if not text.strip() and not one.is_required:
         return False, None
-    if one.kind in ("integer", "decimal") and text.strip().lstrip("-").isascii() and text.strip().lstrip("-").isdigit():
-        return True, int(text.strip())
-    if one.kind == "number":
+    if one.kind in ("integer", "decimal") and _INTEGER.fullmatch(text.strip()):
+        return True, int(text)
+    if one.kind in ("number", "json"):
         try:
-            return True, json.loads(text)
-        except ValueError:
-            return True, text
-    if one.kind == "json":
-        try:
-            return True, json.loads(text)
-        except (ValueError, RecursionError):
+            return True, strict_json.loads(text.encode("utf-8", "replace"))
+        except strict_json.MalformedJSON:
             return True, text
     return True, text
 

@@ -26,6 +26,7 @@ from ledger.models import Head
 from runs import live, queue
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
+from runs.engine.canonical import plain
 from runs.engine.tape import Tape
 from runs.models import ENDED, WAITING, AgentVersion, Run, State
 from runs.past import tape_of
@@ -59,7 +60,7 @@ def _validated(agent: Agent, input: Any) -> Any:
     try:
         checked = agent.input.model_validate(input)
         agent.begin(checked)
-        return checked.model_dump(mode="json")
+        return plain(checked)
     except ValidationError as error:
         problems = [_problem(p, agent) for p in error.errors(include_url=False, include_input=False)]
         raise InvalidInput(

@@ -20,6 +20,7 @@ from ledger.models import Event
 from runs import live
 from runs.acts import Act, locked, resolve, save, wake, withdraw_waits
 from runs.engine.agents import registry
+from runs.engine.canonical import plain
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import Entry
 from runs.engine.tape import Slot, payload_of
@@ -113,9 +114,8 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
     """The call's result as the receipt gives it. Raises InvalidInput when it isn't enough."""
     tool = _tool(run, invoked.tool)
     try:
-        return tool.output_from_receipt(
-            tool.input.model_validate(payload_of(invoked)["arguments"]), receipt
-        ).model_dump(mode="json")
+        args = tool.input.model_validate(payload_of(invoked)["arguments"])
+        return plain(tool.output_from_receipt(args, receipt))
     except ValueError as error:
         fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
         raise InvalidInput(

@@ -29,7 +29,7 @@ from ledger.chain import Link, body_hash, link_hash
 from ledger.errors import StaleLease
 from ledger.events import Event, decode, encode_clear, seal, unseal
 from runs import failpoints, waits
-from runs.engine.errors import ApprovalMissing, JournalBroken
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 
 log = logging.getLogger("runs.store")
@@ -47,7 +47,7 @@ CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
-_STALE, _NO_APPROVAL = "DA001", "DA002"
+_STALE, _NO_APPROVAL, _EXPIRED = "DA001", "DA002", "DA003"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]]
@@ -96,7 +96,7 @@ def is_transient(error: BaseException) -> bool:
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
         error, "sqlstate", None
-    ) not in (_STALE, _NO_APPROVAL)
+    ) not in (_STALE, _NO_APPROVAL, _EXPIRED)
 
 
 async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int) -> list[Claim]:
@@ -126,6 +126,8 @@ def _translated(error: psycopg.Error) -> Exception:
     state, message = error.sqlstate, error.diag.message_primary or str(error)
     if state == _STALE:
         return StaleLease(message)
+    if state == _EXPIRED:
+        return ApprovalExpired(message)
     return ApprovalMissing(message) if state == _NO_APPROVAL else error
 
 

@@ -14,7 +14,8 @@ from django.shortcuts import redirect
 from ledger import strict_json
 from ledger.access import OPERATOR
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.pages import Page, justification
+from ledger.pages import Page, justification, stated
+from ledger.rest import unstorable
 from runs import lists, services
 from runs.dossier import Dossier, gather
 from runs.engine.agents import registry
@@ -90,7 +91,7 @@ class Act(RunPage):
         text = justification(request)
         service: Callable[..., Run] = getattr(services, self.verb)
         try:
-            service(run_id, by=self.acting(request), justification=text)
+            service(run_id, by=self.acting(request), justification=stated(text))
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text))
         messages.success(request, self.done, extra_tags="ok")
@@ -125,7 +126,7 @@ class Reconciliations(Act):
                 problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
                 raise InvalidInput("Choose what became of the call.", errors=[problem])
             receipt = receipt_of(written) if verdict == "happened" else None
-            services.reconcile(run_id, verdict=verdict, receipt=receipt, justification=text, by=self.acting(request))
+            services.reconcile(run_id, verdict=verdict, receipt=receipt, justification=stated(text), by=self.acting(request))
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
         messages.success(request, self.done, extra_tags="ok")
@@ -138,12 +139,15 @@ def receipt_of(written: str) -> Any:
     if not written:
         return None
     try:
-        return strict_json.loads(written.encode("utf-8", "replace"))
+        receipt = strict_json.loads(written.encode("utf-8", "replace"))
+        if problems := unstorable(receipt):
+            raise InvalidInput("The receipt holds a value that can't be stored.", errors=problems)
+        return receipt
     except strict_json.MalformedJSON as error:
         if written[0] in "{[":
             problem = {"field": "receipt", "problem": str(error), "fix": "correct the JSON, or write plain words"}
             raise InvalidInput(f"The receipt is not valid JSON: {error}", errors=[problem]) from None
-        return written
+        return written.replace("\x00", "\ufffd")
 
 
 class ReconcilePage(Page):

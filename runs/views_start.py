@@ -13,8 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from ledger.access import INTEGRATOR, OPERATOR
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.pages import Page
+from ledger.rest import unstorable
 from runs import services
 from runs.engine.agents import Agent, registry
 from runs.forms import document_of, fields_of, stray
@@ -57,6 +58,11 @@ class StartPage(Page):
         """Start under the form's own token: the same form sent twice starts one run, and both sendings lead to it."""
         by = self.acting(request, prefer=(INTEGRATOR, OPERATOR))
         tags = [tag for tag in (part.strip() for part in request.POST.get("tags", "").split(",")) if tag]
+        if problems := unstorable({"input": document, "tags": tags}):
+            raise InvalidInput("The form holds values that can't be stored.", errors=problems)
+        if len(tags) > 50 or any(len(tag) > 200 for tag in tags):
+            problem = {"field": "tags", "problem": "too many or too long", "fix": "at most 50 of 200 characters"}
+            raise InvalidInput("There are too many tags, or one is too long.", errors=[problem])
         is_new = False
 
         def act() -> tuple[int, Any]:

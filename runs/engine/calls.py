@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.canonical import idempotency_key
-from runs.engine.dispatch import STEP, Dispatch, brief, checked, digest_of, opened_event
-from runs.engine.errors import ApprovalMissing, ToolFailure
+from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, digest_of, opened_event
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant
 from runs.engine.tape import payload_of
@@ -196,10 +196,25 @@ class _Call(Dispatch):
                 event, *opened, entry=None if tool.is_pure else self._entry("pending"), grant=grant, wait=wait
             )
         except ApprovalMissing as error:
+            if isinstance(error, ApprovalExpired) and self.record.gate is not None:
+                await self._ask_anew(self.record.gate)
             raise visit.unwind(
                 Broken("approval_missing", {"slot": self.slot, "tool": tool.name, "problem": str(error)})
             ) from error
         self.past.intent = event
+
+    async def _ask_anew(self, asked: e.ApprovalRequested) -> None:
+        """The yes lay unused until it expired: nothing was sent, so the same plan goes back to its queue. Always unwinds."""
+        within = self.tool.gate.within if self.tool.gate else ATTENTION
+        await open_gate(
+            self.visit,
+            self.slot,
+            asked.payload,
+            requested_hash=self.requested_hash,
+            why=self.why,
+            within=within,
+            n=asked.n + 1,
+        )
 
     async def _ask_again(self) -> BaseException:
         """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as before."""

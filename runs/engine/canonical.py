@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rfc8785
+from pydantic import BaseModel
 
 Hasher = Callable[[Any], str]
 
@@ -26,8 +27,13 @@ def canonical(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """The value as the journal will give it back. Raises ValueError for what can't be put on record as JSON."""
+    """The value as the journal will give it back; a model by its aliases, so that it validates into itself again.
+
+    Raises ValueError for what can't be put on record as JSON.
+    """
     try:
+        if isinstance(value, BaseModel):
+            value = value.model_dump(mode="json", by_alias=True)
         return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error

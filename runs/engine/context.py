@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.calls import call_tool
+from runs.engine.canonical import plain
 from runs.engine.dispatch import opened_event
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant, WaitSpec
@@ -105,7 +106,7 @@ class Context:
         slot = visit.next_slot()
         if tool is not None and body is not None:
             body = body if isinstance(body, tool.input) else tool.input.model_validate(body)
-        arguments = body.model_dump(mode="json") if isinstance(body, BaseModel) else body or {}
+        arguments = plain(body or {})
         name = tool.name if tool else "approve"
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
         record = visit.remember(slot, name, requested_hash)

@@ -47,7 +47,7 @@ class Dispatch:
         self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
-        self.arguments = plain(args.model_dump(mode="json"))
+        self.arguments = plain(args)
         self.args = tool.input.model_validate(self.arguments)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.remember(slot, tool.name, self.requested_hash)
@@ -277,7 +277,7 @@ def checked(tool: Tool, answer: Any) -> Answer:
     """What a tool gave, as its declared output. Raises BadAnswer."""
     try:
         given = answer if isinstance(answer, tool.output) else tool.output.model_validate(answer)
-        result = plain(given.model_dump(mode="json"))
+        result = plain(given)
         return Answer(tool.output.model_validate(result), result)
     except ValueError as error:
         raise BadAnswer(f"{tool.name} returned something else than {tool.output.__name__}: {error}") from error

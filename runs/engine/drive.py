@@ -42,8 +42,10 @@ class Driver:
         self.agent, self.journal, self.runtime, self.control = agent, journal, runtime, control
         self.trace_id, self.generation = trace_id, generation
         self.tape = Tape()
+        self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
+        self._running: Visit | None = None
 
     async def drive(self) -> str:
         """Work until the run is let go of. Returns how: parked, paused, released, completed, failed, cancelled, operator.
@@ -84,7 +86,7 @@ class Driver:
         assert self.created is not None
         try:
             first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
-            state = plain(first.model_dump(mode="json"))
+            state = plain(first)
         except Exception as error:
             return await self._fail(
                 Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", "")
@@ -92,9 +94,15 @@ class Driver:
         return await self._enter(self.agent.start, state)
 
     async def _enter(self, node: str, state: object, riding: tuple[e.Event, ...] = ()) -> str | None:
-        """The consistent cut: the visit's entry and its checkpoint, in one commit."""
+        """The consistent cut: the visit's entry and its checkpoint, in one commit.
+
+        A visit that the journal already tells of (its checkpoint was damaged, so the one before it was taken) is entered without
+        writing: its recorded calls stay on the tape to be answered from.
+        """
         visit = self.at.visit + 1
         self.at = Snapshot(node, visit, self.generation, self.agent.fingerprint(), state)
+        if visit in self.tape.visits:
+            return None
         self.tape = Tape()
         reply = await self.journal.record([*riding, e.VisitEntered(node=node, visit=visit)], snapshot=self.at)
         self.runtime.hit("CP7", "")
@@ -111,11 +119,15 @@ class Driver:
             return Broken(
                 "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}
             )
-        self._running = Visit(
+        running = self._running = Visit(
             self.agent, self.journal, self.runtime, self.control, self.tape, node=node.name, number=self.at.visit, generation=self.at.generation,
             created=self.created, trace_id=self.trace_id,
         )  # fmt: skip
-        return await run_visit(self._running, node, state)
+        return await run_visit(running, node, state)
+
+    def _riding(self) -> list[e.Event]:
+        """What the visit read and nothing has carried to disk yet."""
+        return self._running.riding() if self._running is not None else []
 
     # --- from an outcome to a commit ---
 
@@ -123,11 +135,10 @@ class Driver:
         """Make an outcome durable. None: the run goes on here."""
         match outcome:
             case Advanced():
-                return await self._enter(outcome.node, outcome.state, tuple(self._running.riding()))
+                return await self._enter(outcome.node, outcome.state, tuple(self._riding()))
             case Finished():
-                events = [*self._running.riding(), e.RunCompleted(payload=outcome.output)]
-                reply = await self.journal.leave("end", events, state="completed")
-                return "completed" if reply.is_done else await self._cancel()
+                events = [*self._riding(), e.RunCompleted(payload=outcome.output)]
+                return await self._end("completed", events)
             case Parked():
                 return await self._park(outcome)
             case Stopped():
@@ -144,12 +155,18 @@ class Driver:
         state = waiting_state({kind for _, kind, _ in parked.waits})
         event = e.RunParked(state=state, waits=[slot for _, _, slot in parked.waits])
         reply = await self.journal.leave(
-            "park", [*self._running.riding(), event], state=state, waits=[i for i, _, _ in parked.waits]
+            "park", [*self._riding(), event], state=state, waits=[i for i, _, _ in parked.waits]
         )
         if reply.is_done:
             return "parked"
         if reply.stop is not None:
             return await self._stopped(reply.stop)
+        if self._refused == parked:
+            waits = [slot for _, _, slot in parked.waits]
+            return await self._operator(
+                Broken("park_refused", {"waits": waits, "problem": "a wait is resolved, but not in the journal"})
+            )
+        self._refused = parked
         await self._load()  # it was resolved before we parked: read what came and go on
         return None
 
@@ -166,15 +183,19 @@ class Driver:
                     return "paused"
                 if reply.is_cancel_requested:
                     return await self._cancel()
-                self.control.clear()  # resumed in the meantime
+                self.control.take_back_pause()  # resumed in the meantime
                 await self._load()
                 return None
 
     async def _fail(self, crash: Crashed) -> str:
         told = printable({"message": crash.message, "traceback": crash.traceback})
         event = e.RunFailed(code=crash.code, payload=told)
-        await self.journal.leave("end", [event], state="failed", error=crash.code)
-        return "failed"
+        return await self._end("failed", [*self._riding(), event], error=crash.code)
+
+    async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
+        """The last move; a run that somebody cancelled meanwhile ends as cancelled."""
+        reply = await self.journal.leave("end", events, state=state, error=error)
+        return state if reply.is_done else await self._cancel()
 
     async def _operator(self, broken: Broken) -> str:
         """Stop rather than guess: a wait of kind `operator` with what was found, and a deadline by which it is overdue."""
@@ -183,12 +204,10 @@ class Driver:
         wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
         found = e.OperatorNeeded(reason=broken.reason, payload=printable(broken.payload))
         await self.journal.record([found, opened_event(wait)], wait=wait)
-        reply = await self.journal.leave(
-            "park", [e.RunParked(state="waiting_human", waits=[slot])], state="waiting_human", waits=[wait.id]
-        )
-        if reply.is_done:
-            return "operator"
-        return await self._stopped(reply.stop or "drain") or "operator"
+        # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before somebody has looked.
+        parked = e.RunParked(state="waiting_human", waits=[slot])
+        await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
+        return "operator"
 
     # --- cancelling ---
 
@@ -215,6 +234,8 @@ class Driver:
         tool, stored = self.agent.tool(invoked.tool), payload_of(invoked)
         if invoked.replay_class == "pure" or not (slot.now.is_in_doubt or slot.now.unknown):
             return None
+        if slot.now.reconciled is not None:
+            return None  # a person said *fail*: for a run that is to end, that settles it
         detail = {"tool": invoked.tool, "title": tool.title if tool else invoked.tool, "attempt": attempt}
         asked = slot.now.open_wait("reconcile")
         n = slot.now.waits_of("reconcile") if asked is None else asked
@@ -234,7 +255,7 @@ class Driver:
             if answer is not None:
                 verdict, payload = "did_not", None
                 if isinstance(answer, Happened):
-                    verdict, payload = "happened", {"result": answer.output.model_dump(mode="json")}
+                    verdict, payload = "happened", {"result": plain(answer.output)}
                 settled = e.ToolReconciled(
                     slot=name, attempt=attempt, tool=tool.name, verdict=verdict, by="hook", payload=payload
                 )

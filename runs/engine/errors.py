@@ -109,5 +109,9 @@ class ApprovalMissing(Exception):
     """The intent named a grant that is not there, was used, has expired, or is for other bytes. Nothing was written."""
 
 
+class ApprovalExpired(ApprovalMissing):
+    """The grant lay unused for too long. Nothing was written; people have to be asked anew."""
+
+
 class JournalBroken(Exception):
     """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks."""

@@ -39,15 +39,15 @@ def plan_of(
 
 
 async def open_gate(
-    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta
+    visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
 ) -> None:
-    """Put the question to its queue and park. Always unwinds."""
+    """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
     deadline = visit.journal.now() + within
-    approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval")
+    approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
     asked = e.ApprovalRequested(
         slot=slot, payload=plan, approval_id=str(approval_id), queue=plan["queue"], tool=plan["tool"], requested_hash=requested_hash,
-        plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(),
+        plan_hash=plan_hash, rule=plan["rule"], deadline=deadline.isoformat(), n=n,
     )  # fmt: skip
     detail = {
         "queue": plan["queue"],
@@ -56,18 +56,13 @@ async def open_gate(
         "tool": plan["tool"],
         "approval_id": str(approval_id),
     }
-    wait = WaitSpec(visit.run_id, slot, 0, "approval", 0, deadline, detail)
+    wait = WaitSpec(visit.run_id, slot, 0, "approval", n, deadline, detail)
     gate = GateOpening(
         approval_id, plan["queue"], plan["tool"], plan["title"], plan["effect"], plan["rule"], canonical(plan), plan_hash, plan["evidence"], printable(why),
         visit.created.by,
     )  # fmt: skip
     await visit.record(asked, wait=wait, gate=gate)
     raise visit.park(wait)
-
-
-def gate_wait(visit: Visit, slot: str) -> WaitSpec:
-    """The wait of a slot's gate, by identity; its other fields don't matter here."""
-    return WaitSpec(visit.run_id, slot, 0, "approval", 0, visit.journal.now())
 
 
 def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
@@ -79,7 +74,7 @@ def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any)
     asked, decision = record.gate, record.decision
     assert asked is not None
     if decision is None:
-        raise visit.park(gate_wait(visit, slot))
+        raise visit.park(WaitSpec(visit.run_id, slot, 0, "approval", asked.n, visit.journal.now()))
     if decision.verdict != "approved":
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         raise Rejected(asked.queue, reason, decision.by, decision.verdict)

@@ -128,7 +128,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
     except ValidationError as error:
         return _problems(error), "retried"
     try:
-        return (await call_tool(visit, slot, tool, args)).model_dump(mode="json"), "success"
+        return plain(await call_tool(visit, slot, tool, args)), "success"
     except ToolFailure as failure:
         return {"failed": failure.code, "message": failure.message}, "failed"
     except Rejected as denied:

@@ -12,6 +12,7 @@ from ledger import events as e
 from ledger.actors import Lease
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
+from runs.engine.canonical import plain
 from runs.engine.drive import Driver
 from runs.engine.errors import ApprovalMissing
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
@@ -95,7 +96,7 @@ class MemoryRun:
         wait_id, wait = next((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         assert wait.gate is not None
         event = e.ApprovalDecided(
-            slot=wait.spec.slot, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
+            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
             payload={"justification": justification},
         )  # fmt: skip
         self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
@@ -206,7 +207,7 @@ class MemoryJournal:
 def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
     """A run in memory, as `runs.services.start` makes one in the database."""
     run = MemoryRun(str(uuid4()), agent.graph_id)
-    checked = agent.input.model_validate(input).model_dump(mode="json")
+    checked = plain(agent.input.model_validate(input))
     run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])
     return run
 

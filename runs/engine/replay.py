@@ -94,7 +94,7 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        left = plain(state.model_dump(mode="json"))
+        left = plain(state)
         agent.state.model_validate(left)  # here the traceback still leads to the node that made it
         return Advanced(target, left)
     except ValueError as error:
@@ -105,7 +105,7 @@ def _finish(agent: Agent, output: Any) -> Outcome:
     try:
         if agent.output is not None:
             output = output if isinstance(output, agent.output) else agent.output.model_validate(output)
-        return Finished(plain(output.model_dump(mode="json") if isinstance(output, BaseModel) else output))
+        return Finished(plain(output))
     except ValueError as error:
         return Crashed(
             "bad_output", f"the output does not fit {agent.output.__name__ if agent.output else 'JSON'}: {error}", ""

@@ -76,6 +76,7 @@ class Tape:
 
     def __init__(self, events: Iterable[e.Event] = ()) -> None:
         self.slots: dict[str, Slot] = {}
+        self.visits: set[int] = set()
         self.parents: set[str] = set()  # places of the visit that number calls of their own, as a `think` does
         for event in events:
             self.add(event)
@@ -89,6 +90,8 @@ class Tape:
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
                 self.slot(name).current += 1
+        if isinstance(event, e.VisitEntered):
+            self.visits.add(event.visit)
         if event.slot is None:
             return
         place = "/".join(event.slot.split("/")[:2])
@@ -146,7 +149,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
                 slot.current = max(slot.current, event.attempt + 1)
         case e.ApprovalRequested():
             slot.asked(event.tool, event.requested_hash)
-            slot.gate = event
+            slot.gate, slot.decision = event, None
         case e.ApprovalDecided():
             slot.decision = event
         case e.WaitOpened():

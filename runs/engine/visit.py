@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("durableagents.engine")
 
 StopReason = Literal["pause", "cancel", "hold", "drain"]
+_STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 T = TypeVar("T")
 
 
@@ -44,22 +45,27 @@ class Control:
     """The shell's hand on a run that is being driven: ask it to stop at the next step boundary. Same event loop only."""
 
     def __init__(self) -> None:
-        self.stop: StopReason | None = None
+        self._reasons: set[StopReason] = set()
         self.asked = asyncio.Event()
         self.cancelled = asyncio.Event()
 
+    @property
+    def stop(self) -> StopReason | None:
+        """What was asked for, the strongest wish first."""
+        return next((r for r in _STRONGEST_FIRST if r in self._reasons), None)
+
     def ask(self, reason: StopReason) -> None:
-        """Ask for a stop; the first reason asked stands unless a cancel comes on top."""
-        if self.stop is None or reason == "cancel":
-            self.stop = reason
+        """Ask for a stop."""
+        self._reasons.add(reason)
         self.asked.set()
         if reason == "cancel":
             self.cancelled.set()
 
-    def clear(self) -> None:
-        """The wish was taken back before the boundary."""
-        self.stop = None
-        self.asked.clear()
+    def take_back_pause(self) -> None:
+        """The run was resumed before it came to the boundary; other wishes stand."""
+        self._reasons.discard("pause")
+        if not self._reasons:
+            self.asked.clear()
 
 
 # --- how a visit ends before its node returns ---------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 -- The hot path: one call of one function per commit. Lock the head, check the fence, then write or RAISE.
--- SQLSTATEs: DA001 stale lease, DA002 approval missing, consumed, expired or not for these bytes, DA404 no such run.
+-- SQLSTATEs: DA001 stale lease, DA002 approval missing, consumed or not for these bytes, DA003 approval expired, DA404 no such run.
 -- Lock order everywhere: Head, Run, Wait, Approval, the rest.
 
 -- What every step function answers: where the journal stands, what time the database has, what people asked for meanwhile,
@@ -35,7 +35,12 @@ BEGIN
         UPDATE runs_wait SET consumed_at = clock_timestamp()
         WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
           AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at > clock_timestamp();
-        IF NOT FOUND THEN
+        IF NOT FOUND AND EXISTS (
+            SELECT 1 FROM runs_wait WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
+              AND grant_hash = g_hash AND consumed_at IS NULL
+        ) THEN
+            RAISE EXCEPTION 'the approval of slot % of run % lay unused until it expired', g_slot, p_run USING ERRCODE = 'DA003';
+        ELSIF NOT FOUND THEN
             RAISE EXCEPTION 'slot % of run % has no unconsumed approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
         END IF;
     END IF;
