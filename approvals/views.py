@@ -15,7 +15,7 @@ from approvals.brief import Brief, Item, brief, inbox
 from approvals.policy import QUEUES
 from ledger.access import roles
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.pages import Page, justification
+from ledger.pages import Page, justification, stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Decisions(InboxPage):
                 approval_id,
                 verdict=verdict,
                 plan_hash=request.POST.get("plan_hash", ""),
-                justification=text,
+                justification=stated(text),
                 by=self.acting(request, prefer=(opened.role,)),
             )
         except DurableAgentsError as error:

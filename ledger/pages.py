@@ -15,9 +15,10 @@ from django.views import View
 
 from ledger.access import ROLES, actor, roles
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, InvalidInput
 
 EVERYONE = frozenset(ROLES)
+JUSTIFICATION_LENGTH = 4000
 ROLE_NAMES = {
     "integrator": "Integrator",
     "operator": "Operator",
@@ -88,5 +89,13 @@ def is_fragment(request: HttpRequest) -> bool:
 
 
 def justification(request: HttpRequest) -> str:
-    """What the person wrote, with line ends as they typed them."""
-    return request.POST.get("justification", "").replace("\r\n", "\n").strip()
+    """What the person wrote, with line ends as they typed them. NUL, which no column holds, shows as the sign for what can't be shown."""
+    return request.POST.get("justification", "").replace("\r\n", "\n").replace("\x00", "\ufffd").strip()
+
+
+def stated(text: str) -> str:
+    """The justification if it isn't too long for the record. Raises InvalidInput."""
+    if len(text) > JUSTIFICATION_LENGTH:
+        problem = {"field": "justification", "problem": f"{len(text):,} characters", "fix": f"at most {JUSTIFICATION_LENGTH:,}"}
+        raise InvalidInput(f"The justification is too long: {len(text):,} characters of at most {JUSTIFICATION_LENGTH:,}.", errors=[problem])
+    return text

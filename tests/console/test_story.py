@@ -204,6 +204,6 @@ def test_bars_keep_their_order_and_stay_on_the_track(is_true: bool) -> None:
     for placed in scale.rows:
         lefts = [float(bar.x.rstrip("%")) for bar in placed.bars]
         ends = [float(bar.x.rstrip("%")) + float(bar.width.rstrip("%")) for bar in placed.bars]
-        assert lefts == sorted(lefts) and all(0 <= left and end <= 100.01 for left, end in zip(lefts, ends, strict=True))
+        assert lefts == sorted(lefts) and all(left >= 0 and end <= 100.01 for left, end in zip(lefts, ends, strict=True))
     widest = max(float(bar.width.rstrip("%")) for placed in scale.rows for bar in placed.bars if bar.tone == "wait")
     assert (widest > 95) == is_true

@@ -1,0 +1,160 @@
+"""Readers of the console: one signed-in browser per role, and an agent that asks people things."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from pydantic import BaseModel, Field, JsonValue
+
+from durableagents import Agent, Context, End, Evidence, Gate, Rejected, ReplayClass, ToolCall, TransportError, tool
+from ledger.access import ROLES
+from ledger.actors import Actor
+from runs import services
+from runs.engine.agents import registry
+from runs.models import Run
+
+SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
+OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2")
+
+
+class Reader:
+    """Somebody with a browser. `read` gives a page's text as a person sees it."""
+
+    def __init__(self, user: User | None, *, checks_csrf: bool = False) -> None:
+        self.client = Client(raise_request_exception=True, enforce_csrf_checks=checks_csrf)
+        self.user = user
+        if user is not None:
+            self.client.force_login(user)
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self.client.get(path, query)
+
+    def post(self, path: str, **form: Any) -> Any:
+        return self.client.post(path, form)
+
+    def read(self, path: str, **query: Any) -> str:
+        answer = self.get(path, **query)
+        assert answer.status_code == 200, (answer.status_code, answer.content[:300])
+        return text_of(answer)
+
+
+def text_of(answer: Any) -> str:
+    """A page's words without its markup, blanks collapsed."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", answer.content.decode()))).strip()
+
+
+@pytest.fixture
+def reader(db: None) -> Callable[..., Reader]:
+    """A reader with the given roles, by name; None is nobody signed in."""
+
+    def of(*roles: str | None, name: str = "", **more: Any) -> Reader:
+        if roles == (None,):
+            return Reader(None, **more)
+        held = [role for role in roles if role in ROLES]
+        user, is_new = User.objects.get_or_create(username=name or "-".join(map(str, held)) or "nobody")
+        if is_new:
+            user.groups.set([Group.objects.get_or_create(name=role)[0] for role in held])
+        return Reader(user, **more)
+
+    return of
+
+
+@pytest.fixture
+def operator(reader: Callable[..., Reader]) -> Reader:
+    return reader("operator")
+
+
+@pytest.fixture
+def finance(reader: Callable[..., Reader]) -> Reader:
+    return reader("approver_finance")
+
+
+# --- an agent that asks -------------------------------------------------------------------------
+
+
+class Request(BaseModel):
+    item: str = Field(min_length=1, max_length=20_000)
+    amount: int = Field(default=5, ge=1, le=1_000_000, description="In dollars.")
+    extra: dict[str, JsonValue] = {}
+    ending: str = ""
+    why: str = "It is needed."
+
+
+class Wanted(BaseModel):
+    item: str
+    amount: int
+    extra: dict[str, JsonValue] = {}
+
+
+class Bought(BaseModel):
+    po: str
+
+
+class State(BaseModel):
+    request: Request
+    cut: int = 0
+
+
+@tool(
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.", external_id="po",
+    gate=Gate("finance_po", "Everything", headline=lambda args: f"${args.amount:,}.00"),
+)  # fmt: skip
+async def buy(args: Wanted, call: ToolCall) -> Bought:
+    """Buys."""
+    return Bought(po="PO-77")
+
+
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Send a letter", system="post")
+async def write(args: Wanted, call: ToolCall) -> Bought:
+    """Nobody knows whether it left."""
+    raise TransportError("the line went dead")
+
+
+@contextmanager
+def buyer() -> Iterator[Agent]:
+    """Asks finance to buy something; a rejection halves the amount once and asks again."""
+    agent = Agent("buyer", "1.0.0", input=Request, state=State, output=Bought, initial=lambda r: State(request=r), title="Buyer", tools=[buy, write])
+
+    @agent.node(start=True, to=["order"], title="Think")
+    async def think(state: State, ctx: Context) -> str:
+        if state.request.ending == "unknown":
+            await ctx.call(write, Wanted(item=state.request.item, amount=1))
+        if state.request.ending == "bug":
+            raise RuntimeError(state.request.item)
+        return "order"
+
+    @agent.node(to=["order"], title="Order")
+    async def order(state: State, ctx: Context) -> str | End:
+        wanted = Wanted(item=state.request.item, amount=state.request.amount - state.cut, extra=state.request.extra)
+        evidence = [Evidence("Quote", "supplier", {"price": state.request.amount})]
+        try:
+            return End(await ctx.call(buy, wanted, evidence=evidence, why=state.request.why))
+        except Rejected:
+            if state.cut:
+                raise
+            state.cut = state.request.amount // 2
+            return "order"
+
+    agent.validate()
+    try:
+        yield agent
+    finally:
+        registry.remove(agent.graph_id)
+
+
+@pytest.fixture(autouse=True)
+def agent() -> Iterator[Agent]:
+    with buyer() as made:
+        yield made
+
+
+def start(**given: Any) -> Run:
+    """A run of the agent, accepted and not driven."""
+    return services.start("buyer", {"item": "chairs", **given}, by=SHOP)

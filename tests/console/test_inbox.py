@@ -1,0 +1,126 @@
+"""Deciding: what is bound is shown whole, whoever decided first wins, nothing typed is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from approvals.models import Approval, Decision
+from runs.models import Run
+from tests.console.conftest import Reader, start, text_of
+from tests.console.stage import question, settled, working
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOSTILE = "</textarea><script>alert(1)</script>\u202e\u200bcod\u0435\nAPPROVED BY LEGAL" + "\n" * 500 + "end"
+
+
+@pytest.fixture
+def asked() -> Callable[..., Approval]:
+    """An open question about a run of the agent."""
+
+    def of(**given: object) -> Approval:
+        run = start(**given)
+        with working():
+            settled(run, "waiting_human")
+        return question(run)
+
+    return of
+
+
+def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Callable[..., Approval]) -> None:
+    approval = asked(amount=84_000, extra={"deep": [{"x": None}], "none": {}})
+    page = finance.read(f"/inbox/{approval.id}")
+    for words in ("Buy it", "$84,000.00", "Spends money.", "extra.deep[0].x null", "extra.none {}", "item chairs", "Everything", "Quote", "from supplier",
+                  "price 84000", "It is needed.", "Asked for by key:shop", "If approved", "If rejected", "revision 1"):  # fmt: skip
+        assert words in page, words
+    shown = re.search(r'class="hash">([^<]+)<', finance.get(f"/inbox/{approval.id}").content.decode())
+    assert shown is not None and shown.group(1).replace(" ", "") == approval.plan_hash.replace(" ", "")
+
+
+def test_hostile_words_are_inert_and_what_they_hide_is_seen(finance: Reader, asked: Callable[..., Approval]) -> None:
+    approval = asked(item=HOSTILE, why=HOSTILE)
+    for path in (f"/inbox/{approval.id}", "/inbox", "/", f"/runs/{approval.run_id}", f"/runs/{approval.run_id}?tab=journal", "/runs"):
+        page = finance.get(path).content.decode()
+        assert "<script>alert" not in page and "\u202e" not in page and "\u200b" not in page, path
+    page = finance.read(f"/inbox/{approval.id}")
+    assert "U+202E" in page and "U+200B" in page and "U+0435" in page and "line break × 500" in page
+
+
+def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Approval]) -> None:
+    approval = asked()
+    answer = finance.client.post(
+        f"/approvals/{approval.id}/decision", {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."}, follow=True
+    )
+    page = text_of(answer)
+    assert "Approved. The run goes on." in page and "Approved by user:approver_finance as Finance approver" in page and "“Fine by me.”" in page
+    assert "Fine by me." in finance.read("/audit") and "Fine by me." in finance.read(f"/runs/{approval.run_id}", tab="decisions")
+    assert Decision.objects.get().role == "approver_finance"
+
+
+def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
+    finance: Reader, reader: Callable[..., Reader], asked: Callable[..., Approval]
+) -> None:
+    approval = asked()
+    form = {"verdict": "reject", "plan_hash": approval.plan_hash}
+    finance.post(f"/approvals/{approval.id}/decision", **form, justification="No.")
+    answer = reader("approver_finance", name="frank").post(f"/approvals/{approval.id}/decision", **form, justification="My careful reasons.")
+    page = text_of(answer)
+    assert answer.status_code == 409 and "rejected by user:approver_finance at" in page and "My careful reasons." in page
+    assert Decision.objects.count() == 1
+
+
+@pytest.mark.parametrize(("change", "status", "words"), [
+    ({"plan_hash": "sha256:0"}, 409, "another plan"), ({"justification": " "}, 422, "needs a justification"), ({"verdict": "maybe"}, 422, "Choose approve or reject"),
+])  # fmt: skip
+def test_what_does_not_hold_is_refused_at_the_form(finance: Reader, asked: Callable[..., Approval], change: dict[str, str], status: int, words: str) -> None:
+    approval = asked()
+    form = {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Kept words."} | change
+    answer = finance.post(f"/approvals/{approval.id}/decision", **form)
+    assert answer.status_code == status and words in text_of(answer)
+    assert form["justification"].strip() in answer.content.decode()
+    assert Approval.objects.get().state == "open"
+
+
+def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
+    approval = asked()
+    legal = reader("approver_legal")
+    answer = legal.post(f"/approvals/{approval.id}/decision", verdict="approve", plan_hash=approval.plan_hash, justification="Why not.")
+    assert answer.status_code == 403 and "Only approver_finance decides" in text_of(answer)
+    assert Approval.objects.get().state == "open"
+
+
+@pytest.mark.parametrize("role", ["operator", "auditor", "integrator", "approver_legal"])
+def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[..., Approval], role: str) -> None:
+    approval = asked()
+    page = reader(role).get(f"/inbox/{approval.id}")
+    assert b'id="decide"' not in page.content and "you read along" in text_of(page) and "$5.00" in text_of(page)
+
+
+def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
+    page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
+    assert b'id="decide"' not in page.content and "You asked for this yourself" in text_of(page)
+
+
+def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
+    run: Run = start(amount=100)
+    with working():
+        settled(run, "waiting_human")
+        first = question(run)
+        finance.post(f"/approvals/{first.id}/decision", verdict="reject", plan_hash=first.plan_hash, justification="Half of it will do.")
+        second = question(run, revision=2)
+    answer = finance.get(f"/inbox/{second.id}")
+    page = text_of(answer)
+    assert "against revision 1" in page and "Revision 1 was rejected" in page and "“Half of it will do.”" in page
+    assert "<del>100</del> <ins>50</ins>" in answer.content.decode() and "chairs unchanged" in page
+    assert "rejected: Half of it will do." in finance.read(f"/runs/{run.id}")
+
+
+def test_the_list_is_by_deadline_and_counted(finance: Reader, asked: Callable[..., Approval]) -> None:
+    later, sooner = asked(item="later"), asked(item="sooner")
+    Approval.objects.filter(pk=sooner.pk).update(deadline=later.opened_at)
+    page = finance.get("/inbox").content.decode()
+    assert page.index(f"item-{sooner.id}") < page.index(f"item-{later.id}")
+    assert "2 waiting for you" in text_of(finance.get("/"))

@@ -1,0 +1,178 @@
+"""Sockets say that something moved, and nothing to anybody who may not know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
+from django.contrib.auth.models import Group
+
+from durableagents.asgi import application
+from ledger.actors import Actor
+from runs import consumers, services
+from tests.console.conftest import OLGA, Reader, start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ORIGIN = (b"origin", b"http://localhost")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is looked up again sooner than in real life; that it is within five seconds is asserted beside."""
+    assert consumers.CHECK_SECONDS <= 4
+    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.1)
+
+
+class Link:
+    """The browser's end of a socket."""
+
+    def __init__(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+        scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "subprotocols": []}
+        self._app = ApplicationCommunicator(application, scope)
+
+    async def connect(self) -> bool:
+        await self._app.send_input({"type": "websocket.connect"})
+        return str((await self._app.receive_output(timeout=10))["type"]) == "websocket.accept"
+
+    async def say(self, **frame: Any) -> None:
+        await self._app.send_input({"type": "websocket.receive", **frame})
+
+    async def hear(self) -> dict[str, Any]:
+        """The next message; a socket that closes instead fails the test."""
+        told = await self._app.receive_output(timeout=10)
+        assert told["type"] == "websocket.send", told
+        message: dict[str, Any] = json.loads(told["text"])
+        assert set(message) == {"run", "seq"}
+        return message
+
+    async def closed(self) -> int:
+        """The code that the socket closes with, whatever it says before."""
+        while True:
+            told = await self._app.receive_output(timeout=10)
+            if told["type"] == "websocket.close":
+                await self.leave()
+                return int(told["code"])
+
+    async def leave(self) -> None:
+        await self._app.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._app.wait(timeout=10)
+
+
+def socket(reader: Reader, path: str = "/ws/live", origin: tuple[bytes, bytes] = ORIGIN) -> Link:
+    jar = "; ".join(f"{name}={morsel.value}" for name, morsel in reader.client.cookies.items())
+    return Link(path, [origin, (b"host", b"localhost"), (b"cookie", jar.encode())])
+
+
+async def opened(link: Link) -> dict[str, Any]:
+    assert await link.connect()
+    return await link.hear()
+
+
+async def hears(link: Link, run_id: str, seq: int) -> None:
+    while True:
+        told = await link.hear()
+        if told["run"] == run_id and told["seq"] >= seq:
+            return
+
+
+@pytest.fixture
+def operator(reader: Callable[..., Reader]) -> Reader:
+    return reader("operator")
+
+
+async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> None:
+    run = await sync_to_async(start)()
+    every, one = socket(operator), socket(operator, f"/ws/runs/{run.id}")
+    assert await opened(every) == {"run": None, "seq": 0}
+    assert await opened(one) == {"run": str(run.id), "seq": 1}
+    await sync_to_async(services.pause)(run.id, by=OLGA, justification="why")
+    await hears(every, str(run.id), 2)
+    await hears(one, str(run.id), 2)
+    await every.leave()
+    await one.leave()
+
+
+async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> None:
+    run, other = await sync_to_async(start)(), await sync_to_async(start)()
+    link = socket(operator, f"/ws/runs/{run.id}")
+    await opened(link)
+    await sync_to_async(services.pause)(other.id, by=OLGA, justification="why")
+    await sync_to_async(services.pause)(run.id, by=OLGA, justification="why")
+    while (told := await link.hear()) != {"run": str(run.id), "seq": 2}:
+        assert told["run"] in (None, str(run.id))
+    await link.leave()
+
+
+async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
+    link = socket(reader(None))
+    assert await link.connect()
+    assert await link.closed() == consumers.SIGNED_OUT
+
+
+async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
+    nobody = await sync_to_async(reader)("none")
+    link = socket(nobody)
+    assert await link.connect()
+    assert await link.closed() == consumers.NOT_ALLOWED
+
+
+async def test_signing_out_closes_the_socket(operator: Reader) -> None:
+    link = socket(operator)
+    await opened(link)
+    await sync_to_async(operator.client.logout)()
+    assert await link.closed() == consumers.SIGNED_OUT
+
+
+@pytest.mark.parametrize("change", ["role", "inactive", "password"])
+async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator: Reader, change: str) -> None:
+    link = socket(operator)
+    await opened(link)
+    user = operator.user
+    assert user is not None
+
+    def lose() -> None:
+        if change == "role":
+            user.groups.remove(Group.objects.get(name="operator"))
+        elif change == "inactive":
+            type(user).objects.filter(pk=user.pk).update(is_active=False)
+        else:
+            user.set_password("another")
+            user.save()
+
+    await sync_to_async(lose)()
+    assert await link.closed() == (consumers.NOT_ALLOWED if change == "role" else consumers.SIGNED_OUT)
+
+
+async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
+    link = socket(operator, f"/ws/runs/{uuid4()}")
+    assert await link.connect()
+    assert await link.closed() == consumers.NO_SUCH_RUN
+
+
+async def test_another_site_cannot_listen(operator: Reader) -> None:
+    link = socket(operator, origin=(b"origin", b"https://elsewhere.example"))
+    assert not await link.connect()
+    await link.leave()
+
+
+async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
+    link = socket(operator)
+    await opened(link)
+    await link.say(text="{broken")
+    await link.say(bytes=b"\xff" * 1000)
+    run = await sync_to_async(services.start)("buyer", {"item": "x"}, by=Actor("key", "shop"))
+    await hears(link, str(run.id), 1)
+    await link.leave()
+
+
+def test_socket_addresses_are_the_two_that_these_tests_know() -> None:
+    from durableagents.routing import websocket_urlpatterns
+
+    assert settings.ASGI_APPLICATION == "durableagents.asgi.application"
+    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/runs/<uuid:run_id>"}

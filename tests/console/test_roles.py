@@ -1,0 +1,107 @@
+"""Who may open what: every page and act of the console, for every role. An address that isn't listed here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from ledger.access import ROLES
+from tests.console.conftest import Reader, start
+
+pytestmark = pytest.mark.django_db
+
+ALL = set(ROLES)
+READ = {
+    "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
+    "audit": ALL, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"}, "fleet": {"operator", "auditor"},
+}  # fmt: skip
+ACT = {
+    "start": {"integrator", "operator"}, "pauses": {"operator"}, "resumptions": {"operator"}, "cancellations": {"operator"},
+    "retries": {"operator"}, "reconciliations": {"operator"}, "decision": {"approver_finance", "approver_legal"},
+}  # fmt: skip
+OPEN = {"login", "demo_login", "logout"}
+PATHS = {
+    "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision", "runs": "/runs", "start": "/runs/new",
+    "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit", "agents": "/agents",
+    "agent": "/agents/buyer@1.0.0", "fleet": "/fleet", "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
+    "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries", "reconciliations": "/runs/{run}/reconciliations",
+}  # fmt: skip
+
+
+def path_of(name: str) -> str:
+    return PATHS[name].format(run=start().id, id=uuid4())
+
+
+def names() -> set[str]:
+    def walk(patterns: list[URLPattern | URLResolver]) -> set[str]:
+        return {n for p in patterns for n in (walk(p.url_patterns) if isinstance(p, URLResolver) else {str(p.name)})}
+
+    return walk(get_resolver("durableagents.urls_console").url_patterns)
+
+
+def test_every_address_has_its_line_here() -> None:
+    assert names() == set(READ) | set(ACT) | OPEN
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", READ)
+def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], name: str, role: str) -> None:
+    status = reader(role).get(path_of(name)).status_code
+    if role not in READ[name]:
+        assert status == 403
+    else:
+        assert status == (404 if name == "approval" else 200)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", ACT)
+def test_an_act_is_refused_to_every_other_role(reader: Callable[..., Reader], name: str, role: str) -> None:
+    answer = reader(role).post(path_of(name), justification="why", agent="buyer")
+    assert (answer.status_code == 403) == (role not in ACT[name])
+
+
+@pytest.mark.parametrize("name", READ)
+def test_nobody_gets_in_without_signing_in(reader: Callable[..., Reader], name: str) -> None:
+    path = path_of(name)
+    answer = reader(None).get(path)
+    assert answer.status_code == 302 and answer["Location"].startswith("/login?next=")
+    assert reader(None).get(path, fragment="live").status_code == 401
+
+
+@pytest.mark.parametrize("name", ACT)
+def test_acts_without_signing_in_change_nothing(reader: Callable[..., Reader], name: str) -> None:
+    answer = reader(None).post(path_of(name), justification="why")
+    assert answer.status_code == 302 and answer["Location"] == "/login?next=/"
+
+
+@pytest.mark.parametrize("name", ACT)
+def test_acts_need_the_forms_own_token(reader: Callable[..., Reader], name: str) -> None:
+    answer = reader(sorted(ACT[name])[0], checks_csrf=True).post(path_of(name), justification="why")
+    assert answer.status_code == 403 and b"form was too old" in answer.content
+
+
+@pytest.mark.parametrize("name", sorted(set(ACT) - {"start"}))
+def test_an_act_is_no_page(operator: Reader, finance: Reader, name: str) -> None:
+    who = finance if name == "decision" else operator
+    assert who.get(path_of(name)).status_code == 405
+
+
+def test_somebody_without_a_role_is_told_so(reader: Callable[..., Reader]) -> None:
+    answer = reader("none").get("/")
+    assert answer.status_code == 403 and b"You have no role yet" in answer.content
+
+
+def test_a_page_says_which_role_would_do(finance: Reader) -> None:
+    answer = finance.get("/fleet")
+    assert answer.status_code == 403 and b"Operator, Auditor" in answer.content
+
+
+def test_pages_are_not_kept_by_caches_and_run_no_inline_script(operator: Reader) -> None:
+    answer = operator.get("/runs")
+    assert answer["Cache-Control"] == "no-store"
+    assert "unsafe" not in answer["Content-Security-Policy"] and "script-src 'self'" in answer["Content-Security-Policy"]
+    page = answer.content.decode()
+    assert "style=" not in page and "onclick" not in page and page.count("<script") == page.count("<script src=")

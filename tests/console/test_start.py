@@ -1,0 +1,112 @@
+"""Starting a run from the form: what was typed is never lost, and one form starts one run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from durableagents import Agent, Context, End, Sample
+from runs.engine.agents import registry
+from runs.models import Run
+from tests.console.conftest import Reader, text_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def integrator(reader: Callable[..., Reader]) -> Reader:
+    return reader("integrator")
+
+
+def form_of(answer: Any, **typed: str) -> dict[str, str]:
+    """The page's form as a browser would send it, with some fields typed over."""
+    page = answer.content.decode()
+    hidden = dict(re.findall(r'<input type="hidden" name="(agent|token)" value="([^"]*)"', page))
+    inputs = dict(re.findall(r'<input id="f-[^"]*" name="([^"]+)" type="\w+"(?: inputmode="\w+")? value="([^"]*)"', page))
+    areas = dict(re.findall(r'<textarea id="f-[^"]*" name="([^"]+)"[^>]*>([^<]*)</textarea>', page))
+    return {**inputs, **areas, **hidden, **typed}
+
+
+def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="vendor-onboard"))
+    assert (form["legal_name"], form["first_order.amount_usd"]) == ("Nordlicht Antriebe GmbH", "84000.00")
+    answer = integrator.client.post("/runs/new", {**form, "country": "DE", "tags": "spring, q2"}, follow=True)
+    run = Run.objects.get()
+    assert answer.redirect_chain == [(f"/runs/{run.id}", 302)] and "Run started." in text_of(answer)
+    assert (run.graph_id, run.tags, run.created_by) == ("vendor-onboard@1.0.0", ["spring", "q2"], "user:integrator")
+
+
+def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:
+    assert form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="1"))["legal_name"] == "Volga Heavy Industries"
+    assert form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="none"))["legal_name"] == ""
+    assert integrator.get("/runs/new", agent="vendor-onboard", sample="9" * 40).status_code == 200
+
+
+def test_errors_stand_at_their_fields_and_nothing_typed_is_lost(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="vendor-onboard"), country="DE")
+    bad = {"tax_id": "no/slash", "first_order.amount_usd": "a lot", "category": "Kept <i>words</i>"}
+    answer = integrator.post("/runs/new", **{**form, **bad})
+    page = answer.content.decode()
+    assert answer.status_code == 422 and Run.objects.count() == 0
+    for name in ("tax_id", "first_order-amount_usd"):
+        assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true"[^>]*aria-describedby="[^"]*f-{name}-error0', page), name
+    assert page.count('aria-invalid="true"') == 2
+    assert 'value="no/slash"' in page and 'value="a lot"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page
+
+
+def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
+    first, second = integrator.post("/runs/new", **form), integrator.post("/runs/new", **form)
+    assert first["Location"] == second["Location"] and Run.objects.count() == 1
+    assert "had already started a run" in integrator.read(second["Location"])
+
+
+def test_a_corrected_form_starts_the_run_that_the_refused_one_did_not(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item="")
+    refused = integrator.post("/runs/new", **form)
+    assert refused.status_code == 422
+    again = integrator.post("/runs/new", **form_of(refused, item="chairs"))
+    assert again.status_code == 302 and Run.objects.count() == 1
+
+
+def test_a_form_used_for_something_else_is_refused_with_a_fresh_one(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
+    integrator.post("/runs/new", **form)
+    refused = integrator.post("/runs/new", **{**form, "item": "tables"})
+    fresh = form_of(refused)
+    assert refused.status_code == 422 and fresh["token"] != form["token"] and fresh["item"] == "tables"
+    assert integrator.post("/runs/new", **fresh).status_code == 302 and Run.objects.count() == 2
+
+
+@pytest.mark.parametrize("agent", ["nobody", "vendor-onboard@9.9.9", "", "\x00", "<b>x</b>"])
+def test_an_unknown_agent_is_a_precise_answer(integrator: Reader, agent: str) -> None:
+    answer = integrator.post("/runs/new", agent=agent)
+    assert answer.status_code == 422 and b"<b>x" not in answer.content
+
+
+@pytest.mark.parametrize("value", ["\x00", "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"), "9" * 5000, "NaN", "1e400", "-0", "٣"])
+def test_odd_input_is_answered_not_stumbled_over(integrator: Reader, value: str) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item=value, amount=value, extra=value)
+    assert integrator.post("/runs/new", **form).status_code in (302, 422)
+
+
+def test_an_agent_without_samples_gives_an_empty_form(integrator: Reader) -> None:
+    class Nothing(BaseModel):
+        pass
+
+    agent = Agent("bare", "1.0.0", input=Nothing, state=Nothing, samples=[Sample(label="<i>odd</i>", input={})])
+
+    @agent.node(start=True)
+    async def only(state: Nothing, ctx: Context) -> End:
+        return End()
+
+    try:
+        page = integrator.get("/runs/new", agent="bare").content
+        assert b"<i>odd" not in page
+        assert integrator.post("/runs/new", **form_of(integrator.get("/runs/new", agent="bare"))).status_code == 302
+    finally:
+        registry.remove(agent.graph_id)
