@@ -130,9 +130,12 @@ class Agent:
                     raise DefinitionError(
                         f"{self.graph_id}: node {node.name!r} leads to {target!r}, which does not exist"
                     )
-        for t in self.all_tools():
+        known: dict[str, Tool] = {}
+        for t in [*self.tools, *(t for a in self.assistants for t in a.tools)]:
             if not isinstance(t, Tool) or not isinstance(t.replay_class, ReplayClass):
                 raise DefinitionError(f"{self.graph_id}: {t!r} is not a tool with a replay class")
+            if known.setdefault(t.name, t) is not t:
+                raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
 
     def parts(self) -> dict[str, Any]:
         """What makes this version what it is: nodes with source and edges, tools with classes and schemas, state, prompts."""

@@ -49,6 +49,7 @@ class _Call(Dispatch):
         grant = await self._pass_gate()
         if self.tool.is_pure and grant is None:
             self._wait_for_timer()
+            self.visit.check_stop()
             return await self.dispatch()
         await self._intend(grant)
         return await self.dispatch()

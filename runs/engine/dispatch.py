@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.canonical import plain, printable
-from runs.engine.errors import BusinessFailure, NotSent, ToolFailure, TransportError
+from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFailure, TransportError
 from runs.engine.journal import Entry, Grant, Usage, WaitSpec
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
@@ -44,6 +44,11 @@ class Dispatch:
         why: str,
         grant: Grant | None,
     ) -> None:
+        if visit.agent.tool(tool.name) is not tool:
+            # What becomes of a call in doubt is found out through the agent, by whoever settles it, in whatever process.
+            raise MisusedContext(
+                f"{visit.agent.graph_id} does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
+            )
         self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.

@@ -70,7 +70,8 @@ class Failure(Exception):
 
 
 class MisusedContext(RuntimeError):
-    """A journaled call came from another task than the visit's, or after the visit had ended."""
+    """A journaled call came from another task than the visit's, after the visit had ended, or for a tool that the agent doesn't
+    declare. Nothing was sent."""
 
 
 # --- seen by whoever starts a run or defines an agent -------------------------------------------------------------------

@@ -23,10 +23,8 @@ from runs.engine.dispatch import brief, opened_event, story
 from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
 from runs.engine.tape import Attempt, payload_of
-from runs.engine.tools import Tool
+from runs.engine.tools import FINAL, Tool
 from runs.engine.visit import Crashed, Visit, is_being_cancelled
-
-FINAL = "final_result"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from runs.engine.errors import TransportError
-from runs.engine.loop import FINAL, Assistant, ModelRefused, ModelTurn
+from runs.engine.loop import Assistant, ModelRefused, ModelTurn
+from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters

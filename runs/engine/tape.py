@@ -112,8 +112,14 @@ class Tape:
         ]
 
     def outstanding(self) -> list[str]:
-        """Slots of calls that upstream accepted and has not answered."""
-        return [name for name, slot in self.slots.items() if slot.now.accepted is not None and slot.now.result is None]
+        """Slots of calls whose effect may still come or may have come: accepted and not answered, or unknown and left so."""
+        return [
+            name
+            for name, slot in self.slots.items()
+            if slot.now.result is None
+            and not slot.now.is_settled
+            and (slot.now.accepted is not None or slot.now.unknown is not None)
+        ]
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:

@@ -16,6 +16,7 @@ from runs.engine.canonical import printable
 from runs.engine.errors import DefinitionError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+FINAL = "final_result"  # the output tool by which a model ends its loop
 
 
 class ReplayClass(StrEnum):
@@ -164,6 +165,8 @@ def tool(
 
     def register(function: Callable[..., Any]) -> Tool:
         name = function.__name__
+        if name == FINAL:
+            raise DefinitionError(f"tool name {FINAL!r} is how a model ends its loop: choose another")
         if not _NAME.fullmatch(name):
             raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
         taken, given = _signature(name, function)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +38,14 @@ class Story:
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input)
         self.control = Control()
-        self.points: list[tuple[str, str]] = []
+        self.commits = [len(self.run.events)]
+        append = self.run.append
+
+        def commit(events: Sequence[e.Event]) -> None:
+            append(events)
+            self.commits.append(len(self.run.events))
+
+        self.run.append = commit  # type: ignore[method-assign]
 
     @property
     def runtime(self) -> Runtime:
@@ -52,7 +59,6 @@ class Story:
         )
 
     def _hit(self, point: str, tool: str) -> None:
-        self.points.append((point, tool))
         if (point, tool) in self.kill_at:
             self.kill_at.remove((point, tool))
             raise Killed(f"{point} {tool}")

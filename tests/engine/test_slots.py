@@ -123,6 +123,18 @@ async def test_the_key_is_a_function_of_the_slot_and_nothing_else(tools: Toolbox
     assert two.failure.code == "key_reused", "and the other side sees that the bytes differ"
 
 
+async def test_a_tool_that_the_agent_does_not_declare_is_not_called(tools: Toolbox, outside: Outside) -> None:
+    """Whoever settles a call in doubt finds its tool through the agent: one that is nowhere declared could never be settled."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        with pytest.raises(MisusedContext, match="does not declare the tool 'mail'"):
+            await ctx.call(tools.mail, Item(name="a"))
+        return End()
+
+    assert await Story(agent_of(node, tools=[tools.order])).drive() == "completed"
+    assert outside.requests == []
+
+
 async def test_every_tool_is_only_reached_through_the_context(tools: Toolbox) -> None:
     for each in tools.all():
         with pytest.raises(TypeError, match=r"only be called through ctx\.call"):
