@@ -1,0 +1,300 @@
+"""Whatever a node does and wherever its worker dies, the run ends as if nobody had died.
+
+Hypothesis makes up agents (calls of every class, values, sleeps, gates, refusals, loops over several visits) and
+deaths: at the n-th write to the journal, before it took effect or after, and inside calls. Every story is then told
+again without deaths, and both must come to the same end; what the other side saw is the judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from durableagents import BusinessFailure, Context, End, NotSent, TransportError
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.errors import Rejected, ToolFailure
+from runs.engine.journal import Reply
+from runs.engine.memory import MemoryJournal, MemoryRun
+from tests.engine.story import Story
+from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
+
+Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep"]  # fmt: skip
+OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep")  # fmt: skip
+UNSAFE = ("mail", "wire")
+
+
+@dataclass
+class Death:
+    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a call."""
+
+    nth: int
+    when: Literal["before", "after", "call"]
+
+
+class MortalJournal(MemoryJournal):
+    """A journal whose writer dies as scheduled."""
+
+    schedule: list[Death]
+
+    async def _dying(self, writing: Any) -> Reply:
+        death = self.schedule[0] if self.schedule else None
+        if death is None or death.when == "call":
+            return await writing  # type: ignore[no-any-return]
+        death.nth -= 1
+        if death.nth > 0:
+            return await writing  # type: ignore[no-any-return]
+        self.schedule.pop(0)
+        if death.when == "before":
+            writing.close()
+            raise Killed("before a write")
+        await writing
+        raise Killed("after a write")
+
+    async def intend(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().intend(*args, **kwargs))
+
+    async def record(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().record(*args, **kwargs))
+
+    async def leave(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().leave(*args, **kwargs))
+
+
+def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
+    """An agent that makes these calls, one visit per inner list, noting what it got from each."""
+
+    async def node(state: Notes, ctx: Context) -> str | End:
+        visit = len(state.seen)
+        got = [await perform(ctx, tools, op, f"{visit}.{i}") for i, op in enumerate(program[visit])]
+        state.seen.append(got)
+        return End(state.seen) if visit + 1 == len(program) else "node"
+
+    agent = agent_of(node, tools=tools.all())
+    agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
+    return agent
+
+
+async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
+    match op:
+        case "now" | "random" | "uuid":
+            return str(await getattr(ctx, op)())
+        case "sleep":
+            await ctx.sleep(0)
+            return None
+        case "pay" | "wire":
+            try:
+                return (await ctx.call(getattr(tools, op), Item(name=name, amount=5000))).ref
+            except Rejected as no:
+                return no.reason
+        case "refused" | "flaky" | "away":
+            try:
+                return (await ctx.call(tools.order, Item(name=f"{op} {name}"))).ref
+            except ToolFailure as failure:
+                return failure.code
+        case _:
+            return (await ctx.call(getattr(tools, op), Item(name=name))).ref
+
+
+class Fickle(Outside):
+    """The other side, with a mind of its own about some bodies: refuses them, or fails them at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: Counter[str] = Counter()
+
+    def _serve(self, name: str, args: Item, call: Any) -> Any:
+        if args.name.startswith("refused"):
+            raise BusinessFailure("never", code="refused")
+        if args.name.startswith("flaky") and self.failed[args.name] < 2:
+            self.failed[args.name] += 1
+            raise NotSent("refused connection")
+        if args.name.startswith("away") and self.failed[args.name] < 2:
+            self.failed[args.name] += 1
+            super()._serve(name, args, call)
+            raise TransportError("cut after it was done")
+        return super()._serve(name, args, call)
+
+
+async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_place: bool) -> tuple[Story, Outside]:
+    """Drive a program to its end through these deaths, with people who answer truthfully at once."""
+    outside = Fickle()
+    tools = Toolbox(outside)
+    schedule = [Death(d.nth, d.when) for d in deaths]
+
+    class Mortal(MortalJournal):
+        pass
+
+    Mortal.schedule = schedule
+    story = Story(agent_for(program, tools), journal=Mortal, retry=IN_PLACE if in_place else AT_ONCE)
+    plain = story._hit
+
+    def hit(point: str, tool: str) -> None:
+        if point in ("CP2", "CP4") and schedule and schedule[0].when == "call":
+            schedule[0].nth -= 1
+            if schedule[0].nth <= 0:
+                schedule.pop(0)
+                raise Killed("in a call")
+        plain(point, tool)
+
+    story._hit = hit  # type: ignore[method-assign]
+    for _ in range(500):
+        if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
+            return story, outside
+        assert await story.drive() != "operator", story.found
+        answer(story, outside)
+    raise AssertionError("it never ends")
+
+
+def answer(story: Story, outside: Outside) -> None:
+    """Everybody who is asked answers: timers ring, finance says yes, upstream calls back, the operator looks and tells."""
+    for wait_id, wait in list(story.run.waits.items()):
+        if wait.resolution is not None:
+            continue
+        match wait.spec.kind:
+            case "timer":
+                story.run.resolve(wait_id, "fired")
+            case "approval":
+                story.decide("rejected" if wait.spec.slot.endswith("3") else "approved", "because")
+            case "webhook" if wait.spec.slot in outside.urls:
+                story.call_back({"ref": f"called back {wait.spec.slot}"})
+            case "reconcile":
+                sent = [r for r in outside.requests if (r.slot, r.attempt) == (wait.spec.slot, wait.spec.attempt)]
+                ref = f"{wait.spec.detail['tool']}:{_name_in(sent[0].body)}" if sent else ""
+                story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None)
+            case _:
+                pass
+
+
+def _name_in(body: str) -> str:
+    return Item.model_validate_json(body).name
+
+
+deaths = st.lists(st.builds(Death, st.integers(1, 12), st.sampled_from(["before", "after", "call"])), max_size=8)
+programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs, deaths=deaths, in_place=st.booleans())
+def test_a_run_ends_the_same_whoever_dies(program: list[list[Op]], deaths: list[Death], in_place: bool) -> None:
+    with only_for_now():
+        calm, calm_outside = asyncio.run(tell(program, [], in_place=in_place))
+        story, outside = asyncio.run(tell(program, deaths, in_place=in_place))
+    event(f"{len(story.events(e.RunClaimed)) - len(calm.events(e.RunClaimed))} more claims")
+    assert story.run.state == calm.run.state == "completed"
+    assert stable(program, story.output) == stable(program, calm.output)
+    assert sorted(outside.executed()) == sorted(calm_outside.executed()), "each effect exactly once"
+    check_the_record(story, outside)
+
+
+def stable(program: Sequence[Sequence[Op]], output: list[list[Any]]) -> list[list[Any]]:
+    """An output without what chance and time put there."""
+    return [
+        [op if op in ("now", "random", "uuid") else value for op, value in zip(ops, values, strict=True)]
+        for ops, values in zip(program, output, strict=True)
+    ]
+
+
+def check_the_record(story: Story, outside: Outside) -> None:
+    """What must hold of any journal, ledger and other side, however the run went."""
+    by_attempt: dict[tuple[str, int], list[Any]] = {}
+    for request in outside.requests:
+        by_attempt.setdefault((request.slot, request.attempt), []).append(request)
+    intents = {(x.slot, x.attempt) for x in story.events(e.ToolInvoked)}
+    for (slot, attempt), requests in by_attempt.items():
+        assert len({(r.key, r.body) for r in requests}) == 1, "one key and one body, ever"
+        name = requests[0].tool
+        assert (slot, attempt) in intents or name == "look", "no effect without an intent"
+        if name in UNSAFE:
+            assert len(requests) == 1, "unsafe is sent once per attempt"
+    for slot, attempt in intents:
+        entries = [x for x in story.run.entries if (x.slot, x.attempt) == (slot, attempt)]
+        facts = [x.fact for x in entries]
+        assert facts.count("pending") == 1 and facts[0] == "pending"
+        assert facts[-1] != "pending" or entries[0].tool == "ask", "only a callback's fact is written elsewhere"
+    assert sum(w.is_consumed for w in story.run.waits.values()) == sum(
+        x.grant is not None for x in story.events(e.ToolInvoked)
+    )
+    assert story.run.open_waits() == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(program=st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2))
+def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]) -> None:
+    """A process may die after any commit: what is on record up to there is enough to go on from."""
+    with only_for_now():
+        whole, _ = asyncio.run(tell(program, [], in_place=True))
+        for commit in whole.commits:
+            story, outside = asyncio.run(resume(program, whole, commit))
+            assert stable(program, story.output) == stable(program, whole.output)
+            values = [x.payload for x in story.events(e.ValueRead)]
+            recorded = [x.payload for x in whole.run.events[:commit] if isinstance(x, e.ValueRead)]
+            assert values[: len(recorded)] == recorded, "what was once read is never read anew"
+            assert not [x for x, n in Counter(outside.executed()).items() if n > 1]
+
+
+async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tuple[Story, Outside]:
+    """A run whose journal is the first events of another's, as it was when they were all there was."""
+    outside = Fickle()
+    story = Story(agent_for(program, Toolbox(outside)), retry=IN_PLACE)
+    run: MemoryRun = story.run
+    run.id = whole.run.id
+    run.events = []
+    run.append(whole.run.events[:upto])
+    run.snapshots = [(seq, snapshot) for seq, snapshot in whole.run.snapshots if seq <= upto]
+    for event_ in run.events:
+        if isinstance(event_, e.ToolInvoked):
+            outside.urls[event_.slot or ""] = "known"
+    _restore(run, whole)
+    for _ in range(200):
+        answer(story, outside)
+        if await story.drive() in ("completed", "failed"):
+            return story, outside
+        assert not story.events(e.OperatorNeeded), story.found
+    raise AssertionError("it never ends")
+
+
+def _restore(run: MemoryRun, whole: Story) -> None:
+    """The waits as these events left them."""
+    resolved: dict[tuple[Any, ...], str] = {}
+    for event_ in run.events:
+        match event_:
+            case e.WaitResolved():
+                resolved[event_.slot, event_.attempt, event_.wait, event_.n] = event_.resolution
+            case e.ApprovalDecided():
+                resolved[event_.slot, 0, "approval", event_.n] = event_.verdict
+            case e.CallbackReceived():
+                resolved[event_.slot, event_.attempt, "webhook", 0] = "received"
+    opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
+    opened |= {(x.slot, 0, "approval", x.n) for x in run.events if isinstance(x, e.ApprovalRequested)}
+    used = {x.grant for x in run.events if isinstance(x, e.ToolInvoked)}
+    for wait_id, wait in whole.run.waits.items():
+        identity = (wait.spec.slot, wait.spec.attempt, wait.spec.kind, wait.spec.n)
+        if identity in opened:
+            run.waits[wait_id] = type(wait)(wait.spec, wait.gate)
+            run.waits[wait_id].resolution = resolved.get(identity)
+            if resolved.get(identity) == "approved":
+                run.waits[wait_id].grant_hash = wait.grant_hash
+                run.waits[wait_id].is_consumed = wait.spec.slot in used
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 30))
+async def test_a_story_with_everything_survives_a_death_at_every_single_write(nth: int, when: Any) -> None:
+    program: list[list[Op]] = [
+        ["look", "order", "now", "mail"],
+        ["wire", "pay", "ask", "sleep"],
+        ["refused", "away", "hooked"],
+    ]
+    calm, calm_outside = await tell(program, [], in_place=False)
+    story, outside = await tell(program, [Death(nth, when)], in_place=False)
+    assert stable(program, story.output) == stable(program, calm.output)
+    assert outside.executed() == calm_outside.executed()
+    check_the_record(story, outside)

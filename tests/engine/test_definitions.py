@@ -1,0 +1,199 @@
+"""A wrong declaration is found when it is made, and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from durableagents import Agent, Assistant, Context, End, Pending, ReplayClass, ToolCall, tool
+from runs.engine.agents import registry
+from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from tests.world import Asked, Done, Item, Notes, Toolbox, agent_of
+
+PURE = ReplayClass.PURE
+
+
+async def plain(args: Item, call: ToolCall) -> Done:
+    return Done(ref="x")
+
+
+async def no_output(args: Item, call: ToolCall):  # type: ignore[no-untyped-def]
+    return Done(ref="x")
+
+
+async def one_parameter(args: Item) -> Done:
+    return Done(ref="x")
+
+
+async def no_model(args: dict[str, Any], call: ToolCall) -> Done:
+    return Done(ref="x")
+
+
+async def later(args: Item, call: ToolCall) -> Pending:
+    return Pending()
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "told"),
+    [
+        (plain, {"replay_class": "pure"}, "replay_class is 'pure'"),
+        (plain, {"replay_class": None}, "give one of ReplayClass.PURE"),
+        (no_output, {"replay_class": PURE}, "say what it returns"),
+        (one_parameter, {"replay_class": PURE}, "must take exactly"),
+        (no_model, {"replay_class": PURE}, "must take exactly"),
+        (later, {"replay_class": PURE, "answers_later": True, "output": Done}, "can't answer later"),
+        (later, {"replay_class": ReplayClass.UNSAFE_ON_REPLAY, "answers_later": True}, "say what it returns"),
+    ],
+)
+def test_a_tool_that_is_declared_wrongly_can_not_be_registered(function: Any, given: Any, told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        tool(**given)(function)
+
+
+def test_a_tool_can_not_be_registered_without_a_replay_class() -> None:
+    with pytest.raises(TypeError, match="replay_class"):
+        tool()(plain)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["Wrong", "wrong-name", "1st", "", "x" * 65, "ü", "final_result"])
+def test_a_tools_name_is_lower_snake_case_and_not_the_loops_own(name: str) -> None:
+    async def function(args: Item, call: ToolCall) -> Done:
+        return Done(ref="x")
+
+    function.__name__ = name
+    with pytest.raises(DefinitionError, match="name"):
+        tool(replay_class=PURE)(function)
+
+
+@pytest.mark.parametrize("name", ["Wrong", "under_score", "1st", "", "x" * 65, "-x", "x y"])
+def test_an_agents_name_is_lower_case_with_hyphens(name: str) -> None:
+    with pytest.raises(DefinitionError, match="lower-case-with-hyphens"):
+        Agent(name, "1.0.0", input=Asked, state=Notes)
+
+
+@pytest.mark.parametrize("version", ["1", "1.0", "1.0.0.0", "v1.0.0", "01.0.0", "1.0.0-rc1", "", "1.0.x", "1.0.0\n"])
+def test_an_agents_version_is_three_numbers(version: str) -> None:
+    with pytest.raises(DefinitionError, match=r"not of the form 1\.0\.0"):
+        Agent("versions", version, input=Asked, state=Notes)
+
+
+async def node(state: Notes, ctx: Context) -> End:
+    return End()
+
+
+def not_async(state: Notes, ctx: Context) -> End:
+    return End()
+
+
+def test_nodes_are_async_named_once_and_one_is_the_start() -> None:
+    agent = Agent("nodes", "1.0.0", input=Asked, state=Notes)
+    with pytest.raises(DefinitionError, match="no node is marked start"):
+        agent.validate()
+    agent.node(start=True)(node)
+    with pytest.raises(DefinitionError, match="two nodes named 'node'"):
+        agent.node()(node)
+    with pytest.raises(DefinitionError, match="must be an `async def`"):
+        agent.node()(not_async)
+
+    async def second(state: Notes, ctx: Context) -> End:
+        return End()
+
+    with pytest.raises(DefinitionError, match="both 'node' and 'second' are marked as start"):
+        agent.node(start=True)(second)
+    agent.node(to=("nowhere",))(second)
+    with pytest.raises(DefinitionError, match="leads to 'nowhere', which does not exist"):
+        agent.validate()
+
+
+def test_two_tools_of_one_name_can_not_be_told_apart(tools: Toolbox) -> None:
+    async def look(args: Item, call: ToolCall) -> Done:
+        return Done(ref="another")
+
+    other = tool(replay_class=PURE)(look)
+    with pytest.raises(DefinitionError, match="two tools named 'look'"):
+        agent_of(node, tools=[tools.look, other])
+
+
+def test_what_is_no_tool_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="is not a tool"):
+        agent_of(node, tools=[plain])  # type: ignore[list-item]
+
+
+def test_an_assistants_tools_belong_to_the_agent(tools: Toolbox) -> None:
+    assistant = Assistant(name="mind", instructions="", output=Done, tools=[tools.order])
+    agent = agent_of(node, assistants=[assistant], tools=[tools.look])
+    assert [t.name for t in agent.all_tools()] == ["look", "order"]
+    assert agent.tool("order") is tools.order and agent.tool("nothing") is None
+
+
+# --- the registry ---
+
+
+def test_versions_live_side_by_side_and_the_newest_is_by_number() -> None:
+    for version in ("1.9.0", "1.10.0", "0.99.99"):
+        agent_of(node, name="many", version=version)
+    assert registry.find("many").version == "1.10.0"
+    assert registry.find("many@1.9.0").version == "1.9.0"
+    assert [a.version for a in registry.agents() if a.name == "many"] == ["1.10.0", "1.9.0", "0.99.99"]
+
+
+@pytest.mark.parametrize("reference", ["nobody", "nobody@1.0.0", "", "@1.0.0", "Many", "many "])
+def test_an_unknown_agent_is_named_with_what_is_known(reference: str) -> None:
+    agent_of(node, name="many")
+    with pytest.raises(UnknownAgent) as error:
+        registry.find(reference)
+    assert error.value.status == 422 and "many" in error.value.detail
+
+
+@pytest.mark.parametrize("version", ["", "2.0.0", "1.0", "1.0.0 ", "latest", "x" * 500])
+def test_an_unknown_version_is_named_with_what_is_known(version: str) -> None:
+    agent_of(node, name="many")
+    with pytest.raises(UnknownVersion) as error:
+        registry.find(f"many@{version}")
+    assert "1.0.0" in error.value.detail and len(error.value.detail) < 300
+
+
+def test_forgetting_a_version_leaves_the_others() -> None:
+    agent_of(node, name="many", version="1.0.0")
+    agent_of(node, name="many", version="2.0.0")
+    registry.remove("many@2.0.0")
+    assert registry.find("many").version == "1.0.0"
+    registry.remove("many@1.0.0")
+    registry.remove("many@1.0.0")
+    with pytest.raises(UnknownAgent):
+        registry.find("many")
+
+
+# --- the fingerprint ---
+
+
+class OtherState(Notes):
+    more: int = 0
+
+
+def test_everything_that_a_version_is_made_of_is_in_its_fingerprint(tools: Toolbox) -> None:
+    async def other(state: Notes, ctx: Context) -> End:
+        return End("something else")
+
+    base = agent_of(node)
+    changed = {
+        "a node": agent_of(node, other),
+        "a tool": agent_of(node, tools=[tools.look]),
+        "a class": agent_of(node, tools=[tools.order]),
+        "the state": agent_of(node, state=OtherState, initial=lambda asked: OtherState()),
+        "a prompt": agent_of(node, assistants=[Assistant(name="a", instructions="x", output=Done)]),
+        "another prompt": agent_of(node, assistants=[Assistant(name="a", instructions="y", output=Done)]),
+    }
+    prints = [base.fingerprint(), *(agent.fingerprint() for agent in changed.values())]
+    assert len(set(prints)) == len(prints)
+    assert agent_of(node).fingerprint() == base.fingerprint() == base.fingerprint()
+
+
+def test_a_first_state_comes_from_the_input_itself_where_nothing_else_is_said() -> None:
+    class Same(BaseModel):
+        text: str
+
+    agent = Agent("same", "1.0.0", input=Asked, state=Same)
+    assert agent.begin(Asked(text="hello")) == Same(text="hello")
