@@ -42,6 +42,12 @@ def visible_code(value: object) -> SafeString:
 
 
 @register.filter
+def plainly(value: object) -> str:
+    """The same as plain text, for attributes and drawings that can hold no markup of ours."""
+    return "".join(piece.text for piece in seen.pieces(str(value)))
+
+
+@register.filter
 def leaves(value: object) -> list[seen.Leaf]:
     return seen.leaves(value)
 

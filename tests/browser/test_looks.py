@@ -1,0 +1,69 @@
+"""How pages hold up: a phone's width, both themes, names for everything that can be operated."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Complaints, Person, Site
+from tests.browser.test_story import ACME
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+
+# Every control has a name; text has enough contrast with the ground it stands on (WCAG 1.4.3), as drawn.
+_NAMELESS = """
+() => [...document.querySelectorAll('a, button, summary, input:not([type=hidden]), select, textarea')].filter(e => e.offsetParent)
+  .filter(e => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim())).map(e => e.outerHTML.slice(0, 120))
+"""
+_FAINT = """
+() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * x + .7152 * y + .0722 * z; };
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return rgba('white'); };
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    const style = getComputedStyle(e);
+    if (!own || !e.getClientRects().length || style.visibility === 'hidden' || e.closest('svg, .sr, .skip, [disabled]')) continue;
+    const [a, b] = [light(rgba(style.color)), light(ground(e))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    const size = parseFloat(style.fontSize), is_large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (is_large ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${e.className || e.tagName}: ${e.textContent.trim().slice(0, 40)}`);
+  }
+  return [...new Set(found)];
+}
+"""
+
+
+def check(page: Page, where: str) -> list[str]:
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    problems = [f"{where}: {wide} px too wide"] if wide > 0 else []
+    problems += [f"{where}: no name: {found}" for found in page.evaluate(_NAMELESS)]
+    problems += [f"{where}: too faint: {found}" for found in page.evaluate(_FAINT)]
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    problems += [f"{where}: id twice: {one}" for one in {one for one in ids if ids.count(one) > 1}]
+    landmarks = page.locator("main, nav, header.top").count()
+    return problems if landmarks >= 2 else [*problems, f"{where}: no landmarks"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_holds_up(person: Person, site: Site, complaints: Complaints, width: int, theme: str) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    asked = next(a for a in site.api("/approvals?state=open")["results"] if a["run_id"] == run_id)
+    problems: list[str] = []
+    options = {"viewport": {"width": width, "height": 844}, "color_scheme": theme}
+    pages = ["/", "/inbox", f"/inbox/{asked['id']}", "/inbox?show=decided", "/runs", "/runs/new", "/reconcile", "/audit", "/agents", "/fleet"]
+    pages += ["/agents/vendor-onboard@1.0.0", f"/runs/{run_id}/verification", "/runs?q=nothing-like-it"]
+    pages += [f"/runs/{run_id}?tab={tab}" for tab in ("timeline", "transcript", "checkpoints", "decisions", "journal")]
+    operator = person("operator", **options)
+    for path in pages:
+        operator.goto(path)
+        problems += check(operator, path)
+    finance = person("approver_finance", **options)
+    for path in ("/inbox", f"/inbox/{asked['id']}"):
+        finance.goto(path)
+        problems += check(finance, path)
+    assert problems == [] and complaints == []

@@ -1,0 +1,151 @@
+"""The main job, end to end in a browser, on real processes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Complaints, Person, Site
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+EFFECTS = ["portal.request_w9", "erp.create_vendor", "erp.file_purchase_order", "credentials.provision", "email.send_welcome"]
+ACME = {
+    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-123456", "contact_email": "a@acme.example", "category": "Pallets",
+    "first_order": {"description": "Pallets", "amount_usd": 12_400}, "requested_by": "ops",
+}  # fmt: skip
+
+
+def never_reloaded(page: Page) -> None:
+    """Leave a mark in the page that a reload would take away."""
+    page.evaluate("window.sameLife = true")
+
+
+def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: Site, complaints: Complaints) -> None:
+    # given an integrator who starts the sample and keeps looking
+    watcher = person("integrator")
+    watcher.click("text=Start a run")
+    expect(watcher.locator("#f-legal_name")).to_have_value("Nordlicht Antriebe GmbH")
+    watcher.click("text=Start the run")
+    watcher.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    run_id = watcher.url.rsplit("/", 1)[1]
+    never_reloaded(watcher)
+    # then the page follows the run by itself, up to the gate
+    expect(watcher.locator(".tl")).to_contain_text("Collect W-9")
+    expect(watcher.locator("#why")).to_contain_text("Waits for finance_po to decide $84,000.00")
+    expect(watcher.locator("#live-state")).to_have_text(re.compile(r"live · seq \d+"))
+    # when finance releases the order
+    finance = person("approver_finance")
+    expect(finance.locator("#count-inbox-wide")).to_contain_text("1")
+    finance.click(".todo a")
+    expect(finance.locator(".amount")).to_have_text("$84,000.00")
+    finance.fill("#justification", "Matches the quote.")
+    finance.click("text=Approve $84,000.00")
+    expect(finance.locator(".messages")).to_contain_text("Approved.")
+    # then the watcher sees the end, in the same page, and the outside world saw each effect once
+    expect(watcher.locator("h1 ~ .chip")).to_have_text("completed")
+    expect(watcher.locator(".facts")).to_contain_text("5 effects")
+    expect(watcher.locator(".tl")).to_contain_text("approved: Matches the quote.")
+    assert watcher.evaluate("window.sameLife") is True
+    assert sorted(site.effects(run_id)) == sorted(EFFECTS)
+    assert complaints == []
+
+
+def test_what_somebody_types_survives_what_happens_meanwhile(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    operator = person("operator")
+    operator.goto(f"/runs/{run_id}")
+    expect(operator.locator("#live-state")).to_contain_text("live")
+    operator.click("#act-cancel summary")
+    operator.keyboard.type("Half a sen")
+    site.approve(run_id)
+    expect(operator.locator("#why")).to_contain_text("Completed")
+    operator.keyboard.type("tence")
+    expect(operator.locator("#why-cancel")).to_have_value("Half a sentence")
+    # and sending it now is refused in words, with the words kept
+    operator.click("text=Cancel the run")
+    expect(operator.locator("#refused")).to_contain_text("Half a sentence")
+
+
+def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    finance = person("approver_finance")
+    finance.goto("/inbox")
+    finance.keyboard.press("j")
+    finance.keyboard.press("Enter")
+    finance.wait_for_url("**/inbox/*")
+    finance.keyboard.press("a")
+    finance.keyboard.type("By keyboard.")
+    finance.keyboard.press("Tab")
+    finance.keyboard.press("Enter")
+    expect(finance.locator(".messages")).to_contain_text("Approved.")
+    assert site.reaches(run_id, "completed")
+
+
+def test_everything_works_without_script(person: Person, site: Site) -> None:
+    integrator = person("integrator", java_script_enabled=False)
+    integrator.goto("/runs/new")
+    integrator.click("text=Start the run")
+    integrator.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    run_id = integrator.url.rsplit("/", 1)[1]
+    site.reaches(run_id, "waiting_human")
+    integrator.reload()
+    expect(integrator.locator("#why")).to_contain_text("Waits for finance_po")
+    operator = person("operator", java_script_enabled=False)
+    operator.goto(f"/runs/{run_id}")
+    operator.click("#act-pause summary")
+    operator.fill("#why-pause", "Month end.")
+    operator.click("text=Pause the run")
+    expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
+    finance = person("approver_finance", java_script_enabled=False)
+    finance.goto("/inbox")
+    finance.fill("#justification", "No script needed.")
+    finance.click("[data-verdict=reject]")
+    expect(finance.locator(".messages")).to_contain_text("Rejected.")
+
+
+def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    watcher = person("auditor")
+    watcher.goto(f"/runs/{run_id}")
+    expect(watcher.locator("#live-state")).to_contain_text("live")
+    never_reloaded(watcher)
+    web = site.part("web")
+    assert web is not None
+    web.kill()
+    expect(watcher.locator("#live-state")).to_have_text("reconnecting")
+    expect(watcher.locator("#live-state")).to_contain_text("live")
+    site.approve(run_id)
+    expect(watcher.locator("#why")).to_contain_text("Completed")
+    assert watcher.evaluate("window.sameLife") is True
+
+
+def test_a_killed_worker_is_a_seam_on_the_timeline(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_tool")
+    worker = next(row for row in site.api("/fleet")["results"] if row["kind"] == "worker")
+    operator = person("operator")
+    operator.goto("/fleet")
+    expect(operator.locator(f"#p-worker-{worker['pid']}")).to_be_visible()
+    site.remember()
+    assert worker["pid"] in site.family
+    site.family[worker["pid"]].kill()
+    expect(operator.locator(f"#p-worker-{worker['pid']}")).to_have_count(0)
+    site.approve(run_id)
+    assert site.reaches(run_id, "completed")
+    assert sorted(site.effects(run_id)) == sorted(EFFECTS)
+
+
+def test_signing_out_elsewhere_closes_the_page(person: Person) -> None:
+    operator = person("operator")
+    expect(operator.locator("#live-state")).to_contain_text("live")
+    other = operator.context.new_page()
+    other.goto("/runs")
+    other.click(".who summary")
+    other.click("text=Sign out")
+    other.wait_for_url("**/login")
+    operator.wait_for_url("**/login?next=/", timeout=10_000)
