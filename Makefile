@@ -39,8 +39,8 @@ crash: install ## kill at every failpoint, then randomised schedules (CRASH_ARGS
 	@$(PY) -m pytest tests/crash $(PYTEST_ARGS)
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)
 
-bench: install ## measure, don't judge: figures of the hot path
-	@exec $(PY) -m pytest tests/bench -s -p no:cacheprovider $(PYTEST_ARGS)
+bench: install ## figures of the hot path, beside the floor measured in the same run
+	@exec $(PY) -m tests.bench $(BENCH_ARGS)
 
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
 	@exec $(PY) manage.py clean_data

@@ -21,7 +21,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import entry_columns, event_columns
@@ -217,6 +217,8 @@ class PgJournal:
             try:
                 reply = await self._once(*build(), also)
                 break
+            except PoolTimeout:
+                continue  # no connection was free: nothing was sent, so there is nothing to find out
             except (psycopg.Error, OSError) as error:
                 known = _translated(error) if isinstance(error, psycopg.Error) else error
                 if known is not error:
