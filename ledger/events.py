@@ -21,7 +21,7 @@ import zstandard
 
 RAW, ZSTD = b"\x00", b"\x01"
 _COMPRESS_FROM = 256
-_MAX_PAYLOAD = 64 * 1024 * 1024
+MAX_PAYLOAD = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,6 +408,10 @@ def seal(payload: Any) -> bytes | None:
         return None
     # Half a surrogate pair is no text: it is replaced here rather than refused, for what failed must always be recordable.
     raw = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    if len(raw) > MAX_PAYLOAD:
+        raise ValueError(
+            f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
+        )
     if len(raw) < _COMPRESS_FROM:
         return RAW + raw
     packed = zstandard.compress(raw, 3)
@@ -422,12 +426,20 @@ def unseal(sealed: bytes | memoryview | None) -> Any:
     codec, body = data[:1], data[1:]
     if codec == ZSTD:
         try:
-            body = zstandard.decompress(body, max_output_size=_MAX_PAYLOAD)
+            if zstandard.frame_content_size(body) > MAX_PAYLOAD:
+                raise ValueError("sealed payload is too large to be one")
+            body = zstandard.decompress(body, max_output_size=MAX_PAYLOAD)
         except zstandard.ZstdError as error:
             raise ValueError(f"sealed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"sealed payload has unknown codec {codec!r}")
     return json.loads(body)
+
+
+def columns(clear: bytes | memoryview) -> tuple[str, str | None, int, str | None]:
+    """What a row's columns kind, slot, attempt and fact must say: they are not hashed themselves but derive from what is."""
+    event = decode(clear)
+    return event.KIND, event.slot, event.attempt, event.fact
 
 
 def decode(clear: bytes | memoryview, payload: Any = None) -> Event:

@@ -315,7 +315,7 @@ class PgJournal:
 
 _CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
 _EVENTS = """
-SELECT seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, hash FROM ledger_event
+SELECT seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash FROM ledger_event
 WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
 """
 _FLAGS = "SELECT seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s"
@@ -366,7 +366,7 @@ def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) 
     created: Event | None = None
     tail: list[Event] = []
     prev: Link | None = None
-    for seq, epoch, at, kind, slot, attempt, clear, sealed, prev_hash, stored in rows:
+    for seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored in rows:
         link = Link(
             seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
         )
@@ -378,7 +378,7 @@ def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) 
             event = decode(link.clear, unseal(link.sealed))
         except (KeyError, TypeError, ValueError) as error:
             raise JournalBroken(f"event {seq} can't be read: {error}") from error
-        if (event.KIND, event.slot, event.attempt) != (kind, slot, attempt):
+        if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
             raise JournalBroken(
                 f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}"
             )

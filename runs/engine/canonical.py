@@ -16,6 +16,7 @@ import rfc8785
 from pydantic import BaseModel
 
 Hasher = Callable[[Any], str]
+MOST_BYTES = 16 * 1024 * 1024  # of one value in a journal
 
 
 def canonical(value: Any) -> bytes:
@@ -34,7 +35,10 @@ def plain(value: Any) -> Any:
     try:
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="json", by_alias=True)
-        return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+        raw = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        if len(raw) > MOST_BYTES:
+            raise ValueError(f"{len(raw)} bytes are too many: keep them elsewhere and give where")
+        return json.loads(raw)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error
 
