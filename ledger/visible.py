@@ -27,6 +27,9 @@ _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
 _RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
 
+# Nearly all text: printable ASCII with single blanks has nothing to name.
+_HARMLESS = re.compile(r"[!-~]+(?: [!-~]+)*")
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -39,6 +42,8 @@ class Piece:
 
 def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     """`text` cut into what may be drawn and what must be named. In code, indentation is drawn, not counted."""
+    if _HARMLESS.fullmatch(text):
+        return [Piece(text)]
     found: list[Piece] = []
     plain: list[str] = []
     for piece in _walk(text, is_code):

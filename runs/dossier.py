@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,13 @@ from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.looks import look, main_wait
 from runs.models import ENDED, Checkpoint, Run, Wait
-from runs.story import Effect, Gate, Line, Story, read, tell
+from runs.story import Effect, Gate, Line, Story, Talk, read, tell
 from runs.story.scale import Scale, place
 from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
 
-EVENTS_SHOWN = 100
+EVENTS_SHOWN = EFFECTS_SHOWN = 100
+SAID_SHOWN = 200
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
     "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
@@ -99,7 +100,7 @@ class Dossier:
     def true_scale(self) -> Scale | None:
         return place(self.story.timeline, self.now, is_true=True)
 
-    @property
+    @cached_property
     def effects(self) -> list[Effect]:
         """Every effect, with its name upstream where only the result tells it (a call that a person or a hook settled)."""
         for effect in self.story.effects.all():
@@ -108,6 +109,27 @@ class Dossier:
                 named = effect.result.get(card.external_field)
                 effect.external_id = None if named is None else str(named)
         return self.story.effects.all()
+
+    @property
+    def latest_effects(self) -> list[Effect]:
+        """What the lane shows: newest last, and no more than a page can hold."""
+        return self.effects[-EFFECTS_SHOWN:]
+
+    @property
+    def hidden_effects(self) -> int:
+        return max(len(self.effects) - EFFECTS_SHOWN, 0)
+
+    @property
+    def talks(self) -> list[Talk]:
+        """The conversations, the latest of them whole; of a very long one the latest turns."""
+        shown: list[Talk] = []
+        room = SAID_SHOWN
+        for talk in reversed(self.story.transcript.talks):
+            if room <= 0:
+                break
+            shown.append(replace(talk, said=talk.said[-room:]))
+            room -= len(talk.said)
+        return shown[::-1]
 
     @property
     def committed_effects(self) -> int:

@@ -17,6 +17,8 @@ from runs.story.timeline import Row, Timeline
 
 # Narrower than this a bar could not be seen.
 LEAST_PERCENT = 0.7
+# A loop may turn thousands of times; the journal has them all, the picture the latest.
+MOST_ROWS = 250
 # Stretches shorter than this count as this long when shortened, so that none has no width at all.
 _FLOOR_SECONDS = 0.02
 
@@ -47,6 +49,7 @@ class Scale:
     start: datetime
     end: datetime
     is_true: bool
+    hidden: int = 0
 
     @property
     def seconds(self) -> float:
@@ -79,26 +82,27 @@ class _Axis:
 
 def place(timeline: Timeline, now: datetime, *, is_true: bool = False) -> Scale | None:
     """Place all rows, or None where there is nothing yet."""
-    if not timeline.rows:
+    shown = timeline.rows[-MOST_ROWS:]
+    if not shown:
         return None
-    start = min(row.start for row in timeline.rows)
-    ends = [row.end for row in timeline.rows if row.end is not None]
-    end = now if any(row.is_open for row in timeline.rows) or not ends else max(ends)
+    start = min(row.start for row in shown)
+    ends = [row.end for row in shown if row.end is not None]
+    end = now if any(row.is_open for row in shown) or not ends else max(ends)
     end = max(end, start + timedelta(milliseconds=1))
     moments = [start, end]
-    for row in timeline.rows:
+    for row in shown:
         moments += [row.start, min(row.end or end, end)]
         moments += [min(moment or end, end) for bar in row.bars for moment in (bar.start, bar.end)]
     axis = _Axis(moments, is_true=is_true)
     rows = []
-    for row in timeline.rows:
+    for row in shown:
         bars = []
         for bar in row.bars:
             left, right = axis.share(bar.start), axis.share(bar.end or end)
             width = max(right - left, LEAST_PERCENT)
             bars.append(Stretch(_percent(min(left, 100 - width)), _percent(width), bar.tone))
         rows.append(Placed(row, bars, _percent(min(axis.share(row.start), 99.6))))
-    return Scale(rows, start, end, is_true)
+    return Scale(rows, start, end, is_true, len(timeline.rows) - len(shown))
 
 
 def _percent(value: float) -> str:

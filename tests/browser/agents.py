@@ -7,7 +7,20 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from durableagents import Agent, Assistant, BusinessFailure, Context, End, Evidence, Gate, ReplayClass, Sample, ToolCall, ToolFailure, tool
+from durableagents import (
+    Agent,
+    Assistant,
+    BusinessFailure,
+    Context,
+    End,
+    Evidence,
+    Gate,
+    ReplayClass,
+    Sample,
+    ToolCall,
+    ToolFailure,
+    tool,
+)
 
 ATTACK = (
     "</textarea></pre></script><script>window.pwned=1</script><img src=//attack.invalid/x onerror=window.pwned=2>"

@@ -59,6 +59,7 @@ def test_what_somebody_types_survives_what_happens_meanwhile(person: Person, sit
     operator.goto(f"/runs/{run_id}")
     expect(operator.locator("#live-state")).to_contain_text("live")
     operator.click("#act-cancel summary")
+    expect(operator.locator("#why-cancel")).to_be_focused()
     operator.keyboard.type("Half a sen")
     site.approve(run_id)
     expect(operator.locator("#why")).to_contain_text("Completed")

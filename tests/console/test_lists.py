@@ -130,3 +130,16 @@ class TestVerification:
             cursor.execute("SET LOCAL session_replication_role = replica")
             cursor.execute(change, [run.id])
         assert words in operator.read(f"/runs/{run.id}/verification")
+
+
+def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader) -> None:
+    run = start()
+    for n in range(600):
+        intent = e.ToolInvoked(
+            slot=f"0.1/{n}", tool="buy", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h", payload={"arguments": {"n": n}, "key": "k"}
+        )
+        append(run.id, intent, e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}), by=OLGA)
+    page = operator.get(f"/runs/{run.id}")
+    text = operator.read(f"/runs/{run.id}")
+    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "earlier rows are not drawn" in text
+    assert len(page.content) < 600_000
