@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from email.message import EmailMessage
+from email.policy import SMTP
 
 import httpx
 from pydantic import BaseModel
@@ -92,24 +94,28 @@ async def _created(args: Arguments, call: ToolCall) -> Happened | None:
     return Happened(Answer(id=found.results[0].vendor_id)) if found.results else None
 
 
-def _send(args: Arguments, call: ToolCall, timeout: float = 0.0) -> Answer:
+def _mail(args: Arguments, call: ToolCall) -> EmailMessage:
     message = EmailMessage()
     message["From"], message["To"] = "crash@durableagents.example", "vendor@test.example"
     message["Subject"] = f"Step {args.n}"
     message["X-Run-Id"], message["X-Operation"] = call.run_id, call.tool
     message.set_content(f"Step {args.n}, attempt {call.attempt}.\n")
-    port = env.load().sandbox_smtp_port
-    seconds = timeout or call.timeout * 0.9
-    smtp.deliver(message, to="vendor@test.example", host="127.0.0.1", port=port, timeout=seconds)
+    return message
+
+
+def _send(args: Arguments, call: ToolCall, timeout: float = 0.0) -> Answer:
+    port, seconds = env.load().sandbox_smtp_port, timeout or call.timeout * 0.9
+    smtp.deliver(_mail(args, call), to="vendor@test.example", host="127.0.0.1", port=port, timeout=seconds)
     return Answer(id=f"{call.slot}-{call.attempt}")
 
 
 async def _sent(args: Arguments, call: ToolCall) -> Happened | DidNotHappen:
-    """Ask the mailbox, which here is the oracle: a mail server with a search."""
+    """Ask the mailbox, which here is the oracle: a mail server with a search for a mail's exact bytes."""
     async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
         answer = await client.get(f"{env.load().sandbox_url}/effects", params={"run_id": call.run_id})
-    mails = [row for row in answer.json() if row["operation"] == call.tool and row["executed"]]
-    return Happened(Answer(id="found")) if mails else DidNotHappen()
+    digest = hashlib.sha256(_mail(args, call).as_bytes(policy=SMTP)).hexdigest()
+    is_there = any(row["body_sha256"] == digest and row["executed"] for row in answer.json())
+    return Happened(Answer(id="found")) if is_there else DidNotHappen()
 
 
 @tool(replay_class=ReplayClass.PURE, system="registry")

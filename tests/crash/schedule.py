@@ -25,7 +25,7 @@ VICTIMS = {
     ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1, ("cluster", "monitor"): 1,
     ("supervisor", ""): 1, ("web", ""): 2, ("sandbox", ""): 2, ("postgres", ""): 1,
 }  # fmt: skip
-ACTS = {"kill": 10, "cut": 4, "freeze": 3, "up": 1}
+ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1}
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,8 @@ class Performance:
         match fault.act:
             case "cut":
                 self._cut_connections()
+            case "lose":
+                self._lose_answers()
             case "freeze":
                 self._freeze()
             case "up":
@@ -212,6 +214,12 @@ class Performance:
         query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%%'"
         with self._stack.database() as connection:
             connection.execute(query)
+
+    def _lose_answers(self) -> None:
+        """Break the wire after commits, one in ten, for as long as a run takes."""
+        self._stack.wire.lose(0.1)
+        time.sleep(1.0)
+        self._stack.wire.lose(0)
 
     def _freeze(self) -> None:
         """Stop a worker for less than its supervisor's patience."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -14,10 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
+from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, RUNTIME_ROLE
+from durableagents.embedded import ADMIN_ROLE
+from durableagents.embedded_layout import SOCKET_PORT, layout
+from durableagents.env import write_private
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
+from tests.crash.wire import PORT as WIRE_PORT
+from tests.crash.wire import Wire
 from tests.infra.installation import Installation, eventually
 
 T = TypeVar("T")
@@ -44,11 +52,15 @@ class Stack(Installation):
         self._workers, self._slots = workers, slots
         self._api: Api | None = None
         self._armed: list[str] = []
+        self.wire = Wire()
+        self._address = _choose_address(self.data)
+        self.wire.target = Path(self._address["host"]) / f".s.PGSQL.{self._address['port']}"
 
     def environment(self, **extra: str) -> dict[str, str]:
         ours = {
             "DURABLEAGENTS_WORKERS": str(self._workers), "DURABLEAGENTS_SLOTS": str(self._slots),
             "DURABLEAGENTS_AGENTS": "tests.crash.agents", "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
+            "DATABASE_DIRECT_URL": make_conninfo(**self._login("runtime"), host=str(self.wire.folder), port=WIRE_PORT),
         }  # fmt: skip
         return super().environment(**ours, **extra)
 
@@ -91,6 +103,7 @@ class Stack(Installation):
         if self._api is not None:
             self._api.close()
         self.clean()
+        self.wire.close()
 
     # --- crash points -------------------------------------------------------------------------------------------------
 
@@ -138,12 +151,14 @@ class Stack(Installation):
 
     # --- the database -------------------------------------------------------------------------------------------------
 
+    def _login(self, role: str) -> dict[str, str]:
+        return {"dbname": self._address["dbname"], **self._address[role]}
+
     def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
-        """A connection of the test's own, as one of the roles."""
-        known = json.loads((self.data / "database.json").read_text())
+        """A connection of the test's own, not over the wire, as one of the roles."""
         return psycopg.connect(
-            host=known["host"], port=known["port"], dbname=known["dbname"], user=known[role]["user"],
-            password=known[role]["password"], autocommit=True, connect_timeout=5, application_name="crash test",
+            make_conninfo(**self._login(role), host=self._address["host"], port=self._address["port"], connect_timeout=5),
+            autocommit=True, application_name="crash test",
         )  # fmt: skip
 
     def links(self, run_id: str) -> list[Link]:
@@ -158,18 +173,19 @@ class Stack(Installation):
         """Start a run of the crash-test agent."""
         return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds})
 
-    def play(self, run_id: str, *, seconds: float = 40.0) -> list[str]:
-        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until the run has ended.
+    def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
+        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have ended.
 
         Answers the verdicts given. Out of patience it simply stops: the checker judges.
         """
         verdicts: list[str] = []
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            run = self.api.run(run_id)
-            if not run or run["state"] in ENDED:
-                break
-            verdicts += self.attend(run)
+        going, deadline = list(run_ids), time.monotonic() + seconds
+        while going and time.monotonic() < deadline:
+            for run in [self.api.run(run_id) for run_id in going]:
+                if not run or run["state"] in ENDED:
+                    going.remove(run["id"])
+                else:
+                    verdicts += self.attend(run)
             time.sleep(0.02)
         return verdicts
 
@@ -212,6 +228,17 @@ class Stack(Installation):
     def judged(self, run_id: str, *steps: str, may_resend: bool = False) -> list[Finding]:
         """What the checker finds wrong with a run of these steps."""
         return judge(self.facts(run_id), expected_of(steps), may_resend=may_resend)
+
+
+def _choose_address(data: Path) -> dict[str, Any]:
+    """Passwords for a cluster that does not exist yet, left where it will look for them: so the wire can be told them too."""
+    names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
+    address = {
+        "host": str(layout(data).socket_dir), "port": SOCKET_PORT, "dbname": DATABASE_NAME,
+        **{role: {"user": name, "password": secrets.token_urlsafe(32)} for role, name in names.items()},
+    }  # fmt: skip
+    write_private(data / CONNECTION_FILE, json.dumps(address))
+    return address
 
 
 def expected_of(steps: tuple[str, ...]) -> Expected:
