@@ -307,9 +307,12 @@ class PgJournal:
             cursor = await connection.execute(_EVENTS, [self._id, seq])
             rows = await cursor.fetchall()
             cursor = await connection.execute(_FLAGS, [self._id])
-            flags = await cursor.fetchone()
+            head = await cursor.fetchone()
+        assert head is not None
+        epoch, lease, *flags = head
+        if (epoch, lease) != (self.lease.epoch, self.lease.token):
+            raise StaleLease(f"run {self.run_id} is at epoch {epoch}, the reader came with epoch {self.lease.epoch}")
         created, tail = _read(self.run_id, rows, seq, at_least=self.seq)
-        assert flags is not None
         return History(snapshot, tail, created, self._note(Reply(*flags)))
 
 
@@ -318,7 +321,9 @@ _EVENTS = """
 SELECT seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash FROM ledger_event
 WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
 """
-_FLAGS = "SELECT seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s"
+_FLAGS = """
+SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s
+"""
 
 
 def _wait_columns(wait: WaitSpec | None) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +14,7 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.canonical import plain
 from runs.engine.drive import Driver
-from runs.engine.errors import ApprovalMissing
+from runs.engine.errors import ApprovalExpired, ApprovalMissing
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.visit import Control, Runtime
 
@@ -27,6 +27,7 @@ class MemoryWait:
     gate: GateOpening | None = None
     resolution: str | None = None
     grant_hash: str | None = None
+    grant_expires_at: datetime | None = None
     is_consumed: bool = False
 
 
@@ -43,22 +44,22 @@ class MemoryRun:
     entries: list[Entry] = field(default_factory=list)
     waits: dict[UUID, MemoryWait] = field(default_factory=dict)
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
-    steps: int = 0
+    used: Usage = NOTHING_USED
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     skew: timedelta = timedelta(0)
 
     def append(self, events: Sequence[e.Event]) -> None:
-        """Add events; a second fact of the same kind for one attempt is refused, as the database's unique index does."""
-        for event in events:
-            if event.slot is not None and event.fact is not None:
-                fact = (event.slot, event.attempt, event.fact)
-                if fact in self.facts:
-                    raise ValueError(f"{fact} is on record already")
-                self.facts.add(fact)
-            # Through bytes and back, so that nothing mutable is shared and only what can be stored is.
-            self.events.append(e.decode(e.encode_clear(event), e.unseal(e.seal(event.payload))))
+        """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's unique index."""
+        # Through bytes and back, so that nothing mutable is shared and only what can be stored is.
+        stored = [e.decode(e.encode_clear(event), e.unseal(e.seal(event.payload))) for event in events]
+        facts = [(x.slot, x.attempt, x.fact) for x in stored if x.slot is not None and x.fact is not None]
+        for i, fact in enumerate(facts):
+            if fact in self.facts or fact in facts[:i]:
+                raise ValueError(f"{fact} is on record already")
+        self.facts.update(facts)
+        self.events.extend(stored)
 
     def claim(self) -> MemoryJournal:
         """Take the run under a new epoch, whoever had it."""
@@ -137,9 +138,10 @@ class MemoryJournal:
         self._fence()
         if self._reply().stop is not None:
             return self._reply(is_done=False)
-        if grant is not None:
-            self._consume(*grant)
+        used = None if grant is None else self._granted(*grant)
         self._write(events, [entry] if entry else [], wait, None)
+        if used is not None:
+            used.is_consumed = True
         return self._reply()
 
     async def record(
@@ -148,7 +150,7 @@ class MemoryJournal:
     ) -> Reply:  # fmt: skip
         self._fence()
         self._write(events, entries, wait, gate)
-        self.run.steps += usage.steps
+        self.run.used = _sum(self.run.used, usage)
         if snapshot is not None:
             self.run.snapshots.append((self.seq, snapshot))
         return self._reply()
@@ -163,7 +165,7 @@ class MemoryJournal:
             (how == "park" and (run.is_pause_requested or run.is_cancel_requested))
             or (how in ("park", "settle") and resolved)
             or (how == "pause" and (run.is_cancel_requested or not run.is_pause_requested))
-            or (how == "end" and state == "completed" and run.is_cancel_requested)
+            or (how == "end" and state != "cancelled" and run.is_cancel_requested)
         ):
             return self._reply(is_done=False)
         run.append(events)
@@ -171,6 +173,7 @@ class MemoryJournal:
         if how in ("pause", "end"):
             run.is_pause_requested = False
         if how == "end":
+            run.is_cancel_requested = False
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()
@@ -181,12 +184,13 @@ class MemoryJournal:
                 f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
             )
 
-    def _consume(self, slot: str, plan_hash: str) -> None:
+    def _granted(self, slot: str, plan_hash: str) -> MemoryWait:
         for wait in self.run.waits.values():
             is_this = wait.spec.slot == slot and wait.spec.kind == "approval" and wait.resolution == "approved"
             if is_this and not wait.is_consumed and wait.grant_hash == plan_hash:
-                wait.is_consumed = True
-                return
+                if wait.grant_expires_at is not None and wait.grant_expires_at <= self.now():
+                    raise ApprovalExpired(f"the approval of slot {slot} lay unused until it expired")
+                return wait
         raise ApprovalMissing(f"slot {slot} has no unconsumed approval for these bytes")
 
     def _write(
@@ -202,6 +206,10 @@ class MemoryJournal:
 
     def _reply(self, *, is_done: bool = True) -> Reply:
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:

@@ -84,7 +84,7 @@ async def test_several_turns_and_tools_end_in_a_result(tools: Toolbox, outside: 
     assert [r.slot for r in outside.requests] == ["0.1/1/0/1", "0.1/1/0/2", "0.1/1/1/1"]
     assert [event.slot for event in story.events(e.ModelResponded)] == ["0.1/1/0/0", "0.1/1/1/0", "0.1/1/2/0"]
     assert [event.turn for event in story.events(e.ModelRequested)] == [0, 1, 2]
-    assert story.run.steps == 6
+    assert story.run.used.steps == 6
 
 
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])

@@ -1,0 +1,278 @@
+"""Runs on the real database, driven in this process: claimed, driven, killed and answered without a worker's processes.
+
+A `Stage` stands for the fleet. Each of its workers is a row like a real one's, alive (this test process) or dead (a
+pid that can't be). Everything it does goes through the code that the product runs: `runs.store`, `runs.services`,
+`approvals.services`, the sweeper and the watchdog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import psycopg
+from django.db import connection
+from psycopg_pool import AsyncConnectionPool
+
+from approvals.models import Approval
+from approvals.services import decide
+from ledger import events as e
+from ledger.events import decode, unseal
+from ledger.models import Event, Head, LedgerEntry, OverrideRecord
+from runs import fleet, services, sweeper
+from runs.dsn import dsn
+from runs.engine.agents import Agent, registry
+from runs.engine.drive import Driver
+from runs.engine.retry import RetryPolicy
+from runs.engine.visit import Control, Runtime
+from runs.models import Process, Run, Wait
+from runs.processes import boot, host
+from runs.runtime import runtime
+from runs.store import Claim, PgJournal, Pool, Worker, claim
+from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
+
+T = TypeVar("T")
+TABLES = (
+    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "runs_run", "runs_wait", "runs_checkpoint",
+    "approvals_approval", "approvals_decision", "django_q_ormq",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What became of one drive."""
+
+    how: str
+    run_id: UUID
+
+
+class Stage:
+    """A fleet without processes. Use `drive` to let its one worker take the best ready run and drive it once."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.pool: Pool | None = None
+        self.retry: RetryPolicy = AT_ONCE
+        self.kill_at: list[tuple[str, str]] = []
+        self.control = Control()
+        self.at: Callable[[str, str], None] = lambda point, tool: None
+        self.worker = self.hire()
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.wait(self.pool.close())
+        self.runner.close()
+        fleet.hang_up()
+
+    def wait(self, doing: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(doing)
+
+    # --- workers ---
+
+    def hire(self, *, is_dead: bool = False) -> Worker:
+        """A worker known to the fleet: this very process, or one whose pid can't be running any more."""
+        identity = fleet.identify(os.getpid())
+        assert identity is not None
+        pid = 2**22 + 1 if is_dead else identity.pid  # beyond the kernel's highest pid
+        worker = Worker(uuid4(), host(), pid)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            now = cursor.fetchone()[0]
+        Process.objects.create(
+            id=worker.id, kind="worker", host=worker.host, boot=boot(), pid=pid, born_ticks=identity.born_ticks,
+            started_at=now, last_heartbeat_at=now,
+        )  # fmt: skip
+        return worker
+
+    async def connected(self) -> Pool:
+        if self.pool is None:
+            self.pool = AsyncConnectionPool(
+                dsn(name="durableagents stage"),
+                min_size=1,
+                max_size=8,
+                open=False,
+                timeout=10.0,
+                kwargs={"autocommit": True},
+            )
+            await self.pool.open(wait=True)
+        return self.pool
+
+    # --- driving ---
+
+    def claim(self, worker: Worker | None = None, limit: int = 1, graphs: Sequence[str] | None = None) -> list[Claim]:
+        async def take() -> list[Claim]:
+            return await claim(
+                await self.connected(),
+                worker or self.worker,
+                registry.graph_ids() if graphs is None else list(graphs),
+                limit,
+            )
+
+        return self.wait(take())
+
+    def take(self, run: Run, worker: Worker | None = None) -> PgJournal:
+        """Claim this run, the only ready one, and give its journal."""
+        (claimed,) = self.claim(worker)
+        assert claimed.run_id == run.id
+        return self.journal(claimed, worker)
+
+    def journal(self, claimed: Claim, worker: Worker | None = None) -> PgJournal:
+        return PgJournal(self.wait(self.connected()), worker or self.worker, claimed)
+
+    def drive(self, worker: Worker | None = None) -> str:
+        """Take the best ready run and drive it once. `killed` where the worker died on the way; `idle` if none is ready."""
+        claimed = self.claim(worker)
+        return self.drive_claimed(claimed[0], worker) if claimed else "idle"
+
+    def drive_claimed(self, claimed: Claim, worker: Worker | None = None) -> str:
+        self.control = Control()
+        driver = Driver(
+            registry.find(claimed.graph_id), self.journal(claimed, worker), self.runtime, self.control,
+            trace_id=claimed.trace_id, generation=claimed.generation,
+        )  # fmt: skip
+        try:
+            return self.wait(driver.drive())
+        except Killed:
+            return "killed"
+
+    @property
+    def runtime(self) -> Runtime:
+        return replace(runtime(), hit=self._hit, retry=self.retry)
+
+    def _hit(self, point: str, tool: str) -> None:
+        self.at(point, tool)
+        if (point, tool) in self.kill_at:
+            self.kill_at.remove((point, tool))
+            raise Killed(f"{point} {tool}")
+
+    def settle(self, run: Run, *, worker: Worker | None = None) -> str:
+        """Drive until it ends or needs somebody: due timers ring, runs of dead workers are taken back."""
+        from runs import recovery
+
+        for _ in range(200):
+            how = self.drive(worker)
+            if how == "killed":
+                recovery.worker_died((worker or self.worker).id, "the test says so")
+                Process.objects.update(ended_at=None)
+                Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
+            sweeper.sweep()
+            if how != "killed" and not Run.objects.filter(pk=run.id, ready_at__isnull=False).exists():
+                return how
+        raise AssertionError("it goes round in circles")
+
+    # --- people ---
+
+    def start(self, agent: Agent, **input: Any) -> Run:
+        return services.start(agent.graph_id, input, by=SHOP)
+
+    def decide(self, run: Run, verdict: str = "approve", *, why: str = "as quoted") -> Approval:
+        """Decide the one open gate of a run, as whoever may."""
+        approval = Approval.objects.get(run=run, state="open")
+        by = {"finance_po": FIONA, "legal": LENA}[approval.queue]
+        return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=why, by=by)
+
+    def reconcile(self, run: Run, verdict: str, receipt: Any = None) -> Run:
+        return services.reconcile(run.id, verdict=verdict, receipt=receipt, justification="looked it up", by=OLGA)
+
+
+# --- looking ---
+
+
+def now() -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+def fresh(run: Run) -> Run:
+    return Run.objects.get(pk=run.pk)
+
+
+def head(run: Run) -> Head:
+    return Head.objects.get(pk=run.pk)
+
+
+def events(run: Run, kind: type[Any] | None = None) -> list[Any]:
+    """A run's journal as objects."""
+    rows = Event.objects.filter(run_id=run.pk).order_by("seq").values_list("clear", "sealed")
+    every = [decode(clear, unseal(sealed)) for clear, sealed in rows]
+    return [x for x in every if kind is None or isinstance(x, kind)]
+
+
+def kinds(run: Run) -> list[str]:
+    return list(Event.objects.filter(run_id=run.pk).order_by("seq").values_list("kind", flat=True))
+
+
+def facts(run: Run) -> list[str]:
+    return list(LedgerEntry.objects.filter(run_id=run.pk).order_by("id").values_list("fact", flat=True))
+
+
+def overrides(run: Run) -> list[OverrideRecord]:
+    return list(OverrideRecord.objects.filter(run_id=run.pk).order_by("id"))
+
+
+def waiting(run: Run) -> list[Wait]:
+    return list(Wait.objects.filter(run=run, resolved_at__isnull=True).order_by("opened_at"))
+
+
+def output(run: Run) -> Any:
+    return events(run, e.RunCompleted)[-1].payload
+
+
+def dump() -> dict[str, list[Any]]:
+    """Every row of every table that a service could touch, to compare before and after."""
+    found: dict[str, list[Any]] = {}
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"SELECT t::text FROM {table} t ORDER BY 1")
+            found[table] = [row[0] for row in cursor.fetchall()]
+    return found
+
+
+# --- several at once ---
+
+
+def at_once(*acts: Callable[[], Any]) -> list[Any]:
+    """Let every act loose at the same moment, each on a connection of its own. What it raised stands for its answer."""
+    gate = threading.Barrier(len(acts))
+    answers: list[Any] = [None] * len(acts)
+
+    def perform(i: int, act: Callable[[], Any]) -> None:
+        try:
+            connection.ensure_connection()
+            gate.wait(60)
+            answers[i] = act()
+        except Exception as error:
+            answers[i] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=perform, args=(i, act)) for i, act in enumerate(acts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
+    return answers
+
+
+def in_thread(act: Callable[[], T]) -> T:
+    """What somebody else does meanwhile, on a connection of their own."""
+    (answer,) = at_once(act)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer  # type: ignore[no-any-return]
+
+
+def clean(url: str) -> None:
+    """Empty what stories write. DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does."""
+    with psycopg.connect(url, autocommit=True) as link:
+        link.execute("SET session_replication_role = replica")
+        link.execute(
+            "; ".join(f"DELETE FROM {t}" for t in (*TABLES, "runs_process", "runs_agentversion", "runs_sweep"))
+        )

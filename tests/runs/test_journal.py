@@ -1,0 +1,502 @@
+"""One set of promises for every journal: the one in memory is the reference, the one in PostgreSQL keeps them for real."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from ledger import events as e
+from ledger.append import append
+from ledger.errors import StaleLease
+from ledger.models import LedgerEntry
+from runs.engine import memory
+from runs.engine.errors import ApprovalExpired, ApprovalMissing
+from runs.engine.journal import Entry, GateOpening, Journal, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.memory import MemoryJournal
+from runs.models import Run, Wait
+from tests.runs import stage as real
+from tests.runs.stage import Stage
+from tests.world import OLGA, agent_of, ends_with
+
+Flag = Literal["pause", "cancel"]
+
+
+class Kept(Protocol):
+    """A run's record with one journal on it, and what others may do to it."""
+
+    journal: Journal
+
+    def wait(self, doing: Any) -> Any: ...
+    def claim_again(self) -> Journal: ...
+    def ask(self, *flags: Flag) -> None: ...
+    def flags(self) -> set[Flag]: ...
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None: ...
+    def resolution(self, wait: WaitSpec) -> str | None: ...
+    def deadline(self, wait: WaitSpec) -> datetime: ...
+    def events(self) -> list[e.Event]: ...
+    def facts(self) -> list[tuple[str, int, str]]: ...
+    def state(self) -> str: ...
+    def used(self) -> Usage: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.run = memory.start(agent_of(ends_with(1)), {"text": "go"})
+        self.journal: MemoryJournal = self.run.claim()
+
+    def wait(self, doing: Any) -> Any:
+        return asyncio.run(doing)
+
+    def claim_again(self) -> MemoryJournal:
+        return self.run.claim()
+
+    def ask(self, *flags: Flag) -> None:
+        self.run.is_pause_requested, self.run.is_cancel_requested = "pause" in flags, "cancel" in flags
+
+    def flags(self) -> set[Flag]:
+        found: dict[Flag, bool] = {"pause": self.run.is_pause_requested, "cancel": self.run.is_cancel_requested}
+        return {flag for flag, is_set in found.items() if is_set}
+
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None:
+        self.run.resolve(wait.id, resolution, grant_hash=grant)
+        self.run.waits[wait.id].grant_expires_at = datetime.now(UTC) + timedelta(seconds=lives)
+
+    def resolution(self, wait: WaitSpec) -> str | None:
+        return self.run.waits[wait.id].resolution
+
+    def deadline(self, wait: WaitSpec) -> datetime:
+        return self.run.waits[wait.id].spec.deadline
+
+    def events(self) -> list[e.Event]:
+        return self.run.events
+
+    def facts(self) -> list[tuple[str, int, str]]:
+        return [(x.slot, x.attempt, x.fact) for x in self.run.entries]
+
+    def state(self) -> str:
+        return self.run.state
+
+    def used(self) -> Usage:
+        return self.run.used
+
+
+class InPostgres:
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.run = stage.start(agent_of(ends_with(1)), text="go")
+        self.journal: Journal = stage.take(self.run)
+
+    def wait(self, doing: Any) -> Any:
+        return self.stage.wait(doing)
+
+    def claim_again(self) -> Journal:
+        Run.objects.filter(pk=self.run.pk).update(owner=None, ready_at=real.now())
+        return self.stage.take(self.run, self.stage.hire())
+
+    def ask(self, *flags: Flag) -> None:
+        head = real.head(self.run)
+        head.is_pause_requested, head.is_cancel_requested = "pause" in flags, "cancel" in flags
+        head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
+
+    def flags(self) -> set[Flag]:
+        head = real.head(self.run)
+        found: dict[Flag, bool] = {"pause": head.is_pause_requested, "cancel": head.is_cancel_requested}
+        return {flag for flag, is_set in found.items() if is_set}
+
+    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None, lives: float = 60) -> None:
+        at = real.now()
+        Wait.objects.filter(pk=wait.id).update(
+            resolution=resolution, resolved_by="test", resolved_at=at, grant_hash=grant, grant_expires_at=at + timedelta(seconds=lives)
+        )  # fmt: skip
+        append(
+            self.run.id,
+            e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by="test"),
+            by=OLGA,
+        )  # fmt: skip
+
+    def resolution(self, wait: WaitSpec) -> str | None:
+        return Wait.objects.get(pk=wait.id).resolution
+
+    def deadline(self, wait: WaitSpec) -> datetime:
+        return Wait.objects.get(pk=wait.id).deadline
+
+    def events(self) -> list[e.Event]:
+        return real.events(self.run)
+
+    def facts(self) -> list[tuple[str, int, str]]:
+        return list(
+            LedgerEntry.objects.filter(run_id=self.run.id).order_by("id").values_list("slot", "attempt", "fact")
+        )
+
+    def state(self) -> str:
+        return str(real.fresh(self.run).state)
+
+    def used(self) -> Usage:
+        head = real.head(self.run)
+        return Usage(head.steps, head.tokens_in, head.tokens_out, head.tool_calls, head.model_calls)
+
+
+@pytest.fixture(params=[InMemory, InPostgres], ids=["memory", "postgres"])
+def kept(request: pytest.FixtureRequest) -> Kept:
+    return InMemory() if request.param is InMemory else InPostgres(request.getfixturevalue("stage"))
+
+
+_numbers = itertools.count(1)
+
+
+def read(value: Any = 1, slot: str = "") -> e.ValueRead:
+    return e.ValueRead(slot=slot or f"0.9/{next(_numbers)}", what="now", payload=value)
+
+
+def invoked(slot: str = "0.1/1", attempt: int = 0) -> e.ToolInvoked:
+    return e.ToolInvoked(
+        slot=slot, attempt=attempt, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
+    )  # fmt: skip
+
+
+def entry(fact: str = "pending", slot: str = "0.1/1", attempt: int = 0) -> Entry:
+    return Entry(slot, attempt, fact, "order", "idempotent_with_key", key="k", input_hash="h")
+
+
+def spec(kept: Kept, kind: str = "approval", slot: str = "0.1/1", n: int = 0, seconds: float = 3600) -> WaitSpec:
+    deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
+    return WaitSpec(kept.journal.run_id, slot, 0, kind, n, deadline, {"title": "x"})
+
+
+def snapshot(node: str = "one", visit: int = 1, state: Any = None) -> Snapshot:
+    return Snapshot(node, visit, 0, "print", state)
+
+
+def opened(kept: Kept, wait: WaitSpec) -> WaitSpec:
+    """The wait, stored."""
+    event = e.WaitOpened(slot=wait.slot, wait=wait.kind, deadline=wait.deadline.isoformat(), n=wait.n)
+    kept.wait(kept.journal.record([event], wait=wait))
+    return wait
+
+
+# --- the fence ---
+
+WRITES: dict[str, Callable[[Journal], Any]] = {
+    "load": lambda j: j.load(),
+    "intend": lambda j: j.intend([invoked()], entry=entry()),
+    "record": lambda j: j.record([read()], entries=[entry("committed")], usage=Usage(steps=1), snapshot=snapshot()),
+    "park": lambda j: j.leave("park", [e.RunParked(state="waiting_event", waits=[])], state="waiting_event"),
+    "release": lambda j: j.leave("release", [e.RunReleased(reason="drain")], state="running"),
+    "end": lambda j: j.leave("end", [e.RunCompleted()], state="completed"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_stale_lease_writes_and_reads_nothing(kept: Kept, write: str) -> None:
+    kept.claim_again()
+    before = kept.events(), kept.facts(), kept.state(), kept.used()
+    with pytest.raises(StaleLease):
+        kept.wait(WRITES[write](kept.journal))
+    assert (kept.events(), kept.facts(), kept.state(), kept.used()) == before
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_who_let_go_has_no_lease_any_more(kept: Kept, write: str) -> None:
+    kept.wait(kept.journal.leave("release", [e.RunReleased(reason="drain")], state="running"))
+    before = kept.events()
+    with pytest.raises(StaleLease):
+        kept.wait(WRITES[write](kept.journal))
+    assert kept.events() == before
+
+
+def test_each_claim_is_a_new_epoch_on_record(kept: Kept) -> None:
+    for _ in range(3):
+        kept.claim_again()
+    assert [x.epoch for x in kept.events() if isinstance(x, e.RunClaimed)] == [1, 2, 3, 4]
+
+
+# --- facts ---
+
+
+@pytest.mark.parametrize("write", ["intend", "record", "leave"])
+def test_a_fact_is_written_once_and_what_came_with_a_second_one_is_not_there(kept: Kept, write: str) -> None:
+    first = read(1, "0.1/7")
+    kept.wait(kept.journal.record([first]))
+    before = kept.events(), kept.facts(), kept.state(), kept.used()
+    doing: dict[str, Callable[[], Any]] = {
+        "intend": lambda: kept.journal.intend([invoked("0.1/8"), read(2, "0.1/7")], entry=entry(slot="0.1/8")),
+        "record": lambda: kept.journal.record(
+            [read(3), read(2, "0.1/7")], entries=[entry("failed")], usage=Usage(steps=1)
+        ),
+        "leave": lambda: kept.journal.leave(
+            "release", [e.RunReleased(reason="drain"), read(2, "0.1/7")], state="running"
+        ),
+    }
+    with pytest.raises(Exception, match=r"0\.1/7|one_fact_per_slot"):
+        kept.wait(doing[write]())
+    assert (kept.events(), kept.facts(), kept.state(), kept.used()) == before
+    kept.wait(kept.journal.record([read()]))  # and the journal is as usable as before
+
+
+def test_another_attempt_or_another_fact_of_a_slot_is_another_fact(kept: Kept) -> None:
+    j = kept.journal
+    kept.wait(j.intend([invoked()], entry=entry()))
+    kept.wait(j.record([e.ToolReturned(slot="0.1/1", tool="order", payload={"x": 1})], entries=[entry("committed")]))
+    kept.wait(j.intend([invoked(attempt=1)], entry=entry(attempt=1)))
+    assert kept.facts() == [("0.1/1", 0, "pending"), ("0.1/1", 0, "committed"), ("0.1/1", 1, "pending")]
+
+
+@pytest.mark.parametrize("payload", [None, {"a": [1, 2.5, None, "ü", {"b": True}]}, "x" * 10_000, "\x00", 2**60, []])
+def test_what_was_written_is_read_back_as_it_was(kept: Kept, payload: Any) -> None:
+    event = read(payload)
+    kept.wait(kept.journal.record([event]))
+    history = kept.wait(kept.journal.load())
+    assert history.tail[-1] == event
+    assert isinstance(history.created, e.RunCreated) and history.created.payload["text"] == "go"
+
+
+def test_sequence_numbers_are_gapless_and_the_reply_tells_the_last(kept: Kept) -> None:
+    first: Reply = kept.wait(kept.journal.record([read()]))
+    second: Reply = kept.wait(kept.journal.record([read(), read(), read()]))
+    assert second.seq == first.seq + 3 == kept.journal.seq == len(kept.events())
+
+
+def test_time_comes_from_the_journal_and_never_runs_backwards(kept: Kept) -> None:
+    times = [kept.journal.now()]
+    for _ in range(3):
+        reply = kept.wait(kept.journal.record([read()]))
+        times += [reply.at, kept.journal.now()]
+    assert all(at.tzinfo is not None for at in times) and times == sorted(times)
+
+
+# --- what people asked for ---
+
+
+@pytest.mark.parametrize(
+    ("flags", "stop"), [(("pause",), "pause"), (("cancel",), "cancel"), (("pause", "cancel"), "cancel")]
+)
+def test_under_a_wish_no_intent_is_written_and_no_approval_used(kept: Kept, flags: tuple[Flag, ...], stop: str) -> None:
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, "approved", grant="plan")
+    kept.ask(*flags)
+    before = kept.events()
+    reply: Reply = kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan")))
+    assert not reply.is_done and reply.stop == stop
+    assert kept.events() == before and kept.facts() == []
+    kept.ask()
+    assert kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan"))).is_done
+
+
+@pytest.mark.parametrize(("flags", "stop"), [((), None), (("pause",), "pause"), (("cancel",), "cancel")])
+def test_facts_are_taken_whatever_people_ask_for_and_the_reply_says_it(kept: Kept, flags: Any, stop: Any) -> None:
+    kept.ask(*flags)
+    reply: Reply = kept.wait(kept.journal.record([read()], entries=[entry("committed")]))
+    assert reply.is_done and reply.stop == stop
+    assert kept.wait(kept.journal.load()).reply.stop == stop
+
+
+# --- grants ---
+
+
+def test_a_grant_is_used_once(kept: Kept) -> None:
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, "approved", grant="plan")
+    kept.wait(kept.journal.intend([invoked("0.1/1")], entry=entry(), grant=(wait.slot, "plan")))
+    before = kept.events(), kept.facts()
+    with pytest.raises(ApprovalMissing):
+        kept.wait(kept.journal.intend([invoked("0.1/2")], entry=entry(slot="0.1/2"), grant=(wait.slot, "plan")))
+    assert (kept.events(), kept.facts()) == before
+
+
+BAD_GRANTS: dict[str, tuple[str, str | None, tuple[str, str]]] = {
+    "other bytes": ("approved", "plan", ("0.1/1", "another plan")),
+    "another slot": ("approved", "plan", ("0.1/2", "plan")),
+    "rejected": ("rejected", None, ("0.1/1", "plan")),
+    "expired undecided": ("expired", None, ("0.1/1", "plan")),
+    "withdrawn": ("withdrawn", "plan", ("0.1/1", "plan")),
+    "for nothing": ("approved", None, ("0.1/1", "plan")),
+}
+
+
+@pytest.mark.parametrize("what", BAD_GRANTS)
+def test_a_grant_that_does_not_fit_writes_nothing(kept: Kept, what: str) -> None:
+    resolution, grant, given = BAD_GRANTS[what]
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, resolution, grant=grant)
+    before = kept.events(), kept.facts()
+    with pytest.raises(ApprovalMissing) as error:
+        kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=given))
+    assert not isinstance(error.value, ApprovalExpired)
+    assert (kept.events(), kept.facts()) == before
+
+
+def test_an_open_gate_lets_nothing_through(kept: Kept) -> None:
+    wait = opened(kept, spec(kept))
+    with pytest.raises(ApprovalMissing):
+        kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan")))
+
+
+def test_a_yes_that_lay_unused_too_long_is_told_apart(kept: Kept) -> None:
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, "approved", grant="plan", lives=-1)
+    before = kept.events()
+    with pytest.raises(ApprovalExpired):
+        kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan")))
+    assert kept.events() == before
+
+
+def test_a_wait_of_another_kind_is_no_approval(kept: Kept) -> None:
+    wait = opened(kept, spec(kept, "webhook"))
+    kept.resolve(wait, "approved", grant="plan")
+    with pytest.raises(ApprovalMissing):
+        kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan")))
+
+
+def test_a_grant_stays_good_when_the_intent_that_would_use_it_can_not_be_written(kept: Kept) -> None:
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, "approved", grant="plan")
+    kept.wait(kept.journal.record([read(1, "0.1/7")]))
+    with pytest.raises(Exception, match=r"0\.1/7|one_fact_per_slot"):
+        kept.wait(kept.journal.intend([read(2, "0.1/7")], grant=(wait.slot, "plan")))
+    assert kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan"))).is_done
+
+
+# --- letting go ---
+
+# how, state, flags asked → done, flags left
+LEAVES: list[tuple[str, str, tuple[Flag, ...], bool, set[Flag]]] = [
+    ("park", "waiting_human", (), True, set()),
+    ("park", "waiting_human", ("pause",), False, {"pause"}),
+    ("park", "waiting_human", ("cancel",), False, {"cancel"}),
+    ("settle", "waiting_human", (), True, set()),
+    ("settle", "waiting_human", ("pause",), True, {"pause"}),
+    ("settle", "waiting_human", ("cancel",), True, {"cancel"}),
+    ("pause", "paused", (), False, set()),
+    ("pause", "paused", ("pause",), True, set()),
+    ("pause", "paused", ("pause", "cancel"), False, {"pause", "cancel"}),
+    ("release", "running", (), True, set()),
+    ("release", "running", ("pause",), True, {"pause"}),
+    ("release", "running", ("cancel",), True, {"cancel"}),
+    ("end", "completed", (), True, set()),
+    ("end", "completed", ("pause",), True, set()),
+    ("end", "completed", ("cancel",), False, {"cancel"}),
+    ("end", "failed", (), True, set()),
+    ("end", "failed", ("cancel",), False, {"cancel"}),
+    ("end", "cancelled", ("cancel",), True, set()),
+    ("end", "cancelled", ("cancel", "pause"), True, set()),
+]
+
+
+@pytest.mark.parametrize(("how", "state", "flags", "is_done", "left"), LEAVES, ids=lambda v: "+".join(v) if isinstance(v, tuple) else None)  # fmt: skip
+def test_letting_go_does_only_what_is_still_right(
+    kept: Kept, how: Any, state: str, flags: tuple[Flag, ...], is_done: bool, left: set[Flag]
+) -> None:
+    wait = opened(kept, spec(kept))
+    kept.ask(*flags)
+    before = len(kept.events())
+    reply: Reply = kept.wait(
+        kept.journal.leave(how, [e.RunParked(state=state, waits=[])], state=state, waits=[wait.id])
+    )
+    assert reply.is_done is is_done and kept.flags() == left
+    assert len(kept.events()) == before + is_done
+    assert kept.state() == (state if is_done else "running")
+    assert kept.resolution(wait) == ("withdrawn" if how == "end" and is_done else None)
+    if is_done:
+        with pytest.raises(StaleLease):
+            kept.wait(kept.journal.record([read()]))
+    else:
+        kept.wait(kept.journal.record([read()]))
+
+
+@pytest.mark.parametrize("how", ["park", "settle"])
+def test_a_run_does_not_park_on_what_was_resolved_meanwhile(kept: Kept, how: Any) -> None:
+    still, gone = opened(kept, spec(kept, slot="0.1/1")), opened(kept, spec(kept, slot="0.1/2"))
+    kept.resolve(gone, "approved")
+    reply: Reply = kept.wait(
+        kept.journal.leave(how, [e.RunParked(state="waiting_human", waits=[])], state="waiting_human", waits=[still.id, gone.id])
+    )  # fmt: skip
+    assert not reply.is_done and reply.stop is None and kept.state() == "running"
+    assert kept.wait(
+        kept.journal.leave(how, [e.RunParked(state="waiting_human", waits=[])], state="waiting_human", waits=[still.id])
+    ).is_done  # fmt: skip
+
+
+# --- waits ---
+
+
+def test_an_intent_may_open_the_wait_for_its_answer(kept: Kept) -> None:
+    wait = spec(kept, "webhook")
+    kept.wait(kept.journal.intend([invoked()], entry=entry(), wait=wait))
+    assert kept.resolution(wait) is None and kept.deadline(wait) == wait.deadline
+
+
+def test_the_time_that_upstream_gave_counts_while_the_wait_is_open(kept: Kept) -> None:
+    wait, sooner = spec(kept, "webhook"), spec(kept, "webhook", seconds=60)
+    kept.wait(kept.journal.intend([invoked()], entry=entry(), wait=wait))
+    kept.wait(kept.journal.record([e.ToolAccepted(slot="0.1/1", tool="order")], wait=sooner))
+    assert kept.deadline(wait) == sooner.deadline
+    kept.resolve(wait, "received")
+    kept.wait(kept.journal.record([read()], wait=spec(kept, "webhook", seconds=1)))
+    assert kept.deadline(wait) == sooner.deadline and kept.resolution(wait) == "received"
+
+
+def test_a_gate_opens_with_its_wait(kept: Kept) -> None:
+    wait = spec(kept)
+    gate = GateOpening(UUID(int=7), "legal", "approve", "May I?", "", "rule", b"{}", "plan", [], "why", "key:shop")
+    reply = kept.wait(kept.journal.record([read()], wait=wait, gate=gate))
+    assert reply.is_done and kept.resolution(wait) is None
+
+
+def test_the_end_withdraws_every_open_wait_and_no_other(kept: Kept) -> None:
+    open_, decided = opened(kept, spec(kept, slot="0.1/1")), opened(kept, spec(kept, slot="0.1/2"))
+    kept.resolve(decided, "rejected")
+    kept.wait(kept.journal.leave("end", [e.RunFailed(code="x")], state="failed", error="x"))
+    assert (kept.resolution(open_), kept.resolution(decided)) == ("withdrawn", "rejected")
+
+
+# --- checkpoints, figures ---
+
+
+def test_what_comes_back_is_the_newest_checkpoint_and_what_came_after_it(kept: Kept) -> None:
+    assert kept.wait(kept.journal.load()).snapshot is None
+    kept.wait(kept.journal.record([e.VisitEntered(node="one", visit=1)], snapshot=snapshot("one", 1, {"a": 1})))
+    old, new = read("old"), read("new")
+    kept.wait(kept.journal.record([old]))
+    newest = snapshot("two", 2, {"a": [1, {"b": None}], "long": "x" * 5000})
+    kept.wait(kept.journal.record([e.VisitEntered(node="two", visit=2)], snapshot=newest))
+    kept.wait(kept.journal.record([new]))
+    history = kept.wait(kept.journal.load())
+    assert history.snapshot == newest
+    assert [x.payload for x in history.tail if isinstance(x, e.ValueRead)] == ["new"]
+    assert history.created.KIND == "RunCreated"
+
+
+def test_a_claim_by_another_comes_after_everything_that_was_written(kept: Kept) -> None:
+    kept.wait(kept.journal.record([read("mine")]))
+    other = kept.claim_again()
+    history = kept.wait(other.load())
+    assert [x.KIND for x in history.tail][-2:] == ["ValueRead", "RunClaimed"]
+    assert history.reply.seq == other.seq == len(kept.events())
+
+
+def test_figures_add_up(kept: Kept) -> None:
+    kept.wait(kept.journal.record([read()], usage=Usage(steps=1, tool_calls=1)))
+    kept.wait(kept.journal.record([read()], usage=Usage(steps=1, model_calls=1, tokens_in=100, tokens_out=7)))
+    kept.wait(kept.journal.record([read()]))
+    assert kept.used() == Usage(steps=2, tokens_in=100, tokens_out=7, tool_calls=1, model_calls=1)
+
+
+def test_connections_are_given_back(stage: Stage) -> None:
+    """A refusal inside the database leaves no transaction open: one would hold the run's lock against everybody."""
+    kept = InPostgres(stage)
+    for _ in range(20):
+        with pytest.raises(ApprovalMissing):
+            kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=("0.1/1", "plan")))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%' AND application_name LIKE %s",
+            ["%stage%"],
+        )
+        assert cursor.fetchone()[0] == 0
