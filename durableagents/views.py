@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from django.views import View
 
 from approvals.brief import inbox
 from durableagents.templatetags.account import people
+from durableagents.throttle import login_by_address, login_by_name
 from ledger.access import roles
 from ledger.pages import Page
 from runs import lists
@@ -51,9 +53,20 @@ class SignIn(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         name = request.POST.get("username", "").replace("\x00", "")[:150]
+        address = request.META.get("REMOTE_ADDR", "")
+        tried = f"{name}|{address}"
+        wait = max(login_by_name.wait_seconds(tried), login_by_address.wait_seconds(address))
+        if wait > 0:
+            told = f"Too many failed tries. Try again in {ceil(wait)} seconds."
+            response = self._form(request, name=name, error=told, status=429)
+            response["Retry-After"] = str(ceil(wait))
+            return response
         user = authenticate(request, username=name, password=request.POST.get("password", ""))
         if user is None:
+            login_by_name.failed(tried)
+            login_by_address.failed(address)
             return self._form(request, name=name, error="No account has this name and password.", status=400)
+        login_by_name.forgive(tried)
         login(request, user)
         return redirect(_next(request))
 
