@@ -101,12 +101,12 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
 
 
 def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
-    """The final move of a cancelled run that no worker drives."""
+    """The final move of a cancelled run. A worker that still holds it (its journal can't be read) is fenced off."""
     run.cancel()
-    run.ready_at, run.ended_at, run.is_woken, run.end_seq = None, now, False, head.seq + 1
-    save(run, "ready_at", "ended_at", "is_woken", "end_seq", now=now)
-    head.is_pause_requested = head.is_cancel_requested = False
-    head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
+    run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
+    save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
+    head.lease, head.is_pause_requested, head.is_cancel_requested = None, False, False
+    head.save(update_fields=["lease", "is_pause_requested", "is_cancel_requested"])
     withdraw_waits(run, by=by, now=now)
 
 

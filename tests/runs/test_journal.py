@@ -25,6 +25,7 @@ from tests.runs import stage as real
 from tests.runs.stage import Stage
 from tests.world import OLGA, agent_of, ends_with
 
+pytestmark = pytest.mark.django_db
 Flag = Literal["pause", "cancel"]
 
 

@@ -12,7 +12,7 @@ from django_fsm import TransitionNotAllowed
 from runs.models import Run, State, legal_moves
 from tests.runs.stage import now
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 STATES = [str(s) for s in State]
 LEGAL = legal_moves()
 ILLEGAL = sorted(set(itertools.permutations(STATES, 2)) - set(LEGAL))
