@@ -6,6 +6,7 @@ Prints one line of figures, and the seeds of schedules that failed; exit code 1 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -18,6 +19,8 @@ from tests.crash.stack import Stack
 
 def main() -> int:
     given = _arguments()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _interrupt)  # also where the shell had it ignored
     seeds = given.schedule or [f"{given.seed}:{n}" for n in range(given.first, given.first + given.schedules)]
     total, began = Tally(), time.monotonic()
     stack = Stack(Path(tempfile.mkdtemp(prefix="crash-")), workers=given.workers)
@@ -64,6 +67,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--schedule", action="append", metavar="SEED", help="perform exactly this one, e.g. 1:17")
     parser.add_argument("--workers", type=int, default=3, metavar="W", help="worker processes (default 3)")
     return parser.parse_args()
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:

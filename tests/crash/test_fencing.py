@@ -16,7 +16,7 @@ from runs.processes import stat
 from tests.conftest import CHECKOUT
 from tests.crash.stack import Stack, kill, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 class Morgue:
@@ -156,7 +156,7 @@ def test_commits_whose_answers_never_come_are_found_out_about(stack: Stack) -> N
     stack.wire.lose(0.1)
     try:
         run_ids = [stack.run(*BUSY) for _ in range(30)]
-        stack.play(*run_ids, seconds=60)
+        stack.play(*run_ids, seconds=40)
     finally:
         stack.wire.lose(0)
     assert _ended_well(stack, run_ids)
