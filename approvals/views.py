@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from approvals import services
 from approvals.brief import Brief, Item, brief, inbox
@@ -47,6 +48,8 @@ class InboxPage(Page):
             "items": items, "b": opened, "show": show, "is_chosen": approval_id is not None, "refused": refused,
             "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, opened),
         }  # fmt: skip
+        if refused and approval_id:
+            context["here"] = reverse("approval", args=[approval_id])
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
+from django.urls import reverse
+
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.events import unseal
 from ledger.models import Event, Head, OverrideRecord
@@ -65,6 +67,10 @@ class Dossier:
     overrides: list[OverrideRecord]
     agent: Agent | None
     now: datetime
+
+    @property
+    def url(self) -> str:
+        return reverse("run", args=[self.run.id])
 
     @property
     def look(self) -> str:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from ledger import strict_json
 from ledger.access import OPERATOR
@@ -76,6 +77,8 @@ class RunPage(Page):
             before = request.GET.get("before", "")
             is_number = before.isascii() and before.isdigit() and len(before) < 16
             context["events"], context["more"] = dossier.journal(int(before) if is_number else None)
+        if refused:
+            context["here"] = f"{reverse('run', args=[dossier.run.id])}?tab={tab}"
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
@@ -145,8 +148,9 @@ def receipt_of(written: str) -> Any:
         return receipt
     except strict_json.MalformedJSON as error:
         if written[0] in "{[":
-            problem = {"field": "receipt", "problem": str(error), "fix": "correct the JSON, or write plain words"}
-            raise InvalidInput(f"The receipt is not valid JSON: {error}", errors=[problem]) from None
+            words = str(error).removeprefix("The body is not JSON: ")
+            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
+            raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
         return written.replace("\x00", "\ufffd")
 
 

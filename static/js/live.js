@@ -24,8 +24,8 @@
 
   const callbacks = {
     beforeNodeMorphed: (old) => !(old instanceof Element && old.matches("form[data-keep]") && isKept(old)),
-    beforeNodeRemoved: (node) => !holdsKept(node),
-    beforeAttributeUpdated: (name, el) => !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
+    beforeNodeRemoved: (node) => !holdsKept(node) && !(node instanceof Element && node.matches("[data-stay]")),
+    beforeAttributeUpdated: (name, el) => name !== "data-here" && !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
   };
 
   htmx.defineExtension("live", {
@@ -46,6 +46,8 @@
     indicator.firstElementChild.textContent = words;
     indicator.title = words;
   };
+  // A page that answers a refused form stands at the form's address, which can't be read again: it names its own.
+  const here = () => live().dataset.here || location.pathname + location.search;
   const seq = () => Number(live()?.dataset.seq || 0);
   const sayLive = () => say("live", seq() ? `live · seq ${seq()}` : "live");
 
@@ -61,8 +63,7 @@
 
   async function read() {
     timer = 0; isReading = true; isWanted = false; lastAt = Date.now();
-    const address = new URL(location.href);
-    address.hash = "";
+    const address = new URL(here(), location.href);
     address.searchParams.set("fragment", "live");
     try {
       await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
@@ -73,6 +74,9 @@
     }
   }
 
+  // Going to another tab gives the page an address of its own again.
+  document.body.addEventListener("htmx:pushedIntoHistory", () => { delete live().dataset.here; });
+
   // An answer that is no live part (signed out, role gone, server away) must never be morphed into the page.
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target } = event.detail;
@@ -81,12 +85,12 @@
     event.detail.shouldSwap = isFragment;
     if (isFragment) return;
     if (xhr.status === 401 || xhr.status === 403) leave();
-    else if (xhr.status < 500) location.reload();
+    else if (xhr.status < 500) leave();
   });
 
   function leave() {
     if (window.consoleHasText()) say("closed", "signed out · copy your text");
-    else location.reload();
+    else location.assign(here());
   }
 
   // --- the socket ----------------------------------------------------------------------------------------------------

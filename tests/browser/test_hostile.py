@@ -34,7 +34,7 @@ def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Comp
     site.reaches(waiting, "waiting_human")
     site.reaches(failed, "failed")
     page = person("approver_finance", viewport={"width": width, "height": 844})
-    asked = next(a for a in site.api("/approvals?state=open")["results"] if a["run_id"] == waiting)
+    asked = site.question(waiting)
     paths = ["/", "/inbox", f"/inbox/{asked['id']}", "/runs", "/reconcile", "/audit", "/agents", "/agents/zz-hostile@1.0.0"]
     paths += [f"/runs/{run}?tab={tab}" for run in (waiting, failed) for tab in TABS]
     for path in paths:

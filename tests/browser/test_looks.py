@@ -52,7 +52,7 @@ def check(page: Page, where: str) -> list[str]:
 def test_every_page_holds_up(person: Person, site: Site, complaints: Complaints, width: int, theme: str) -> None:
     run_id = site.start("vendor-onboard", ACME)
     site.reaches(run_id, "waiting_human")
-    asked = next(a for a in site.api("/approvals?state=open")["results"] if a["run_id"] == run_id)
+    asked = site.question(run_id)
     problems: list[str] = []
     options = {"viewport": {"width": width, "height": 844}, "color_scheme": theme}
     pages = ["/", "/inbox", f"/inbox/{asked['id']}", "/inbox?show=decided", "/runs", "/runs/new", "/reconcile", "/audit", "/agents", "/fleet"]

@@ -37,8 +37,8 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
     expect(watcher.locator("#live-state")).to_have_text(re.compile(r"live · seq \d+"))
     # when finance releases the order
     finance = person("approver_finance")
-    expect(finance.locator("#count-inbox-wide")).to_contain_text("1")
-    finance.click(".todo a")
+    expect(finance.locator("#count-inbox-wide")).to_contain_text("waiting for you")
+    finance.click(f".todo a[href='/inbox/{site.question(run_id)['id']}']")
     expect(finance.locator(".amount")).to_have_text("$84,000.00")
     finance.fill("#justification", "Matches the quote.")
     finance.click("text=Approve $84,000.00")
@@ -70,14 +70,45 @@ def test_what_somebody_types_survives_what_happens_meanwhile(person: Person, sit
     expect(operator.locator("#refused")).to_contain_text("Half a sentence")
 
 
+def test_a_refusal_stays_on_the_page_while_the_run_moves_on(person: Person, site: Site, complaints: Complaints) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    operator = person("operator")
+    operator.goto(f"/runs/{run_id}")
+    expect(operator.locator("#live-state")).to_contain_text("live")
+    operator.click("#act-pause summary")
+    operator.fill("#why-pause", "Month end.")
+    site.api(f"/runs/{run_id}/pause", body={"justification": "somebody was faster"})
+    expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
+    operator.click("text=Pause the run")
+    expect(operator.locator("#refused")).to_contain_text("Month end.")
+    complaints.clear()  # the browser calls the 409 itself an error
+    expect(operator.locator("#live-state")).to_contain_text("live")
+    site.api(f"/runs/{run_id}/resume", body={"justification": "go on"})
+    expect(operator.locator("h1 ~ .chip")).to_have_text("waiting for a person")
+    expect(operator.locator("#refused")).to_contain_text("Month end.")
+    # and the page can be used on: another tab, a reload, the next event
+    operator.click("nav.tabs >> text=Journal")
+    operator.wait_for_url(f"**/runs/{run_id}?tab=journal")
+    site.api(f"/runs/{run_id}/pause", body={"justification": "again"})
+    expect(operator.locator(".event").first).to_contain_text("RunPaused")
+    operator.reload()
+    expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
+    assert complaints == []
+
+
 def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
     run_id = site.start("vendor-onboard", ACME)
     site.reaches(run_id, "waiting_human")
     finance = person("approver_finance")
     finance.goto("/inbox")
-    finance.keyboard.press("j")
+    item = finance.locator(f"#item-{site.question(run_id)['id']}")
+    for _ in range(finance.locator("[data-item]").count()):
+        finance.keyboard.press("j")
+    while not item.evaluate("e => e === document.activeElement"):
+        finance.keyboard.press("k")
     finance.keyboard.press("Enter")
-    finance.wait_for_url("**/inbox/*")
+    expect(item).to_have_attribute("aria-current", "true")
     finance.keyboard.press("a")
     finance.keyboard.type("By keyboard.")
     finance.keyboard.press("Tab")
@@ -102,7 +133,7 @@ def test_everything_works_without_script(person: Person, site: Site) -> None:
     operator.click("text=Pause the run")
     expect(operator.locator("h1 ~ .chip")).to_have_text("paused")
     finance = person("approver_finance", java_script_enabled=False)
-    finance.goto("/inbox")
+    finance.goto(f"/inbox/{site.question(run_id)['id']}")
     finance.fill("#justification", "No script needed.")
     finance.click("[data-verdict=reject]")
     expect(finance.locator(".messages")).to_contain_text("Rejected.")
