@@ -22,6 +22,7 @@ from psycopg import sql
 
 from runs import notices
 from runs.dsn import Patience, dsn
+from runs.live import notify_after_commit
 from runs.queue import CHANNEL, DRIVE, ENQUEUE_SQL, NOTIFY_SQL, is_run_id
 
 FALLBACK_SECONDS = 1.0
@@ -145,8 +146,7 @@ class DoorbellBroker(Broker):
 
 
 def _ring() -> None:
-    with connections[Conf.ORM].cursor() as cursor:
-        cursor.execute(NOTIFY_SQL)
+    notify_after_commit(connections[Conf.ORM], NOTIFY_SQL)
 
 
 def _package(run_ids: list[str]) -> str:

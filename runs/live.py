@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 import psycopg
-from django.db import connection, transaction
+from django.db import Error, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from runs import notices
 from runs.dsn import Patience, dsn
@@ -42,15 +42,23 @@ Ring = tuple[str, int]
 def ring(run_id: UUID, seq: int) -> None:
     """Tell the watchers, after this transaction's commit, that the run's journal has reached `seq`.
 
-    Outside a transaction it is told at once. A ring that fails is logged by Django and lost, which the watchers' fallback
-    reading makes good; it never fails the service that rang.
+    Outside a transaction it is told at once. A ring that fails is logged and lost, which the watchers' fallback reading makes
+    good; it never fails the service that rang, whose transaction has committed.
     """
-    transaction.on_commit(partial(_notify, f"{run_id}:{seq}"), robust=True)
+    transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
-def _notify(payload: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(_NOTIFY, [CHANNEL, payload])
+def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
+    """Send a notification that may be lost: what it tells of is on disk, and whoever misses it looks again within seconds.
+
+    It catches its own errors, and doesn't leave that to `on_commit(robust=True)`: Django's handler trips over a partial there,
+    and an outage between commit and ring would turn a done thing into an error.
+    """
+    try:
+        with link.cursor() as cursor:
+            cursor.execute(statement, list(parameters))
+    except Error as error:
+        log.warning("a ring was lost: %s", str(error).strip().splitlines()[0])
 
 
 def payloads(rings: dict[str, int]) -> Iterator[str]:

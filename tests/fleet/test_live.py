@@ -130,3 +130,21 @@ def test_payloads_fit_into_one_notification_each_and_lose_nothing() -> None:
 
 def test_what_is_no_ring_is_skipped() -> None:
     assert list(live.parse("nonsense,a:1,:2,b:x,c:3")) == [("a", 1), ("c", 3)]
+
+
+
+def test_an_outage_between_commit_and_ring_leaves_what_is_done_done(caplog: pytest.LogCaptureFixture) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        backend = cursor.fetchone()[0]
+
+    def pull_the_plug() -> None:
+        with psycopg.connect(dsn(name="test"), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [backend])
+
+    with transaction.atomic():
+        transaction.on_commit(pull_the_plug)
+        live.ring(uuid4(), 1)
+    connection.close()
+
+    assert "a ring was lost" in caplog.text
