@@ -36,7 +36,7 @@ lint: install ## ruff, mypy, import contracts
 	@.venv/bin/lint-imports --no-cache
 
 crash: install ## kill at every failpoint, then randomised schedules (CRASH_ARGS="--schedules 500 --seed 7")
-	@$(PY) -m pytest tests/crash $(PYTEST_ARGS)
+	@CRASH_LONG=1 $(PY) -m pytest tests/crash $(PYTEST_ARGS)
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)
 
 bench: install ## figures of the hot path, beside the floor measured in the same run

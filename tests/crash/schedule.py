@@ -25,7 +25,7 @@ VICTIMS = {
     ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1, ("cluster", "monitor"): 1,
     ("supervisor", ""): 1, ("web", ""): 2, ("sandbox", ""): 2, ("postgres", ""): 1,
 }  # fmt: skip
-ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1}
+ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1, "drain": 1}
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,8 @@ class Performance:
             case "up":
                 self._stack.kill_up_and_start_again()
                 self.kills += 1
+            case "drain":
+                self._stack.drain_and_start_again()
             case _:
                 pids = [pid for pid in self._stack.pids(fault.kind) if fault.title in cmdline(pid)]
                 self.kills += bool(pids) and kill(pids[0])

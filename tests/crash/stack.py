@@ -90,9 +90,13 @@ class Stack(Installation):
         self.remember()
         self.process.kill()
         self.process.wait()
-        self.up()
-        eventually(self.is_ready, "ready again after the launcher was killed")
-        self.remember()
+        self.up_and_ready()
+
+    def drain_and_start_again(self) -> None:
+        """What a deployment does: Ctrl-C, and up again."""
+        code, _ = self.stop()
+        assert code == 0, self.output()
+        self.up_and_ready()
 
     @property
     def api(self) -> Api:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 KINDS = ("pure", "keyed", "later", "gated", "unsafe")
 # Commits of a run of one call: what, the how manyeth since the points were armed, and the wait after which they are.
 COMMITS = [
+    ("pure", "visit", 1, ""),
     ("pure", "result", 2, ""),
     ("keyed", "intent", 2, ""),
     ("keyed", "result", 3, ""),
