@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import DatabaseError
 from django.utils.crypto import constant_time_compare
 
 from ledger.access import roles
@@ -23,7 +26,8 @@ from ledger.models import Head
 from runs.live import hub
 
 CHECK_SECONDS = 3.0
-SIGNED_OUT, NOT_ALLOWED, NO_SUCH_RUN = 4401, 4403, 4404
+SIGNED_OUT, NOT_ALLOWED, NO_SUCH_RUN, BROKEN = 4401, 4403, 4404, 1011
+log = logging.getLogger(__name__)
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -47,7 +51,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.close(NO_SUCH_RUN)
                 return
             seq = found
-        self._tasks = [asyncio.create_task(self._relay(run_id, seq)), asyncio.create_task(self._guard())]
+        self._tasks = [asyncio.create_task(self._keep(part)) for part in (self._relay(run_id, seq), self._guard())]
 
     async def disconnect(self, code: int) -> None:
         for task in self._tasks:
@@ -56,6 +60,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Nothing that a page says is of interest."""
+
+    async def _keep(self, part: Coroutine[Any, Any, None]) -> None:
+        """A socket of which one half has died would be silently stale: close it, and the page opens another."""
+        try:
+            await part
+        except Exception:
+            log.exception("a live socket broke")
+            await self.close(BROKEN)
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
         async with hub.subscribe(run_id) as rings:
@@ -70,7 +82,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Whoever signed out or lost their role stops listening, even on a page that stays open."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            verdict = await self._verdict()
+            try:
+                verdict = await self._verdict()
+            except DatabaseError:
+                continue  # nobody can sign out while the database is away; asked again as soon as it is back
             if verdict is not None:
                 await self.close(verdict)
                 return

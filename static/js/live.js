@@ -51,7 +51,8 @@
   const seq = () => Number(live()?.dataset.seq || 0);
   const sayLive = () => say("live", seq() ? `live · seq ${seq()}` : "live");
 
-  let isReading = false, isWanted = false, timer = 0, lastAt = 0;
+  const TROUBLE_RETRY_MS = 2000;
+  let isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
   const gap = path?.includes("/runs/") ? GAP_MS.run : GAP_MS.list;
 
   function refresh() {
@@ -62,17 +63,20 @@
   }
 
   async function read() {
-    timer = 0; isReading = true; isWanted = false; lastAt = Date.now();
+    timer = 0; isReading = true; isWanted = false; isStale = false; lastAt = Date.now();
     const address = new URL(here(), location.href);
     address.searchParams.set("fragment", "live");
     try {
       await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
     } finally {
       isReading = false;
-      if (isOpen()) sayLive();
-      if (isWanted) refresh();
+      if (isStale) { say("reconnecting", "server busy · retrying"); setTimeout(refresh, TROUBLE_RETRY_MS); }
+      else if (isOpen()) sayLive();
+      if (isWanted && !isStale) refresh();
     }
   }
+
+  document.body.addEventListener("htmx:sendError", (event) => { if (event.detail.target?.id === "live") isStale = true; });
 
   // Going to another tab gives the page an address of its own again.
   document.body.addEventListener("htmx:pushedIntoHistory", () => { delete live().dataset.here; });
@@ -83,6 +87,7 @@
     if (target?.id !== "live") return;
     const isFragment = xhr.getResponseHeader("X-Live") === "1";
     event.detail.shouldSwap = isFragment;
+    isStale = !isFragment;
     if (isFragment) return;
     if (xhr.status === 401 || xhr.status === 403) leave();
     else if (xhr.status < 500) leave();

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site
+from tests.infra.installation import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
 EFFECTS = ["portal.request_w9", "erp.create_vendor", "erp.file_purchase_order", "credentials.provision", "email.send_welcome"]
@@ -153,6 +154,23 @@ def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site
     expect(watcher.locator("#live-state")).to_contain_text("live")
     site.approve(run_id)
     expect(watcher.locator("#why")).to_contain_text("Completed")
+    assert watcher.evaluate("window.sameLife") is True
+
+
+def test_a_killed_database_costs_the_page_nothing(person: Person, site: Site) -> None:
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    watcher = person("auditor")
+    watcher.goto(f"/runs/{run_id}")
+    expect(watcher.locator("#live-state")).to_contain_text("live")
+    never_reloaded(watcher)
+    server = site.part("postgres")
+    assert server is not None
+    server.kill()
+    eventually(lambda: (now := site.part("postgres")) is not None and now.pid != server.pid and site.is_ready(), "the database is back")
+    site.approve(run_id)
+    expect(watcher.locator("#why")).to_contain_text("Completed")
+    expect(watcher.locator("#live-state")).to_contain_text("live")
     assert watcher.evaluate("window.sameLife") is True
 
 
