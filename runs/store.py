@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,11 @@ class Worker:
         """How ledger rows name it."""
         return f"worker:{self.id}"
 
+    @property
+    def ascii_host(self) -> str:
+        """The host's name as the claim's event, which SQL writes, can hold it: SQL's JSON escapes less than Python's."""
+        return re.sub(r"[^ -~]", "?", self.host)
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -105,7 +111,7 @@ async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int
         if failpoints.is_armed("CP9"):
             for (run_id,) in await (await connection.execute(_READY, [list(graph_ids)])).fetchall():
                 failpoints.hit("CP9", run=str(run_id))
-        cursor = await connection.execute(CLAIM, [worker.id, worker.host, worker.pid, list(graph_ids), limit])
+        cursor = await connection.execute(CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit])
         return [Claim(*row) for row in await cursor.fetchall()]
 
 
@@ -113,7 +119,7 @@ async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
     """Take a run of this worker's own again. Raises StaleLease when it is no longer this worker's."""
     async with pool.connection() as connection:
         try:
-            cursor = await connection.execute(RECLAIM, [run_id, worker.id, worker.host, worker.pid])
+            cursor = await connection.execute(RECLAIM, [run_id, worker.id, worker.ascii_host, worker.pid])
         except psycopg.Error as error:
             raise _translated(error) from error
         row = await cursor.fetchone()
