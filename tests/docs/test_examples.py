@@ -1,0 +1,51 @@
+"""What the pages tell readers to paste works when pasted, and answers what the pages say it answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Block, blocks, misfit
+from tests.infra.installation import Installation
+
+PASTED = [ROOT / "README.md", ROOT / "docs" / "api.md"]
+ANSWERS = ("json", "text")
+_END = "\x1e"
+# A busy machine takes a minute to start an installation; a quiet one needs half of that for everything here.
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("page", PASTED, ids=lambda page: page.name)
+def test_examples_do_what_the_page_says(page: Path, installation: Installation) -> None:
+    found = blocks(page)
+    script = [block for block in found if block.language == "sh"]
+    assert len(script) >= 8
+    said = _paste(script, installation)
+    for block, output in zip(script, said, strict=True):
+        following = found[found.index(block) + 1 :][:1]
+        if following and following[0].language in ANSWERS:
+            problem = _compare(following[0], output)
+            assert problem is None, f"{page.name}:{block.line}: {problem}\n{output}"
+
+
+def _paste(script: list[Block], installation: Installation) -> list[str]:
+    """Run the blocks as one shell session in the checkout; what each of them printed."""
+    lines = ["set -eu", *(f"{block.text}\nprintf '{_END}'" for block in script)]
+    shell = subprocess.run(
+        ["bash", "-s"], input="\n".join(lines), cwd=ROOT, env=installation.environment(), capture_output=True, text=True, timeout=180
+    )  # fmt: skip
+    said = shell.stdout.split(_END)[:-1]
+    if len(said) < len(script):
+        pytest.fail(
+            f"the block at line {script[len(said)].line} failed ({shell.returncode}):\n{shell.stdout[-1000:]}\n{shell.stderr[-2000:]}"
+        )
+    return said
+
+
+def _compare(shown: Block, output: str) -> str | None:
+    if shown.language == "text":
+        return None if shown.text.strip() == output.strip() else f"the page shows\n{shown.text}"
+    return misfit(json.loads(shown.text), json.loads(output))

@@ -1,0 +1,109 @@
+"""The documentation names everything there is, and nothing that isn't."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from durableagents.env import Environment
+from ledger.access import ROLES
+from tests.api.test_roles import MATRIX, UNLISTED, api_routes
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, rows
+
+API = ROOT / "docs" / "api.md"
+README = ROOT / "README.md"
+PUBLIC_PAGES = ("/healthz", "/readyz")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_relative_to(ROOT) and file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}, which has no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    named = set(
+        re.findall(
+            r"`((?:durableagents|runs|approvals|ledger|tests|docs|templates|static)/[\w/.-]+)`", page.read_text()
+        )
+    )
+    missing = {name for name in named if not (ROOT / name).exists()}
+    assert not missing
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {(ROOT / target.partition("#")[0]).resolve() for target in links(README)}
+    pages = {page for page in PAGES if page.parent == ROOT / "docs"}
+    assert pages <= linked
+
+
+def test_every_variable_is_in_the_readme_with_its_default() -> None:
+    said = {
+        name: cells[1] for cells in rows(README) if len(cells) == 3 for name in re.findall(r"`([A-Z_]+)`", cells[0])
+    }
+    for field in Environment.model_fields.values():
+        name = str(field.validation_alias)
+        assert name in said, f"{name} is not in the README"
+        if isinstance(field.default, int) and not isinstance(field.default, bool) and field.default:
+            assert said[name] == str(field.default)
+    everywhere = "".join(
+        path.read_text() for folder in ("durableagents", "runs") for path in (ROOT / folder).rglob("*.py")
+    )
+    assert all(name in everywhere for name in said)
+
+
+def test_every_make_target_is_in_the_readme() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)) - {"help"}
+    assert targets == set(re.findall(r"`make ([a-z-]+)`", README.read_text()))
+
+
+def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
+    """The table of roles is the matrix that the API's own test holds against the code."""
+    by_name = {name: _documented(path) for name, path in api_routes() if name not in UNLISTED}
+    page = API.read_text()
+    table = {cells[0].strip("`"): cells[1:] for cells in rows(API) if len(cells) == 1 + len(ROLES)}
+    for (name, method), allowed in MATRIX.items():
+        endpoint = f"{method} {by_name[name]}"
+        assert re.search(rf"^#+ .*`{re.escape(endpoint)}`", page, re.MULTILINE), f"no heading names {endpoint}"
+        if None not in allowed and name != "api-approval-decision":
+            expected = ["yes" if role in allowed else "" for role in ROLES]
+            assert table[endpoint] == expected, f"roles of {endpoint}"
+    assert all(f"`GET {path}`" in page for path in PUBLIC_PAGES)
+
+
+def test_every_problem_code_is_in_the_api_page() -> None:
+    sources = "".join(
+        path.read_text()
+        for app in ("durableagents", "runs", "approvals", "ledger")
+        for path in (ROOT / app).rglob("*.py")
+    )
+    codes = set(re.findall(r'status, code, title = 4\d\d, "([a-z-]+)"', sources))
+    codes |= set(re.findall(r'document\(\s*[45]\d\d,\s*"([a-z-]+)"', sources)) | set(
+        re.findall(r': "([a-z-]+)",\n', _framework_codes())
+    )
+    codes -= {"stale-lease"}  # a worker's, never an answer to a request
+    assert len(codes) >= 15 and not {code for code in codes if f"`{code}`" not in API.read_text()}
+
+
+def test_pages_show_shells_as_sh_or_console() -> None:
+    """`sh` blocks are run by the tests; what can't be is shown as a `console` session."""
+    assert all(
+        block.language in ("sh", "console", "json", "text", "python", "sql", "ini", "")
+        for page in PAGES
+        for block in blocks(page)
+    )
+
+
+def _documented(path: str) -> str:
+    return "/" + re.sub(r"<\w+:(?:run_id|approval_id)>", "{id}", path).replace("<str:token>", "{token}")
+
+
+def _framework_codes() -> str:
+    text = (ROOT / "durableagents" / "problems.py").read_text()
+    return text[text.index("_CODES = {") : text.index("}", text.index("_CODES = {"))]
