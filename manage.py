@@ -7,13 +7,14 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
     from durableagents.env import EnvironmentProblem
 
     try:
         execute_from_command_line(sys.argv)
-    except EnvironmentProblem as problem:
+    except (EnvironmentProblem, ImproperlyConfigured) as problem:
         print(f"manage.py: {problem}", file=sys.stderr)
         sys.exit(2)
 

@@ -8,6 +8,7 @@ the variable, what is wrong with it and what would be right.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ class Environment(BaseSettings):
         default="development", validation_alias="DURABLEAGENTS_ENV"
     )
     demo: bool = Field(default=False, validation_alias="DURABLEAGENTS_DEMO")
+    public_url: str | None = Field(default=None, validation_alias="DURABLEAGENTS_BASE_URL")
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_ALLOWED_HOSTS"
     )
@@ -98,9 +100,17 @@ class Environment(BaseSettings):
             )
         return self
 
+    @field_validator("public_url")
+    @classmethod
+    def _http_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?", value):
+            raise ValueError("not an address like https://agents.example.org")
+        return value.rstrip("/") if value else None
+
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        """Where the outside reaches this installation: the base of callback addresses."""
+        return self.public_url or f"http://127.0.0.1:{self.port}"
 
     @property
     def sandbox_url(self) -> str:

@@ -131,6 +131,8 @@ CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = _PRODUCTION
 CSRF_COOKIE_SECURE = _PRODUCTION
 SECURE_SSL_REDIRECT = _PRODUCTION
+# Probes and local tools' callbacks come without TLS, and can't follow a redirect with their body.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION
@@ -207,6 +209,8 @@ LOGGING = {
     "loggers": {
         # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
         "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer"]},
+        # A wrong Host header is answered with 400; twenty lines of traceback help nobody but whoever sends it.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},

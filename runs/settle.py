@@ -77,6 +77,9 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
         input_hash=invoked.requested_hash, external_id=_external_id(run, invoked, payload), digest=verdict,
     )  # fmt: skip
     resolve(wait, verdict, by=by.ref, now=act.now)
+    if verdict != "fail":
+        answer = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
+        answer.update(resolution="settled", resolved_by=by.ref, resolved_at=act.now)
     if verdict == "fail" and not act.head.is_cancel_requested:
         run.fail()
         run.ended_at, run.end_seq, run.error_code, run.is_woken, run.ready_at = (
@@ -158,7 +161,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
-        raise NotFound("callback", "with this token")
+        raise NotFound("callback for the token", token[:8] + "…")
     _, run = locked(run_id, under=OUTSIDE)
     wait = Wait.objects.select_for_update().get(token_hash=digest)
     now = database_now()
@@ -174,17 +177,12 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     entry = Entry(
         wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash
     )
-    if wait.resolved_at is not None and run.state not in ENDED:
+    if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
-        seq = append(
-            run.id,
-            e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body),
-            by=OUTSIDE,
-            entries=[entry],
-        )
-        log.warning("run %s: the answer to %s came after its deadline; recorded, without effect", run.id, invoked.tool)
-        live.ring(run.id, seq)
+        late = e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body)
+        live.ring(run.id, append(run.id, late, by=OUTSIDE, entries=[entry]))
+        log.warning("run %s: the answer to %s came when it was over; recorded, without effect", run.id, invoked.tool)
         return RECEIVED
     settled: list[e.Event] = []
     if wait.resolved_at is None:
@@ -203,6 +201,14 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     )
     live.ring(run.id, seq)
     return RECEIVED
+
+
+def _is_settled(wait: Wait) -> bool:
+    """Whether the journal tells already how the call that is answered now came out, so that the node may have gone on from it."""
+    told = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt)
+    verdicts = [e.decode(clear) for clear in told.filter(kind="ToolReconciled").values_list("clear", flat=True)]
+    is_reconciled = any(isinstance(x, e.ToolReconciled) and x.verdict != "fail" for x in verdicts)
+    return is_reconciled or told.filter(fact="result").exists()
 
 
 def _check_answer(run: Run, invoked: e.ToolInvoked, body: Any) -> None:

@@ -1,0 +1,45 @@
+"""A host that is gone is declared dead by a person, and only when it has been silent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.core.management import call_command
+
+from ledger.clock import database_now
+from runs import fleet
+from runs.models import Process
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def process(host: str, *, silent_seconds: float) -> Process:
+    at = database_now() - timedelta(seconds=silent_seconds)
+    return Process.objects.create(
+        id=uuid4(), kind="worker", host=host, boot="elsewhere/1", pid=4242, born_ticks=1, started_at=at, last_heartbeat_at=at
+    )
+
+
+def test_a_silent_host_is_put_on_record_as_ended() -> None:
+    lost = process("lost.example", silent_seconds=300)
+
+    call_command("declare_dead", host="lost.example")
+    fleet.hang_up()
+
+    lost.refresh_from_db()
+    assert lost.ended_at is not None
+
+
+@pytest.mark.parametrize("host", ["alive.example", "never-seen.example"])
+def test_a_host_that_lives_or_is_unknown_is_left_alone(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    living = process("alive.example", silent_seconds=5)
+
+    with pytest.raises(SystemExit) as refused:
+        call_command("declare_dead", host=host)
+
+    living.refresh_from_db()
+    assert refused.value.code == 2
+    assert host in capsys.readouterr().err
+    assert living.ended_at is None
