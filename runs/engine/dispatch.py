@@ -25,7 +25,7 @@ from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFai
 from runs.engine.journal import Entry, Grant, Usage, WaitSpec
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
-from runs.engine.visit import Crashed, Visit, is_being_cancelled
+from runs.engine.visit import Crashed, Stopped, Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
 STEP = Usage(steps=1, tool_calls=1)
@@ -205,8 +205,8 @@ class Dispatch:
             payload={"reason": reason, "arguments": self.arguments},
         )
         wait = self._reconcile_wait(0)
-        await self.visit.record(event, opened_event(wait), entries=[self._entry("unknown")], wait=wait)
-        return self.visit.park(wait)
+        reply = await self.visit.record(event, opened_event(wait), entries=[self._entry("unknown")], wait=wait)
+        return self.visit.park(wait) if reply.is_done else self.visit.unwind(Stopped("overtaken"))
 
     async def _try_later(self, trouble: Exception) -> BaseException:
         """The outage lasts: free the worker slot and come back by a durable timer. The same key and bytes go out again."""

@@ -177,6 +177,9 @@ class Driver:
             case "drain":
                 await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
                 return "released"
+            case "overtaken":
+                await self._load()  # the answer came while the call was thought unanswered: read it and go on
+                return None
             case _:
                 reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
                 if reply.is_done:
@@ -265,5 +268,5 @@ class Driver:
         unknown = e.ToolOutcomeUnknown(
             slot=name, attempt=attempt, tool=invoked.tool, is_sender_done=False, payload=payload
         )
-        await self.journal.record([unknown, opened_event(wait)], entries=[entry], wait=wait)
-        return wait
+        reply = await self.journal.record([unknown, opened_event(wait)], entries=[entry], wait=wait)
+        return wait if reply.is_done else None  # answered in this very moment

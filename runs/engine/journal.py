@@ -15,7 +15,8 @@ How = Literal["park", "settle", "pause", "release", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why."""
+    """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why; where none does, the
+    call that the write was about has been answered meanwhile, or what was waited for has come."""
 
     seq: int
     at: datetime

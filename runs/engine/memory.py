@@ -136,7 +136,7 @@ class MemoryJournal:
         wait: WaitSpec | None = None,
     ) -> Reply:
         self._fence()
-        if self._reply().stop is not None:
+        if self._reply().stop is not None or self._is_answered(events):
             return self._reply(is_done=False)
         used = None if grant is None else self._granted(*grant)
         self._write(events, [entry] if entry else [], wait, None)
@@ -149,7 +149,14 @@ class MemoryJournal:
         usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
         self._fence()
+        if self._is_answered(events):
+            return self._reply(is_done=False)
         self._write(events, entries, wait, gate)
+        for settled in (x for x in events if isinstance(x, (e.ToolFailed, e.ToolReconciled))):
+            for open_ in self.run.open_waits():
+                s = open_.spec
+                if (s.slot, s.attempt, s.kind) == (settled.slot, settled.attempt, "webhook"):
+                    open_.resolution = "settled"
         self.run.used = _sum(self.run.used, usage)
         if snapshot is not None:
             self.run.snapshots.append((self.seq, snapshot))
@@ -183,6 +190,10 @@ class MemoryJournal:
             raise StaleLease(
                 f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
             )
+
+    def _is_answered(self, events: Sequence[e.Event]) -> bool:
+        asks = (x for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown)))
+        return any((x.slot, x.attempt, "result") in self.run.facts for x in asks)
 
     def _granted(self, slot: str, plan_hash: str) -> MemoryWait:
         for wait in self.run.waits.values():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("durableagents.engine")
 
-StopReason = Literal["pause", "cancel", "hold", "drain"]
+StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ class Visit:
         reply = await self._written(self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait))
         if not reply.is_done:
             self._reads = reads
-            raise self.unwind(Stopped(reply.stop or "hold"))
+            raise self.unwind(Stopped(reply.stop or "overtaken"))
 
     async def record(
         self,

@@ -16,6 +16,7 @@ DROP FUNCTION runs_record(uuid, bigint, uuid, text, text[], text[], int[], text[
 DROP FUNCTION runs_intend(uuid, bigint, uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
     text[], int[], text[], text[], text[], text[], text[], text[], text[],
     text, text, uuid, text, int, text, int, timestamptz, jsonb, bytea);
+DROP FUNCTION runs_is_answered(uuid, text[], text[], int[]);
 DROP FUNCTION runs_reply_of(ledger_head, boolean);
 DROP TYPE runs_claimed;
 DROP TYPE runs_reply;

@@ -14,6 +14,18 @@ LANGUAGE sql AS $$
     SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
 $$;
 
+-- Whether the journal holds the answer to a call that is about to be repeated, or to be called unknown: a callback may come while
+-- the worker still thinks its call unanswered. Asked under the lock; then nothing is written, and the worker reads what came.
+CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_kinds text[], p_slots text[], p_attempts int[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN p_kinds && ARRAY['ToolRedispatched', 'ToolOutcomeUnknown'] AND EXISTS (
+        SELECT 1 FROM unnest(p_kinds, p_slots, p_attempts) AS u(kind, slot, attempt)
+        JOIN ledger_event e ON e.run_id = p_run AND e.slot = u.slot AND e.attempt = u.attempt AND e.fact = 'result'
+        WHERE u.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown')
+    );
+END $$;
+
 -- TX1: make the intent of a call durable before it leaves. Under a pause, cancel or hold nothing is written and the reply says so.
 -- An approval is consumed here, by compare-and-set on its wait: the same bytes, once, in time.
 CREATE OR REPLACE FUNCTION runs_intend(
@@ -28,7 +40,7 @@ DECLARE
     h ledger_head;
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
-    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold THEN
+    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_kinds, p_slots, p_attempts) THEN
         RETURN runs_reply_of(h, false);
     END IF;
     IF g_slot IS NOT NULL THEN
@@ -71,9 +83,19 @@ DECLARE
     h ledger_head;
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
+    IF runs_is_answered(p_run, p_kinds, p_slots, p_attempts) THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
     h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
     IF e_slots IS NOT NULL THEN
         PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
+    END IF;
+    IF p_kinds && ARRAY['ToolFailed', 'ToolReconciled'] THEN
+        -- Upstream refused the call, or its hook told: no callback is waited for any more.
+        UPDATE runs_wait SET resolution = 'settled', resolved_by = p_actor, resolved_at = clock_timestamp()
+        FROM unnest(p_kinds, p_slots, p_attempts) AS u(kind, slot, attempt)
+        WHERE run_id = p_run AND runs_wait.slot = u.slot AND runs_wait.attempt = u.attempt AND runs_wait.kind = 'webhook'
+          AND u.kind IN ('ToolFailed', 'ToolReconciled') AND resolved_at IS NULL;
     END IF;
     h.steps := h.steps + u_steps;
     h.tokens_in := h.tokens_in + u_in;

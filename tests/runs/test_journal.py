@@ -272,6 +272,23 @@ def test_time_comes_from_the_journal_and_never_runs_backwards(kept: Kept) -> Non
     assert all(at.tzinfo is not None for at in times) and times == sorted(times)
 
 
+@pytest.mark.parametrize("write", ["repeat", "unknown"])
+def test_a_call_that_has_been_answered_is_neither_repeated_nor_called_unknown(kept: Kept, write: str) -> None:
+    """A callback may come while the worker still thinks its call unanswered."""
+    j = kept.journal
+    kept.wait(j.intend([invoked()], entry=entry()))
+    kept.wait(j.record([e.CallbackReceived(slot="0.1/1", tool="order", payload={"ref": "x"})]))
+    before = kept.events(), kept.facts()
+    repeat = e.ToolRedispatched(slot="0.1/1", tool="order", n=1)
+    unknown = e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True)
+    wait = spec(kept, "reconcile")
+    doing = j.intend([repeat]) if write == "repeat" else j.record([unknown], entries=[entry("unknown")], wait=wait)
+    reply: Reply = kept.wait(doing)
+    assert not reply.is_done and reply.stop is None
+    assert (kept.events(), kept.facts()) == before
+    kept.wait(j.intend([e.ToolRedispatched(slot="0.1/2", tool="order", n=1)]))
+
+
 # --- what people asked for ---
 
 
@@ -441,6 +458,18 @@ def test_the_time_that_upstream_gave_counts_while_the_wait_is_open(kept: Kept) -
     kept.resolve(wait, "received")
     kept.wait(kept.journal.record([read()], wait=spec(kept, "webhook", seconds=1)))
     assert kept.deadline(wait) == sooner.deadline and kept.resolution(wait) == "received"
+
+
+@pytest.mark.parametrize("told", [
+    e.ToolFailed(slot="0.1/1", tool="order", code="no", requested_hash="h"),
+    e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="hook"),
+], ids=["refused", "told by its hook"])  # fmt: skip
+def test_a_call_whose_outcome_is_known_waits_for_no_callback(kept: Kept, told: e.Event) -> None:
+    mine, other = spec(kept, "webhook"), spec(kept, "webhook", slot="0.1/2")
+    kept.wait(kept.journal.intend([invoked()], entry=entry(), wait=mine))
+    kept.wait(kept.journal.intend([invoked("0.1/2")], entry=entry(slot="0.1/2"), wait=other))
+    kept.wait(kept.journal.record([told]))
+    assert (kept.resolution(mine), kept.resolution(other)) == ("settled", None)
 
 
 def test_a_gate_opens_with_its_wait(kept: Kept) -> None:
