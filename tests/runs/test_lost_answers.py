@@ -1,0 +1,271 @@
+"""A connection may break around any commit: the worker finds out what became of it, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg_pool import AsyncConnectionPool
+
+from durableagents import Context, End
+from ledger import events as e
+from ledger.errors import StaleLease
+from ledger.models import LedgerEntry
+from ledger.views import verify
+from runs import sweeper
+from runs.dsn import dsn
+from runs.engine.journal import Entry, Usage, WaitSpec
+from runs.models import Run, Wait
+from runs.store import is_transient
+from tests.runs.stage import Stage, events, facts, fresh, head, kinds, now, output
+from tests.runs.test_steering import check_form
+from tests.runs.wire import LossyWire, counted
+from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+LOSSES: list[Any] = ["question", "answer"]
+
+
+@pytest.fixture
+def wire(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyWire]:
+    """The stage's workers reach the database through this; people and the test itself don't."""
+    folder: Path = tmp_path_factory.mktemp("w")
+    wire = LossyWire(folder, dsn(name="durableagents lossy"))
+
+    async def connect() -> Any:
+        pool = AsyncConnectionPool(
+            wire.dsn, min_size=1, max_size=1, open=False, timeout=20, kwargs={"autocommit": True}
+        )
+        await pool.open(wait=True)
+        return pool
+
+    stage.pool = stage.wait(connect())
+    yield wire
+    wire.close()
+
+
+def everything(tools: Toolbox) -> Any:
+    """An agent that writes every kind of commit: intents, results, values, a gate, a timer, several visits, an end."""
+
+    async def first(state: Notes, ctx: Context) -> str:
+        state.seen.append((await ctx.call(tools.order, Item(name="a"))).ref)
+        state.seen.append((await ctx.call(tools.look, Item(name="b"))).ref)
+        await ctx.uuid()
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        state.seen.append((await ctx.call(tools.mail, Item(name="c"))).ref)
+        state.seen.append((await ctx.call(tools.wire, Item(name="d", amount=5000))).ref)
+        await ctx.sleep(0)
+        return End(state.seen)
+
+    return agent_of(first, second, tools=tools.all())
+
+
+def play(stage: Stage, run: Run) -> None:
+    """Drive it to its end: a yes to every gate, timers rung."""
+    for _ in range(60):
+        stage.drive()
+        if str(fresh(run).state) in ("completed", "failed"):
+            return
+        if run.approvals.filter(state="open").exists():
+            stage.decide(run)
+        Wait.objects.filter(run=run, kind="timer", resolved_at=None).update(deadline=now())
+        sweeper.sweep()
+    raise AssertionError("it never ends")
+
+
+# Lost around the claim itself, the run is owned by a worker that doesn't know it: tests/fleet has that story, with a real host.
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_story_with_every_kind_of_commit_survives_the_loss_of_any_of_them(
+    stage: Stage, tools: Toolbox, outside: Outside, wire: LossyWire, what: Any
+) -> None:
+    agent = everything(tools)
+    whole = stage.start(agent)
+    statements = counted(wire, lambda: play(stage, whole))
+    expected = [r.tool for r in outside.requests]
+    assert expected == ["order", "look", "mail", "wire"] and statements > 15
+    nth = 0
+    for nth in range(1, statements + 1):
+        outside.requests.clear()
+        run = stage.start(agent)
+        wire.lose((nth, what))
+        try:
+            play(stage, run)
+        except psycopg.OperationalError:  # lost around a claim: nobody drives it until its worker looks after its own
+            Run.objects.filter(pk=run.pk, owner__isnull=False).update(owner=None, ready_at=now())
+            play(stage, run)
+        if not wire.has_lost:
+            break  # the first telling also prepared its statements: there are fewer to lose now
+        assert str(fresh(run).state) == "completed", (nth, what)
+        assert [r.tool for r in outside.requests] == expected, f"statement {nth}, lost {what}"
+        assert output(run) == output(whole)
+        assert facts(run) == ["pending", "committed"] * 3
+        seen = [k for k in kinds(run) if k != "RunClaimed"]
+        assert seen == [k for k in kinds(whole) if k != "RunClaimed"], f"statement {nth}, lost {what}"
+        assert verify(run.id, head(run)).problems == []
+        check_form(run)
+    assert nth > 25
+
+
+# --- one commit at a time ---
+
+
+def invoked(slot: str = "0.1/1") -> e.ToolInvoked:
+    return e.ToolInvoked(
+        slot=slot, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
+    )
+
+
+ENTRY = Entry("0.1/1", 0, "pending", "order", "idempotent_with_key", key="k")
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "intend": lambda j: j.intend([invoked()], entry=ENTRY),
+    "record": lambda j: j.record(
+        [e.ValueRead(slot="0.1/2", what="now", payload=1)], entries=[ENTRY], usage=Usage(steps=1)
+    ),
+    "end": lambda j: j.leave("end", [e.RunCompleted(payload=1)], state="completed"),
+    "release": lambda j: j.leave("release", [e.RunReleased(reason="drain")], state="running"),
+}
+
+
+@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_commit_whose_answer_is_lost_is_there_once(stage: Stage, wire: LossyWire, write: str, what: Any) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    wire.lose((1, what))
+    reply = stage.wait(WRITES[write](journal))
+    assert wire.has_lost and reply.is_done
+    written = {"intend": "ToolInvoked", "record": "ValueRead", "end": "RunCompleted", "release": "RunReleased"}[write]
+    assert kinds(run).count(written) == 1
+    assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
+    assert head(run).steps == (write == "record")
+    assert verify(run.id, head(run)).problems == []
+    let_go = write in ("end", "release")
+    assert (fresh(run).owner is None) is let_go
+    if not let_go:
+        assert events(run, e.RunClaimed)[-1].cause == "reconnected"
+        stage.wait(journal.record([e.ValueRead(slot="0.1/9", what="now", payload=2)]))
+
+
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire, what: Any) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    for nth in (1, 2):  # the reclaim, the look at the journal
+        wire.lose((1, "answer"), (nth, what))
+        stage.wait(journal.record([e.ValueRead(slot=f"0.1/{nth}", what="now", payload=nth)]))
+        assert wire.has_lost and kinds(run).count("ValueRead") == nth
+    assert verify(run.id, head(run)).problems == []
+
+
+def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    Run.objects.filter(pk=run.pk).update(owner=stage.hire().id)
+    wire.lose((1, "question"))
+    before = kinds(run)
+    with pytest.raises(StaleLease):
+        stage.wait(journal.record([e.ValueRead(slot="0.1/1", what="now", payload=1)]))
+    assert kinds(run) == before
+
+
+def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wire: LossyWire) -> None:
+    """Nothing was written, so it is asked again, and refused again: a cancelled run gets no intent by accident."""
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    asked = head(run)
+    asked.is_cancel_requested = True
+    asked.save(update_fields=["is_cancel_requested"])
+    wire.lose((1, "answer"))
+    reply = stage.wait(journal.intend([invoked()], entry=ENTRY))
+    assert not reply.is_done and reply.stop == "cancel" and "ToolInvoked" not in kinds(run)
+
+
+def test_a_wait_that_was_resolved_while_the_park_was_in_doubt_is_not_slept_through(
+    stage: Stage, wire: LossyWire
+) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    wait = WaitSpec(journal.run_id, "0.1/1", 0, "timer", 0, now())
+    opened = e.WaitOpened(slot="0.1/1", wait="timer", deadline="", n=0)
+    stage.wait(journal.record([opened], wait=wait))
+    sweeper.sweep()
+    wire.lose((1, "question"))
+    parked = [e.RunParked(state="waiting_event", waits=["0.1/1"])]
+    reply = stage.wait(journal.leave("park", parked, state="waiting_event", waits=[wait.id]))
+    assert not reply.is_done and str(fresh(run).state) == "running" and "RunParked" not in kinds(run)
+
+
+def test_a_worker_whose_backend_is_terminated_in_the_middle_goes_on(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """`pg_terminate_backend`, as a failover or an administrator does it, at every step."""
+    run = stage.start(everything(tools))
+
+    def terminate(point: str, tool: str) -> None:
+        if point in ("CP1", "CP4", "CP7", "CP8"):
+            with psycopg.connect(dsn(), autocommit=True) as link:
+                link.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents stage'"
+                )
+
+    stage.at = terminate
+    play(stage, run)
+    assert [r.tool for r in outside.requests] == ["order", "look", "mail", "wire"]
+    assert facts(run) == ["pending", "committed"] * 3 and verify(run.id, head(run)).problems == []
+
+
+def test_a_held_row_is_waited_for_and_not_mistaken_for_a_loss(stage: Stage) -> None:
+    """Somebody's transaction holds the head for a moment: the write waits its turn."""
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    with psycopg.connect(dsn()) as other:
+        other.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [run.id])
+
+        def until_somebody_waits() -> None:
+            with psycopg.connect(dsn(), autocommit=True) as link:
+                while link.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+                    pass
+
+        async def write_while_held() -> Any:
+            writing = asyncio.ensure_future(journal.record([e.ValueRead(slot="0.1/1", what="now", payload=1)]))
+            await asyncio.to_thread(until_somebody_waits)
+            other.rollback()
+            return await writing
+
+        assert stage.wait(write_while_held()).is_done
+    assert kinds(run).count("ValueRead") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (psycopg.OperationalError("gone"), True),
+        (psycopg.InterfaceError("closed"), True),
+        (psycopg.errors.SerializationFailure(), True),
+        (psycopg.errors.DeadlockDetected(), True),
+        (psycopg.errors.LockNotAvailable(), True),
+        (psycopg.errors.AdminShutdown(), True),
+        (psycopg.errors.ReadOnlySqlTransaction(), True),
+        (psycopg.errors.UniqueViolation(), False),
+        (psycopg.errors.UndefinedFunction(), False),
+        (ValueError("x"), False),
+    ],
+    ids=repr,
+)
+def test_what_passes_by_itself_is_told_from_what_does_not(error: Exception, passes: bool) -> None:
+    assert is_transient(error) is passes
+
+
+def test_nothing_is_left_open_behind(stage: Stage) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%' AND datname = current_database()"
+        )
+        assert cursor.fetchone()[0] == 0
