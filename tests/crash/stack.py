@@ -159,11 +159,20 @@ class Stack(Installation):
         return {"dbname": self._address["dbname"], **self._address[role]}
 
     def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
-        """A connection of the test's own, not over the wire, as one of the roles."""
-        return psycopg.connect(
-            make_conninfo(**self._login(role), host=self._address["host"], port=self._address["port"], connect_timeout=5),
-            autocommit=True, application_name="crash test",
+        """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just starting."""
+        address = make_conninfo(
+            **self._login(role), host=self._address["host"], port=self._address["port"], connect_timeout=5,
+            application_name="crash test",
         )  # fmt: skip
+
+        def connected() -> psycopg.Connection[Any] | None:
+            try:
+                return psycopg.connect(address, autocommit=True)
+            except psycopg.OperationalError:
+                return None
+
+        found: psycopg.Connection[Any] = eventually(connected, "a connection to the database")
+        return found
 
     def links(self, run_id: str) -> list[Link]:
         """A run's journal rows as they are stored."""
