@@ -6,12 +6,14 @@ Prints one line of figures, and the seeds of schedules that failed; exit code 1 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.crash.checker import Finding
 from tests.crash.people import People
 from tests.crash.schedule import Performance, Tally, describe, draw, everybody_is_back
 from tests.crash.stack import Stack
@@ -23,7 +25,8 @@ def main() -> int:
         signal.signal(signum, _interrupt)  # also where the shell had it ignored
     seeds = given.schedule or [f"{given.seed}:{n}" for n in range(given.first, given.first + given.schedules)]
     total, began = Tally(), time.monotonic()
-    stack = Stack(Path(tempfile.mkdtemp(prefix="crash-")), workers=given.workers)
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    stack = Stack(folder, workers=given.workers)
     stack.settling_seconds = 1.5
     people = None
     try:
@@ -44,6 +47,7 @@ def main() -> int:
             stack.stop()
         else:
             stack.end()
+            shutil.rmtree(folder, ignore_errors=True)
     print(total)  # noqa: T201
     for seed in total.failed_seeds:
         print(f"failed: --schedule {seed}")  # noqa: T201
@@ -51,9 +55,13 @@ def main() -> int:
 
 
 def _perform(stack: Stack, people: People, seed: str) -> Tally:
-    everybody_is_back(stack)
     schedule = draw(seed)
-    tally = Performance(stack, people, schedule).perform()
+    try:
+        everybody_is_back(stack)
+        tally = Performance(stack, people, schedule).perform()
+    except AssertionError as trouble:
+        # The installation itself did not come back, or did not answer: as bad as a run that is stuck.
+        tally = Tally(1, findings=[Finding("stuck", "-", str(trouble))], failed_seeds=[seed])
     if tally.failed_seeds:
         _say("\n".join([describe(schedule), *(str(finding) for finding in tally.findings)]))
     return tally
