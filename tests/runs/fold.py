@@ -1,0 +1,172 @@
+"""What a journal alone says of its run: to be compared with the rows that services and workers keep beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from approvals.models import Approval
+from ledger import events as e
+from ledger.models import Event, LedgerEntry
+from ledger.views import verify
+from runs.engine.drive import waiting_state
+from runs.engine.tape import Tape
+from runs.models import Run
+from tests.runs.stage import events, fresh, head, waiting
+
+WaitName = tuple[str, int, str, int]
+ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
+# What a worker records as a step done.
+STEPS = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted", "ModelResponded", "ModelFailed")
+
+
+@dataclass
+class Told:
+    """A run as its events tell it."""
+
+    state: str = "pending"
+    epoch: int = 0
+    node: str = ""
+    visit: int = 0
+    deaths: int = 0
+    is_claimed: bool = False
+    open: dict[WaitName, None] = field(default_factory=dict)
+    approvals: dict[str, str] = field(default_factory=dict)
+    tape: Tape = field(default_factory=Tape)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDS.values()
+
+    def tell(self, event: e.Event) -> None:
+        self.tape.add(event)
+        self._waits(event)
+        match event:
+            case e.RunClaimed():
+                self.epoch, self.is_claimed = event.epoch, True
+                self.state = "running"
+            case e.VisitEntered():
+                self.node, self.visit, self.deaths = event.node, event.visit, self.deaths
+            case e.RunParked():
+                self.state, self.is_claimed = event.state, False
+            case e.RunReleased() | e.WorkerLost():
+                self.is_claimed = False
+                self.deaths = event.deaths if isinstance(event, e.WorkerLost) else self.deaths
+            case e.RunPaused():
+                self.state, self.is_claimed = "paused", False
+            case e.RunResumed():
+                self.state = event.state
+            case e.CancelRequested():
+                self._cancel_requested()
+            case e.RunRetried():
+                self.state, self.deaths = "running", 0
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.state, self.is_claimed = ENDS[event.KIND], False
+            case _:
+                self._resolution(event)
+
+    def _waits(self, event: e.Event) -> None:
+        slot, attempt = event.slot or "", event.attempt
+        match event:
+            case e.WaitOpened():
+                self.open[slot, attempt, event.wait, event.n] = None
+            case e.ApprovalRequested():
+                self.open[slot, 0, "approval", event.n] = None
+                self.approvals[event.approval_id] = "open"
+            case e.WaitResolved():
+                self.open.pop((slot, attempt, event.wait, event.n), None)
+            case e.ApprovalDecided():
+                self.open.pop((slot, 0, "approval", event.n), None)
+                self.approvals[event.approval_id] = event.verdict
+            case e.CallbackReceived() | e.ToolFailed():
+                self.open.pop((slot, attempt, "webhook", 0), None)
+            case e.ToolReconciled():
+                for name in [n for n in self.open if n[:3] == (slot, attempt, "reconcile")]:
+                    del self.open[name]
+                if event.verdict != "fail":
+                    self.open.pop((slot, attempt, "webhook", 0), None)
+
+    def _resolution(self, event: e.Event) -> None:
+        """Whatever is resolved makes a run ready that waits in nobody's hands."""
+        resolves = (e.WaitResolved, e.ApprovalDecided, e.CallbackReceived, e.ToolReconciled)
+        if isinstance(event, resolves) and self.state.startswith("waiting"):
+            self.state = "running"
+        if isinstance(event, e.WaitResolved) and event.resolution == "retried":
+            self.deaths = 0
+
+    def _cancel_requested(self) -> None:
+        """A call in doubt is settled first: by the person who was asked, or by a worker."""
+        if self.is_claimed:
+            return
+        doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
+        is_asked = all(attempt.open_wait("reconcile") is not None for attempt in doubts)
+        if self.state == "paused":
+            self.state = waiting_state({kind for _, _, kind, _ in self.open}) if is_asked else "running"
+        elif self.state.startswith("waiting") and not is_asked:
+            self.state = "running"
+
+
+def told_by(run: Run) -> Told:
+    told = Told()
+    for event in events(run):
+        told.tell(event)
+    return told
+
+
+def check_against_journal(run: Run) -> None:
+    """The rows say what the journal says."""
+    told, row, top = told_by(run), fresh(run), head(run)
+    assert (str(row.state), row.node, row.visit) == (told.state, told.node, told.visit)
+    assert (top.epoch, top.deaths) == (told.epoch, told.deaths)
+    assert (row.owner is not None) is told.is_claimed is (top.lease is not None)
+    open_ = {(w.slot, w.attempt, w.kind, w.n) for w in waiting(run)}
+    assert open_ == (set() if told.has_ended else set(told.open))
+    for approval in Approval.objects.filter(run=run):
+        said = told.approvals[str(approval.id)]
+        assert approval.state == ("withdrawn" if said == "open" and told.has_ended else said)
+    _check_figures(run)
+    _check_ledger(run)
+    problems = verify(run.id, top).problems
+    assert problems == []
+    last = Event.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True)[0]
+    assert last == top.seq == Event.objects.filter(run_id=run.id).count()
+
+
+def _check_figures(run: Run) -> None:
+    """What a run used is the sum of what its journal lists."""
+    top, every = head(run), events(run)
+    done = [x for x in every if x.KIND in STEPS or (isinstance(x, e.ToolReconciled) and x.by == "hook" and x.payload)]
+    responses = [x for x in every if isinstance(x, e.ModelResponded)]
+    models = [x for x in done if x.KIND.startswith("Model")]
+    assert top.steps == len(done)
+    assert (top.model_calls, top.tool_calls) == (len(models), len(done) - len(models))
+    assert (top.tokens_in, top.tokens_out) == (
+        sum(x.tokens_in for x in responses),
+        sum(x.tokens_out for x in responses),
+    )
+
+
+def _check_ledger(run: Run) -> None:
+    """Each fact about a side effect stands beside exactly one event that tells of it."""
+    expected: list[tuple[str, int, str, str]] = []
+    intents: set[tuple[str | None, int]] = set()
+    for event in events(run):
+        match event:
+            case e.ToolInvoked() if event.replay_class != "pure":
+                intents.add((event.slot, event.attempt))
+                fact = "pending"
+            case e.ToolReturned() | e.CallbackReceived() | e.CallbackArrivedLate() if (
+                event.slot,
+                event.attempt,
+            ) in intents:
+                fact = "committed"
+            case e.ToolFailed() if (event.slot, event.attempt) in intents:
+                fact = "failed"
+            case e.ToolOutcomeUnknown():
+                fact = "unknown"
+            case e.ToolReconciled():
+                fact = "reconciled"
+            case _:
+                continue
+        expected.append((event.slot or "", event.attempt, fact, event.tool))
+    rows = LedgerEntry.objects.filter(run_id=run.id).order_by("id")
+    assert list(rows.values_list("slot", "attempt", "fact", "tool")) == expected
