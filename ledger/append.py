@@ -5,6 +5,7 @@ Workers write through the step functions in `runs/sql/`, which call the same app
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
@@ -19,6 +20,7 @@ from ledger.events import Event, encode_clear, seal
 from ledger.models import Head, OverrideRecord
 
 MAX_JUSTIFICATION = 4000
+_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 
 
 class Fact(Protocol):
@@ -97,9 +99,14 @@ def locked_head(run_id: UUID) -> Head:
 def justified(action: str, justification: object) -> str:
     """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
     text = justification.strip() if isinstance(justification, str) else ""
-    if not text or len(text) > MAX_JUSTIFICATION or "\x00" in text:
+    if not any(map(_is_visible, text)) or len(text) > MAX_JUSTIFICATION or "\x00" in text:
         raise JustificationRequired(action)
     return text
+
+
+def _is_visible(character: str) -> bool:
+    """Whether a reader sees anything of it: not a blank, a control, a format character, or a letter that is drawn as nothing."""
+    return unicodedata.category(character)[0] not in "ZC" and character not in _BLANK_LETTERS
 
 
 def override(

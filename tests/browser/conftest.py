@@ -80,7 +80,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site.clean()
 
 
-@pytest.fixture(scope="session")
+# Per file: while Playwright runs, its event loop runs in this thread, where other files' tests may not find one.
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)

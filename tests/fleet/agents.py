@@ -21,12 +21,6 @@ class Opened(BaseModel):
     attempts: int
 
 
-agent = Agent(
-    "fleet-patient", "1.0.0", input=Door, state=Door, output=Opened, initial=lambda door: door, title="Patient",
-    description="Waits at a door.",
-)  # fmt: skip
-
-
 @tool(replay_class=ReplayClass.PURE, title="Wait at the door", timeout=110)
 async def wait_at_the_door(args: Door, call: ToolCall) -> Opened:
     """Note each time that somebody begins to wait; return when the door is open."""
@@ -36,6 +30,12 @@ async def wait_at_the_door(args: Door, call: ToolCall) -> Opened:
     while not Path(args.path).exists():
         await asyncio.sleep(0.02)
     return Opened(attempts=len(knocks.read_text().splitlines()))
+
+
+agent = Agent(
+    "fleet-patient", "1.0.0", input=Door, state=Door, output=Opened, initial=lambda door: door, title="Patient",
+    description="Waits at a door.", tools=[wait_at_the_door],
+)  # fmt: skip
 
 
 @agent.node(start=True, title="Wait")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,8 @@ def test_the_same_pid_with_another_start_time_is_another_process() -> None:
     assert fleet.is_gone(row(os.getpid()))
 
 
-def test_silence_of_another_host_or_boot_is_no_proof() -> None:
+def test_silence_of_another_host_or_boot_is_no_proof(settings: Any) -> None:
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://others.reach.it/too"})
     identity = fleet.identify(os.getpid())
     assert identity is not None
     elsewhere = replace(identity, host="elsewhere", pid=1, born_ticks=1)
@@ -68,6 +70,16 @@ def test_silence_of_another_host_or_boot_is_no_proof() -> None:
     fleet.beat_all([fleet.Sign("worker", elsewhere), fleet.Sign("worker", rebooted)])
     assert not any(fleet.is_gone(process) for process in Process.objects.all())
     assert fleet.gone_here() == []
+
+
+def test_whoever_an_earlier_boot_left_behind_is_gone_where_nobody_else_can_reach_the_database() -> None:
+    identity = fleet.identify(os.getpid())
+    assert identity is not None
+    rebooted = replace(identity, boot="another/1", pid=2, born_ticks=1)
+    fleet.beat_all([fleet.Sign("worker", identity), fleet.Sign("worker", rebooted)])
+
+    assert [gone.pid for gone in fleet.gone_here()] == [2]
+    assert [fleet.is_gone(process) for process in Process.objects.order_by("pid")] == [True, False]
 
 
 def test_a_buried_process_stays_buried() -> None:

@@ -110,7 +110,11 @@ def test_hostile_mail_is_taken_and_shown_inert(sandbox: Sandbox) -> None:
         b"Content-Type: text/plain; charset=nonsense\r\n\r\n\x00\xff<img src=x onerror=alert(1)>\r\n"
     )
     with smtplib.SMTP("127.0.0.1", sandbox.smtp_port, timeout=PATIENCE_SECONDS) as smtp:
-        smtp.sendmail("a@b.example", ["<script>@d.example"], raw)
+        smtp.ehlo()
+        smtp.mail("a@b.example")
+        # Said by hand: Python's releases differ in how they would quote such an address.
+        assert smtp.docmd("RCPT", "TO:<script>")[0] == 250
+        assert smtp.data(raw)[0] == 250
 
     assert [row["run_id"] for row in sandbox.executed()] == [None]
     for path in ("/mail", "/mail/1"):

@@ -1,0 +1,26 @@
+"""A reason on the record is one that somebody can read."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.append import MAX_JUSTIFICATION, justified
+from ledger.errors import JustificationRequired
+
+UNREADABLE = ["", "   ", "\n\t", "\u200b", "\u2060\u200d", "\u3164", "\u2800", "\ufeff", "\x00", "a\x00b", None, 7, ["yes"]]
+
+
+@pytest.mark.parametrize("given", UNREADABLE)
+def test_a_reason_that_nobody_can_see_is_none(given: object) -> None:
+    with pytest.raises(JustificationRequired):
+        justified("approve", given)
+
+
+def test_a_reason_beyond_the_limit_is_refused_whole() -> None:
+    with pytest.raises(JustificationRequired):
+        justified("approve", "x" * (MAX_JUSTIFICATION + 1))
+
+
+@pytest.mark.parametrize("given", ["as quoted", "。", "✓", "見積書どおり", "ok\u200b"])
+def test_any_script_will_do(given: str) -> None:
+    assert justified("approve", f"  {given} ") == given
