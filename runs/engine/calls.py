@@ -97,6 +97,7 @@ class _Call(Dispatch):
         """What the replay class allows for a call that may or may not have happened."""
         past, intent = self.past, payload_of(self.past.intent)
         self.key, self.token = intent.get("key"), intent.get("callback_token")
+        self.callback_base = intent.get("callback_base", self.callback_base)
         self.arguments = intent["arguments"]
         self.args = self.tool.input.model_validate(self.arguments)
         if past.unknown is not None:
@@ -180,6 +181,7 @@ class _Call(Dispatch):
         stored: dict[str, Any] = {"arguments": self.arguments, "key": self.key}
         if tool.answers_later:
             self.token = stored["callback_token"] = secrets.token_urlsafe(32)
+            stored["callback_base"] = self.callback_base
             wait = self._wait(
                 "webhook",
                 0,

@@ -59,6 +59,8 @@ class Dispatch:
         self.attempt = self.record.current
         self.key: str | None = None
         self.token: str | None = None
+        # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another address.
+        self.callback_base = visit.runtime.callback_url("")
 
     @property
     def past(self) -> Attempt:
@@ -225,7 +227,7 @@ class Dispatch:
         return e.ToolRedispatched(slot=self.slot, attempt=self.attempt, tool=self.tool.name, n=self.past.resends)
 
     def _tool_call(self) -> ToolCall:
-        url = self.visit.runtime.callback_url(self.token) if self.token else None
+        url = self.callback_base + self.token if self.token else None
         return ToolCall(
             self.visit.run_id,
             self.visit.trace_id,
