@@ -63,6 +63,9 @@ class Approval(models.Model):
     @transition(state, source=A.OPEN, target=A.WITHDRAWN)
     def withdraw(self) -> None: ...
 
+    @transition(state, source=A.WITHDRAWN, target=A.OPEN)
+    def reopen(self) -> None: ...
+
 
 class Decision(models.Model):
     """What one person decided, on what exact plan, as what, and why. Append-only."""

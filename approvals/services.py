@@ -133,9 +133,10 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 def register() -> None:
     """Plug gates into the engine's waits."""
-    from approvals.store import WITHDRAW, opener
+    from approvals.store import REOPEN, WITHDRAW, opener
 
     if opener not in waits.gate_opener:
         waits.gate_opener.append(opener)
         waits.on_withdraw.append(WITHDRAW)
+        waits.on_reopen.append(REOPEN)
     waits.on_due["approval"] = expire

@@ -20,6 +20,10 @@ FROM (SELECT 1) AS one LEFT JOIN LATERAL (
     ORDER BY a.opened_at DESC LIMIT 1
 ) AS p ON true
 """
+REOPEN = """
+UPDATE approvals_approval a SET state = 'open', decided_at = NULL
+FROM runs_wait w WHERE a.run_id = %s AND a.state = 'withdrawn' AND w.id = a.wait_id AND w.resolved_at IS NULL
+"""
 WITHDRAW = "UPDATE approvals_approval SET state = 'withdrawn', decided_at = clock_timestamp() WHERE run_id = %s AND state = 'open'"
 
 

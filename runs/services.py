@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import uuid_utils
-from django.db import transaction
+from django.db import connection, transaction
 from pydantic import ValidationError
 
 from ledger import events as e
@@ -23,7 +23,7 @@ from ledger.append import append, create_head
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
-from runs import live, queue
+from runs import live, queue, waits
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
@@ -168,16 +168,14 @@ def _let_settle(run: Run, head: Head, *, is_asked: bool, now: datetime) -> None:
 @transaction.atomic
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the journal; only
-    definite failures are tried again, as a further attempt. Raises as `pause` does."""
+    definite failures that the node didn't go on from are tried again, as a further attempt. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
         tape = tape_of(run)
-        reopened = [
-            name for name, slot in tape.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
-        ]
+        reopened = tape.to_reopen()
         _wait_again(run, tape)
         run.retry()
         run.ended_at, run.end_seq, run.error_code = None, None, ""
@@ -200,12 +198,18 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 def _wait_again(run: Run, tape: Tape) -> None:
-    """The run's end withdrew what it waited for. Where the journal still waits, for a callback say, the wait is open once more."""
+    """The run's end withdrew what it waited for. Where the journal still waits, for a callback or a decision, the wait is open again."""
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
-        attempt = tape.slot(wait.slot).at(wait.attempt)
-        if attempt.result is None and attempt.waits.get((wait.kind, wait.n), "none") is None:
+        slot = tape.slot(wait.slot)
+        attempt = slot.at(wait.attempt)
+        is_asked = wait.kind == "approval" and slot.gate is not None and slot.gate.n == wait.n and slot.decision is None
+        is_open = attempt.waits.get((wait.kind, wait.n), "none") is None
+        if attempt.result is None and (is_asked or is_open):
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at"])
+    with connection.cursor() as cursor:
+        for statement in waits.on_reopen:
+            cursor.execute(statement, [run.id])
 
 
 def find(run_id: UUID) -> Run:

@@ -24,6 +24,8 @@ gate_opener: list[Opener] = []
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits.
 on_withdraw: list[str] = []
+# Statements with one parameter, the run id, that follow when a retried run waits again for what its end had withdrawn.
+on_reopen: list[str] = []
 
 
 def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:

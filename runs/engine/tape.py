@@ -111,6 +111,19 @@ class Tape:
             and slot.now.accepted is None
         ]
 
+    def to_reopen(self) -> list[str]:
+        """Slots of definite failures that a retried run tries again: the last ones, after which nothing with an effect was begun.
+
+        A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
+        """
+        names: list[str] = []
+        for name, slot in reversed(self.slots.items()):
+            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)):
+                names.append(name)
+            if slot.was_invoked or slot.gate is not None or any(kind == "timer" for kind, _ in slot.now.waits):
+                break
+        return names[::-1]
+
     def outstanding(self) -> list[str]:
         """Slots of calls whose effect may still come or may have come: accepted and not answered, or unknown and left so."""
         return [

@@ -117,9 +117,7 @@ class Story:
     def retry_run(self) -> None:
         """What `runs.services.retry` writes for a failed run."""
         since = self.run.snapshots[-1][0] if self.run.snapshots else 0
-        slots = Tape(self.run.events[since:]).slots
-        failed = (e.ToolFailed, e.ModelFailed)
-        reopened = [name for name, slot in slots.items() if isinstance(slot.now.result, failed)]
+        reopened = Tape(self.run.events[since:]).to_reopen()
         self.run.append([e.RunRetried(by="user:olga", reopened=reopened)])
 
     # --- looking ---

@@ -60,6 +60,7 @@ class Stage:
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
         self.control = Control()
+        self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
         self.worker = self.hire()
 
@@ -142,7 +143,7 @@ class Stage:
 
     @property
     def runtime(self) -> Runtime:
-        return replace(runtime(), hit=self._hit, retry=self.retry)
+        return replace(runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model)
 
     def _hit(self, point: str, tool: str) -> None:
         self.at(point, tool)

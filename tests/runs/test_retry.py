@@ -1,0 +1,249 @@
+"""A failed run is retried from where it was: what happened is not done again, what failed may succeed, a no stays a no."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
+from ledger import events as e
+from runs import sweeper
+from runs.engine.agents import Agent
+from runs.models import Run, Wait
+from tests.runs.fold import check_against_journal
+from tests.runs.situations import act
+from tests.runs.stage import Stage, events, facts, fresh, now, output, waiting
+from tests.runs.test_steering import check_form
+from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+class Mood:
+    """Something outside of the journal that a repaired agent or a changed world would change."""
+
+    is_bad = True
+
+
+@pytest.fixture
+def mood() -> Mood:
+    return Mood()
+
+
+def retried(stage: Stage, run: Run) -> str:
+    assert str(fresh(run).state) == "failed" and fresh(run).error_code
+    act("retry", run)
+    check_form(run)
+    check_against_journal(run)
+    assert (fresh(run).error_code, fresh(run).ended_at, fresh(run).end_seq) == ("", None, None)
+    how = stage.drive()
+    check_form(run)
+    check_against_journal(run)
+    return how
+
+
+def after_two_calls(tools: Toolbox, then: Any) -> Agent:
+    """An agent that makes an effect and a read, and then does what may fail."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, Item(name="before"))
+        await ctx.call(tools.look, Item(name="before"))
+        return End(await then(ctx))
+
+    return agent_of(node, tools=tools.all())
+
+
+# What fails → which tool, how, when, and the run's error code.
+KINDS: dict[str, tuple[str, Exception | None, Any, str]] = {
+    "a bug in the node": ("", KeyError("x"), "", "node_error"),
+    "the node's own word": ("", Failure("not today", code="not_today"), "", "not_today"),
+    "a bug in a keyed tool": ("hooked", KeyError("x"), "after", "tool_error"),
+    "a bug in a pure tool": ("read_file", KeyError("x"), "before", "tool_error"),
+    "a refusal of a keyed call": ("hooked", BusinessFailure("no", code="no_credit"), "before", "no_credit"),
+    "a refusal of an unsafe call": ("mail", BusinessFailure("no", code="no_such_box"), "before", "no_such_box"),
+    "a refusal of a read": ("read_file", BusinessFailure("no", code="unreadable"), "before", "unreadable"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_retry_repeats_what_failed_and_nothing_else(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood, kind: str
+) -> None:
+    tool, trouble, when, code = KINDS[kind]
+    assert trouble is not None
+
+    async def then(ctx: Context) -> str:
+        if tool:
+            await ctx.call(getattr(tools, tool), Item(name="then"))
+        elif mood.is_bad:
+            raise trouble
+        return "well"
+
+    if tool:
+        outside.trouble(tool, trouble, when=when)
+    run = stage.start(after_two_calls(tools, then))
+    assert stage.drive() == "failed" and fresh(run).error_code == code
+    mood.is_bad = False
+    assert retried(stage, run) == "completed" and output(run) == "well"
+    assert len(outside.seen("order")) == 1 == len(outside.seen("look")), "what was done is answered from the journal"
+    (told,) = events(run, e.RunRetried)
+    attempts = [x.attempt for x in events(run, e.ToolInvoked) if x.slot == "0.1/3"]
+    if "refusal" in kind:
+        assert told.reopened == ["0.1/3"]
+        assert attempts == ([] if tool == "read_file" else [0, 1]), "a further attempt, with a key of its own"
+    else:
+        assert told.reopened == [] and len(attempts) <= 1
+        assert len({r.key for r in outside.seen("hooked")}) <= 1, "the same attempt, with the same key"
+
+
+def test_a_failure_that_the_node_handled_is_not_tried_again_when_another_ends_the_run(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    """The node went another way because of it: a different answer now would be a different past."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            await ctx.call(tools.order, Item(name="first choice"))
+        except Exception:
+            await ctx.call(tools.mail, Item(name="second choice"))
+        if mood.is_bad:
+            raise KeyError("later")
+        return End("well")
+
+    outside.trouble("order", BusinessFailure("sold out"))
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed"
+    assert [r.tool for r in outside.requests] == ["mail"]
+
+
+def test_a_model_that_refused_is_asked_anew(stage: Stage, mood: Mood) -> None:
+    from runs.engine.loop import ModelRefused
+
+    def offline(messages: Any, info: Any) -> ModelResponse:
+        return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.think(assistant, "think")).ref)
+
+    assistant = Assistant(name="mind", instructions="", output=Done, offline=offline)
+    run = stage.start(agent_of(node, assistants=[assistant]))
+    asked = stage.ask_model
+
+    async def refuse(*args: Any) -> Any:
+        raise ModelRefused("model_refused", "no credit left")
+
+    stage.ask_model = refuse
+    assert stage.drive() == "failed" and fresh(run).error_code == "model_refused"
+    stage.ask_model = asked
+    assert retried(stage, run) == "completed" and output(run) == "thought"
+    assert [x.attempt for x in events(run, e.ModelRequested)] == [0, 1]
+
+
+@pytest.mark.parametrize("verdict", ["reject", "expire"])
+def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    if verdict == "reject":
+        stage.decide(run, "reject")
+    else:
+        Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
+        sweeper.sweep()
+    assert stage.drive() == "failed"
+    assert retried(stage, run) == "failed" and outside.requests == []
+
+
+def test_a_yes_that_was_not_used_before_the_failure_is_used_after_the_retry(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        grant = await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 5000})
+        if mood.is_bad:
+            raise KeyError("between the yes and the call")
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    stage.decide(run)
+    assert stage.drive() == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed" and len(outside.executed("pay")) == 1
+    assert run.approvals.count() == 1
+
+
+def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    """The node broke while its question was open; after the retry people must be able to decide, or the run is stuck."""
+    mood.is_bad = False
+
+    async def node(state: Notes, ctx: Context) -> End:
+        if mood.is_bad:
+            raise KeyError("a deployment gone wrong")
+        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    act("pause", run)
+    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
+    act("resume", run)
+    mood.is_bad = True
+    assert stage.drive() == "failed" and run.approvals.get().state == "withdrawn"
+    mood.is_bad = False
+    assert retried(stage, run) == "parked"
+    stage.decide(run)
+    assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
+
+
+def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
+
+    outside.trouble("mail", TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    for _ in range(3):
+        act("fail", run)
+        assert fresh(run).error_code == "unknown_outcome"
+        assert retried(stage, run) == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
+    act("happened", run)
+    assert stage.drive() == "completed" and len(outside.requests) == 1
+    assert facts(run) == ["pending", "unknown", "reconciled", "reconciled", "reconciled", "reconciled"]
+
+
+def test_a_run_can_fail_and_be_retried_many_times(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.order, Item(name="once"))
+        if mood.is_bad:
+            raise KeyError("again")
+        return End("well")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "failed"
+    for _ in range(5):
+        assert retried(stage, run) == "failed"
+    mood.is_bad = False
+    assert retried(stage, run) == "completed"
+    assert len(outside.requests) == 1
+
+
+def test_a_failed_cancel_is_no_cancel_any_more(stage: Stage, tools: Toolbox, mood: Mood) -> None:
+    """A cancelled run whose node breaks ends as cancelled: there is nothing left to retry."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        raise KeyError("a bug")
+
+    run = stage.start(agent_of(node))
+    (claimed,) = stage.claim()
+    act("cancel", run)
+    assert stage.drive_claimed(claimed) == "cancelled"
+    check_form(run)
