@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pgtrigger
 from django.db import models
 from django_fsm import FSMField, transition
 
@@ -18,6 +19,11 @@ class ApprovalState(models.TextChoices):
 
 
 A = ApprovalState
+# What a decision is made on: written when the question is put, never after.
+FROZEN = [
+    "run", "wait", "queue", "revision", "previous", "tool", "title", "effect", "rule", "plan", "plan_hash", "evidence", "why", "requested_by",
+    "opened_at",
+]  # fmt: skip
 
 
 class Approval(models.Model):
@@ -50,6 +56,7 @@ class Approval(models.Model):
             models.Index(fields=["queue", "deadline"], condition=models.Q(state="open"), name="approvals_open"),
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
         ]
+        triggers = [pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN)]
 
     @transition(state, source=A.OPEN, target=A.APPROVED)
     def approve(self) -> None: ...
@@ -65,6 +72,18 @@ class Approval(models.Model):
 
     @transition(state, source=A.WITHDRAWN, target=A.OPEN)
     def reopen(self) -> None: ...
+
+
+# As for runs: the declaration is the only table, and the database holds to it.
+pgtrigger.register(
+    pgtrigger.FSM(
+        name="legal_moves_only",
+        field="state",
+        transitions=sorted(
+            {(str(t.source), str(t.target)) for t in Approval._meta.get_field("state").get_all_transitions(Approval)}
+        ),
+    )
+)(Approval)
 
 
 class Decision(models.Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from ledger.models import Head
 from runs import live, waits
 from runs.acts import locked, resolve, wake
 from runs.models import Run, Wait
+from runs.runtime import hasher
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 GRANT_LIVES = timedelta(days=7)
@@ -71,7 +73,7 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     now = database_now()
     if approval.deadline <= now:
         raise AlreadyDecided(_expired(approval, now))
-    if plan_hash != approval.plan_hash:
+    if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
     if verdict == "approve":
         approval.approve()
@@ -91,6 +93,14 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         at=now,
     )
     return approval
+
+
+def _is_what_was_hashed(approval: Approval) -> bool:
+    """Whether the bytes that the page shows are those that the hash binds. The database keeps them; this does not rely on it."""
+    try:
+        return hasher()(json.loads(bytes(approval.plan))) == approval.plan_hash
+    except ValueError:
+        return False
 
 
 def _check_authority(approval: Approval, by: Actor) -> None:
