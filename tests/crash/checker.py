@@ -72,8 +72,8 @@ class Link:
     hash: bytes
 
 
-def judge(facts: Facts, expected: Expected, *, may_resend: bool = False) -> list[Finding]:
-    """What is wrong; empty if nothing is. `may_resend`: a stopped process came back, so one call may be sent twice."""
+def judge(facts: Facts, expected: Expected) -> list[Finding]:
+    """What is wrong; empty if nothing is."""
     if not facts.run:
         return [Finding("lost", facts.run_id, "the API answered for it and no longer knows it")]
     found: list[tuple[Kind, str]] = []
@@ -83,7 +83,7 @@ def judge(facts: Facts, expected: Expected, *, may_resend: bool = False) -> list
     elif facts.run["state"] != expected.state and not (expected.may_be_cancelled and facts.run["state"] == "cancelled"):
         found.append(("lost", f"{facts.run['state']} instead of {expected.state}: {facts.run['error']}"))
     found += _effects(facts, expected)
-    found += _calls(facts, may_resend)
+    found += _calls(facts)
     found += _people(facts, expected)
     found += _journal(facts)
     found += _chain(facts.run_id, facts.links)
@@ -113,8 +113,8 @@ def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         yield "duplicate", f"{len(mails)} mails after {sum(unsafe.values())} intents"
 
 
-def _calls(facts: Facts, may_resend: bool) -> Iterable[tuple[Kind, str]]:
-    """One logical call: one key, one body, one effect, and silence after its result was recorded."""
+def _calls(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """One logical call: one key, one body, one effect, and no request that the journal had not announced before the result."""
     sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.effects:
         if row["idempotency_key"] is not None and row["body_sha256"] != hashlib.sha256(b"").hexdigest():
@@ -131,9 +131,6 @@ def _calls(facts: Facts, may_resend: bool) -> Iterable[tuple[Kind, str]]:
                 yield "broken", f"one key for {call} and {keys[entry['key']]}"
         elif call not in intents:
             yield "broken", f"{entry['fact']} without an intent for {call}"
-    final = {
-        (entry["slot"], entry["attempt"]): entry for entry in facts.ledger if entry["fact"] in ("committed", "failed")
-    }
     for (operation, key), rows in sent.items():
         if len({row["body_sha256"] for row in rows}) > 1:
             yield "broken", f"{operation} was sent with several bodies under one key"
@@ -144,12 +141,22 @@ def _calls(facts: Facts, may_resend: bool) -> Iterable[tuple[Kind, str]]:
             continue
         if moment(rows[0]["received_at"]) + _CLOCKS < moment(intents[keys[key]]["at"]):
             yield "broken", f"{operation} was sent before its intent"
-        result = None if may_resend else final.get(keys[key])
-        if result is not None and any(moment(row["received_at"]) > moment(result["at"]) + _CLOCKS for row in rows):
-            yield "broken", f"{operation} was sent again after its result was on record"
+        if len(rows) > _announced(facts, keys[key]):
+            yield "broken", f"{operation} was sent {len(rows)} times, and announced {_announced(facts, keys[key])} times"
     open_calls = [call for call in intents if not _is_settled(call, facts.ledger)]
     if facts.run["state"] == "completed" and open_calls:
         yield "lost", f"completed with calls of unknown outcome: {open_calls}"
+
+
+def _announced(facts: Facts, call: tuple[str, int]) -> int:
+    """How often the journal said that this call would now be sent, until its result was on record."""
+    times = 0
+    for event in facts.events:
+        if (event["slot"], event["attempt"]) == call:
+            if event["fact"] == "result":
+                break
+            times += event["kind"] in ("ToolInvoked", "ToolRedispatched")
+    return times
 
 
 def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from tests.conftest import CHECKOUT
 
@@ -103,6 +106,7 @@ def _is_caught(mutant: Mutant) -> bool:
         path.write_text(text.replace(mutant.before, mutant.after))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests, "-k", mutant.only]
         ended = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+        _end_what_is_left(copy)
     last = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ended.stderr[-200:]
     # An error on the way to a test, or no test at all, is no verdict.
     is_caught = " failed" in last
@@ -118,6 +122,18 @@ def _copy_checkout(copy: Path) -> None:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, copy / name)
     (copy / ".venv").symlink_to(Path(sys.prefix))
+
+
+def _end_what_is_left(copy: Path) -> None:
+    """A test run that was cut off by its own time limit leaves its installation up."""
+    for process in psutil.process_iter():
+        try:
+            is_launcher = process.cwd() == str(copy) and process.cmdline()[1:] == ["manage.py", "up"]
+        except psutil.Error:
+            continue  # gone meanwhile, or somebody else's
+        if is_launcher:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
 
 
 def _say(text: str) -> None:

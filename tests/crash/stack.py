@@ -238,9 +238,9 @@ class Stack(Installation):
             self.api.effects(run_id), self.links(run_id),
         )  # fmt: skip
 
-    def judged(self, run_id: str, *steps: str, may_resend: bool = False) -> list[Finding]:
+    def judged(self, run_id: str, *steps: str) -> list[Finding]:
         """What the checker finds wrong with a run of these steps."""
-        return judge(self.facts(run_id), expected_of(steps), may_resend=may_resend)
+        return judge(self.facts(run_id), expected_of(steps))
 
 
 def _choose_address(data: Path) -> dict[str, Any]:

@@ -98,6 +98,7 @@ def test_a_repeat_under_the_same_key_and_a_read_by_a_hook_are_no_harm() -> None:
     facts = good()
     facts.effects.insert(1, effect("create_vendor", "key-0", 7.6, executed=False))
     facts.effects.insert(1, effect("find_vendor", "key-0", 7.6, executed=False, body=EMPTY))
+    facts.events[2].update(kind="ToolRedispatched", slot="0.1/1")
     assert judge(facts, EXPECTED) == []
 
 
@@ -118,7 +119,7 @@ SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
     "a mail was sent twice": ("duplicate", lambda f: f.effects.append(effect("unsafe", None, 9.6))),
     "a repeat had another body": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6, executed=False, body="c" * 64))),
     "a call came before its intent": ("broken", lambda f: f.effects[0].update(received_at=at(6))),
-    "a call came after its result": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 8.5, executed=False))),
+    "a call was repeated unannounced": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 8.5, executed=False))),
     "a call came under a key of nobody": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-x", 8, executed=False))),
     "an intent is on record twice": ("broken", lambda f: f.ledger.append(entry("0.1/1", "pending", 8))),
     "a result has no intent": ("broken", lambda f: f.ledger.pop(0)),

@@ -104,7 +104,7 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing(
     verdicts = stack.play(run_id)
     # Stopped before its first byte, it sends it now: no fence can call it back, and a person is told the truth.
     assert verdicts == (["happened"] if is_in_doubt else [])
-    assert stack.judged(run_id, *steps, may_resend=True) == []
+    assert stack.judged(run_id, *steps) == []
     assert not [event for event in stack.api.events(run_id)[len(before) :] if event["epoch"] == zombie.epoch]
 
 
