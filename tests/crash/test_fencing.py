@@ -78,7 +78,8 @@ def undead(stack: Stack) -> Iterator[list[int]]:
     os.kill(supervisor, signal.SIGCONT)
 
 
-POINTS = ["CP0", "CP1@{}", "CP2@{}", "CP3@{}", "CP4@{}", "CP6@{}", "CP7", "CP8"]
+# Not CP0: a worker that comes back there has nothing to write yet, so there is no refusal to wait for.
+POINTS = ["CP1@{}", "CP2@{}", "CP3@{}", "CP4@{}", "CP6@{}", "CP7", "CP8"]
 
 
 @pytest.mark.parametrize("kind", ["keyed", "unsafe"])
