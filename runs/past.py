@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from ledger.events import decode, unseal
-from ledger.models import Event
+from django.db.models import Q
+
+from ledger.models import Event, Head
 from runs.engine.tape import Tape
+from runs.history import COLUMNS, read
 from runs.models import Checkpoint, Run
 
 
 def tape_of(run: Run) -> Tape:
-    """The slots of the run's current visit: everything since its newest checkpoint."""
+    """The slots of the run's current visit: everything since its newest checkpoint. Raises JournalBroken, as a claimant would."""
     since = Checkpoint.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
-    rows = Event.objects.filter(run_id=run.id, seq__gt=since).order_by("seq").values_list("clear", "sealed")
-    return Tape(decode(clear, unseal(sealed)) for clear, sealed in rows)
+    wanted = Q(seq=1) | Q(seq__gte=since)
+    rows = Event.objects.filter(wanted, run_id=run.id).order_by("seq").values_list(*COLUMNS)
+    last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
+    _, tail = read(str(run.id), list(rows), since, at_least=last)
+    return Tape(tail)

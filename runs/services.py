@@ -27,6 +27,7 @@ from runs import live, queue, waits
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
+from runs.engine.errors import JournalBroken
 from runs.engine.tape import Tape
 from runs.models import ENDED, WAITING, AgentVersion, Run, State
 from runs.past import tape_of
@@ -135,7 +136,7 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
         raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
     try:
         tape = tape_of(run)
-    except (KeyError, TypeError, ValueError) as broken:
+    except JournalBroken as broken:
         # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays possible.
         finish_cancelled(run, act.head, by=by.ref, now=act.now)
         return act.done(
@@ -174,7 +175,10 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:
-        tape = tape_of(run)
+        try:
+            tape = tape_of(run)
+        except JournalBroken as broken:
+            raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
         reopened = tape.to_reopen()
         _wait_again(run, tape)
         run.retry()

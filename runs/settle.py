@@ -21,7 +21,7 @@ from runs import live
 from runs.acts import Act, locked, resolve, save, wake, withdraw_waits
 from runs.engine.agents import registry
 from runs.engine.canonical import plain
-from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
 from runs.engine.journal import Entry
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
@@ -50,19 +50,7 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
         )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
-    wait = (
-        run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True).order_by("opened_at").first()
-    )
-    if wait is None or run.owner is not None:
-        raise act.refuse(
-            "It has no unknown outcome to settle."
-            if wait is None
-            else "Its worker is just parking it: try again in a moment."
-        )
-    slot = tape_of(run).slot(wait.slot)
-    invoked = slot.at(wait.attempt).intent
-    if not isinstance(invoked, e.ToolInvoked) or slot.at(wait.attempt).result is not None:
-        raise act.refuse("The call has been answered in the meantime.")
+    wait, slot, invoked = _unsettled(act)
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
@@ -81,22 +69,39 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
         answer = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="webhook", resolved_at__isnull=True)
         answer.update(resolution="settled", resolved_by=by.ref, resolved_at=act.now)
     if verdict == "fail" and not act.head.is_cancel_requested:
-        run.fail()
-        run.ended_at, run.end_seq, run.error_code, run.is_woken, run.ready_at = (
-            act.now,
-            act.head.seq + 2,
-            "unknown_outcome",
-            False,
-            None,
-        )
-        save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
-        withdraw_waits(run, by=by.ref, now=act.now)
-        failed = e.RunFailed(
-            code="unknown_outcome", payload={"message": f"{invoked.tool}: its outcome is unknown: {act.justification}"}
-        )
-        return act.done(settled, failed, entries=[entry])
+        return act.done(settled, _failed(act, invoked), entries=[entry])
     wake(run, now=act.now)
     return act.done(settled, entries=[entry])
+
+
+def _unsettled(act: Act) -> tuple[Wait, Slot, e.ToolInvoked]:
+    """The call that a person is asked about: its wait, locked, its record and its intent. Raises IllegalTransition."""
+    asked = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
+    wait = asked.order_by("opened_at").first()
+    if wait is None:
+        raise act.refuse("It has no unknown outcome to settle.")
+    if act.run.owner is not None:
+        raise act.refuse("Its worker is just parking it: try again in a moment.")
+    try:
+        slot = tape_of(act.run).slot(wait.slot)
+    except JournalBroken as broken:
+        raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+    invoked = slot.at(wait.attempt).intent
+    if not isinstance(invoked, e.ToolInvoked) or slot.at(wait.attempt).result is not None:
+        raise act.refuse("The call has been answered in the meantime.")
+    return wait, slot, invoked
+
+
+def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed:
+    """The run ends because nobody knows what became of a call. The event comes after the verdict: hence the number."""
+    run = act.run
+    run.fail()
+    run.ended_at, run.end_seq, run.error_code = act.now, act.head.seq + 2, "unknown_outcome"
+    run.is_woken, run.ready_at = False, None
+    save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
+    withdraw_waits(run, by=act.by.ref, now=act.now)
+    message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
+    return e.RunFailed(code="unknown_outcome", payload={"message": message})
 
 
 def _tool(run: Run, name: str) -> Tool:

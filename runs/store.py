@@ -8,7 +8,6 @@ aren't writes them again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import random
 import re
@@ -26,12 +25,12 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import entry_columns, event_columns
-from ledger.chain import Link, body_hash, link_hash
 from ledger.errors import StaleLease
-from ledger.events import Event, decode, encode_clear, seal, unseal
+from ledger.events import Event, encode_clear, seal
 from runs import failpoints, waits
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
+from runs.engine.errors import ApprovalExpired, ApprovalMissing
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.history import COLUMNS, checksum, newest_sound, read
 
 log = logging.getLogger("runs.store")
 
@@ -309,7 +308,7 @@ class PgJournal:
     async def _load(self) -> History:
         async with self.pool.connection() as connection:
             cursor = await connection.execute(_CHECKPOINTS, [self._id])
-            seq, snapshot = _newest_sound(self.run_id, await cursor.fetchall())
+            seq, snapshot = newest_sound(self.run_id, await cursor.fetchall())
             cursor = await connection.execute(_EVENTS, [self._id, seq])
             rows = await cursor.fetchall()
             cursor = await connection.execute(_FLAGS, [self._id])
@@ -318,13 +317,13 @@ class PgJournal:
         epoch, lease, *flags = head
         if (epoch, lease) != (self.lease.epoch, self.lease.token):
             raise StaleLease(f"run {self.run_id} is at epoch {epoch}, the reader came with epoch {self.lease.epoch}")
-        created, tail = _read(self.run_id, rows, seq, at_least=self.seq)
+        created, tail = read(self.run_id, rows, seq, at_least=self.seq)
         return History(snapshot, tail, created, self._note(Reply(*flags)))
 
 
 _CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
-_EVENTS = """
-SELECT seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash FROM ledger_event
+_EVENTS = f"""
+SELECT {", ".join(COLUMNS)} FROM ledger_event
 WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
 """
 _FLAGS = """
@@ -354,52 +353,3 @@ def _snapshot_columns(snapshot: Snapshot | None) -> list[Any]:
 
 def _withdrawals(run_id: UUID) -> list[tuple[str, list[Any]]]:
     return [(statement, [run_id]) for statement in waits.on_withdraw]
-
-
-def checksum(node: str, visit: int, state: bytes) -> bytes:
-    """What a checkpoint must hash to before anything runs from it."""
-    return hashlib.sha256(f"{node}|{visit}|".encode() + state).digest()
-
-
-def _newest_sound(run_id: str, rows: Sequence[TupleRow]) -> tuple[int, Snapshot | None]:
-    """The newest checkpoint that passes its checksum; the journal makes up for those that don't."""
-    for seq, generation, node, visit, fingerprint, state, stored in rows:
-        if checksum(node, visit, bytes(state)) == bytes(stored):
-            return seq, Snapshot(node, visit, generation, fingerprint, unseal(state))
-        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
-    if rows:
-        raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
-    return 0, None
-
-
-def _read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) -> tuple[Event, list[Event]]:
-    """Events as objects, after checking that they link up from the checkpoint on. Raises JournalBroken."""
-    created: Event | None = None
-    tail: list[Event] = []
-    prev: Link | None = None
-    for seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored in rows:
-        link = Link(
-            seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
-        )
-        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
-            raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
-        if prev is not None and prev.seq >= anchor and (seq != prev.seq + 1 or link.prev_hash != prev.hash):
-            raise JournalBroken(f"event {seq} does not follow event {prev.seq}")
-        try:
-            event = decode(link.clear, unseal(link.sealed))
-        except (KeyError, TypeError, ValueError) as error:
-            raise JournalBroken(f"event {seq} can't be read: {error}") from error
-        if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
-            raise JournalBroken(
-                f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}"
-            )
-        if seq == 1:
-            created = event
-        if seq > anchor:
-            tail.append(event)
-        prev = link
-    if created is None or prev is None or prev.seq < at_least:
-        raise JournalBroken(
-            f"the journal of run {run_id} ends at event {prev.seq if prev else 0}, but event {at_least} was committed"
-        )
-    return created, tail

@@ -172,10 +172,6 @@ async def ask_model(
     else:
         visit.check_stop()
     given = await _request(visit, slot, attempt, past, assistant, messages, whole, turn)
-    try:
-        plain(given.response)
-    except ValueError as error:
-        raise visit.unwind(Crashed("model_error", f"{assistant.name}: its answer is no JSON: {error}", "")) from error
     event = e.ModelResponded(
         slot=slot, attempt=attempt, conversation=whole, turn=turn, tokens_in=given.tokens_in, tokens_out=given.tokens_out,
         payload={"model": given.model, "response": given.response},
@@ -206,6 +202,7 @@ async def _request(
             visit.runtime.hit("CP2", "model")
             given = await visit.interruptible(visit.runtime.request_model(assistant, messages))
             visit.runtime.hit("CP4", "model")
+            plain(given.response)  # what can't be put on record would be asked for again and again
             return given
         except ModelRefused as refusal:
             event = e.ModelFailed(
@@ -226,20 +223,18 @@ async def _request(
             raise visit.unwind(Crashed("model_error", f"{assistant.name}: {brief(bug)}", story(bug))) from bug
         delay = policy.delay(tries)
         if time.monotonic() - began + delay > policy.in_place:
-            n = past.waits_of("timer")
-            deadline = visit.journal.now() + timedelta(seconds=policy.timer(n))
-            wait = WaitSpec(
-                visit.run_id,
-                slot,
-                attempt,
-                "timer",
-                n,
-                deadline,
-                {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)},
-            )
-            await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
-            raise visit.park(wait)
+            raise await _try_later(visit, slot, attempt, past, trouble)
         await visit.rest(delay)
+
+
+async def _try_later(visit: Visit, slot: str, attempt: int, past: Attempt, trouble: Exception) -> BaseException:
+    """The outage lasts: free the worker slot and come back by a durable timer."""
+    n = past.waits_of("timer")
+    deadline = visit.journal.now() + timedelta(seconds=visit.runtime.retry.timer(n))
+    detail = {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)}
+    wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, detail)
+    await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)
+    return visit.park(wait)
 
 
 def _arguments(part: Any) -> Any:

@@ -1,0 +1,68 @@
+"""The house's habits that a machine can see: no god files, no endless functions, no forgotten corners."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+# What is longer for a reason: the reason stands in the file's own first lines.
+LONG_FILES = {"ledger/events.py": "the vocabulary is one list", "tests/runs/test_journal.py": "one suite of promises"}
+LONGEST_FILE, LONGEST_FUNCTION = 400, 50
+
+
+def sources() -> list[Path]:
+    """Every Python file under version control but generated migrations."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [CHECKOUT / name for name in listed.stdout.split()]
+    return [path for path in paths if "migrations" not in path.parts and path.exists()]
+
+
+def test_no_file_is_a_god() -> None:
+    long = {str(path.relative_to(CHECKOUT)): len(path.read_text().splitlines()) for path in sources()}
+    found = {name: lines for name, lines in long.items() if lines > LONGEST_FILE and name not in LONG_FILES}
+    assert found == {}
+    assert set(LONG_FILES) <= set(long)
+
+
+def test_no_function_is_endless() -> None:
+    found = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    found[f"{path.relative_to(CHECKOUT)}:{node.name}"] = lines
+    assert found == {}
+
+
+def test_every_module_of_the_product_says_what_it_is_for() -> None:
+    ours = [path for path in sources() if "tests" not in path.relative_to(CHECKOUT).parts and path.read_text().strip()]
+    needless = ("apps.py", "urls.py", "urls_api.py")  # their place says it, and a command's `help` does
+    asked = [p for p in ours if p.name not in needless and p.parent.name != "commands"]
+    bare = [p for p in asked if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert bare == []
+
+
+@pytest.mark.parametrize("word", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"\bbreakpoint\(\)"])
+def test_nothing_is_left_for_later(word: str) -> None:
+    here = Path(__file__)
+    assert [path for path in sources() if path != here and re.search(word, path.read_text())] == []
+
+
+@pytest.mark.parametrize("folder", ["engine", "ledger", "runs", "approvals"])
+def test_no_story_of_the_heart_sleeps(folder: str) -> None:
+    """What has to be waited for is an event, a lock or a row; a test that sleeps waits for the wrong thing."""
+    own = [path for path in sources() if f"tests/{folder}/" in str(path)]
+    assert own and [path for path in own if re.search(r"time\.sleep\(|asyncio\.sleep\([^0]", path.read_text())] == []
