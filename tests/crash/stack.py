@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -21,6 +22,7 @@ from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, 
 from durableagents.embedded import ADMIN_ROLE
 from durableagents.embedded_layout import SOCKET_PORT, layout
 from durableagents.env import write_private
+from ledger.chain import verify
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
@@ -239,8 +241,10 @@ class Stack(Installation):
         )  # fmt: skip
 
     def judged(self, run_id: str, *steps: str) -> list[Finding]:
-        """What the checker finds wrong with a run of these steps."""
-        return judge(self.facts(run_id), expected_of(steps))
+        """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with it."""
+        facts = self.facts(run_id)
+        assert verify(UUID(run_id), facts.links) == []  # type: ignore[arg-type]  # the same columns
+        return judge(facts, expected_of(steps))
 
 
 def _choose_address(data: Path) -> dict[str, Any]:
