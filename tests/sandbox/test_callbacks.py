@@ -151,6 +151,8 @@ def test_many_callbacks_all_arrive(sandbox: Sandbox, receiver: Make) -> None:
     portal_user = receiver(*[500] * 40)
     asked = {request_w9(sandbox, portal_user.url, f"k{number}") for number in range(100)}
 
-    arrived = [json.loads(portal_user.next_bytes())["request_id"] for _ in range(140)]
-
-    assert set(arrived) == asked
+    # At least once: an answer of ours that was slow brings the same form again, so there may be more than one for each try.
+    arrived: list[str] = []
+    while len(arrived) < 140 or set(arrived) != asked:
+        arrived.append(json.loads(portal_user.next_bytes())["request_id"])
+        assert arrived[-1] in asked
