@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.asgi import get_asgi_application
 
@@ -19,12 +20,14 @@ _http = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
-from django.db import connections  # noqa: E402
+from django.db import OperationalError, connections  # noqa: E402
 
 from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
+from ledger import privileges  # noqa: E402
 from runs import fleet  # noqa: E402
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
@@ -70,6 +73,7 @@ class Lifespan:
         # One thread, for the heart alone: a request that waits for the database must not delay a beat, and
         # the fleet keeps one connection per thread that beats.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heartbeat")
+        self._is_permitted = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         beating: asyncio.Task[None] | None = None
@@ -77,6 +81,10 @@ class Lifespan:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
                 pool_connections()
+                refusal = await self._attempt(self._refusal)
+                if refusal:
+                    await send({"type": "lifespan.startup.failed", "message": f"not in production: {refusal}"})
+                    return
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -91,15 +99,28 @@ class Lifespan:
         """Every two seconds, from the event loop: a loop that is stuck is not alive."""
         while True:
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
+            if not self._is_permitted and (refusal := await self._attempt(self._refusal)):
+                log.critical("not in production: %s", refusal)
+                signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(BEAT_SECONDS)
 
-    async def _attempt(self, act: Callable[..., bool], *args: Any, **kwargs: Any) -> None:
+    def _refusal(self) -> str | None:
+        """Why this process must not serve. While the database is away nobody can tell, and the heart asks again."""
+        try:
+            told = privileges.refusal()
+        except OperationalError:
+            return None
+        self._is_permitted = True
+        return told
+
+    async def _attempt(self, act: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Do `act` in the heart's thread. An outage of the database is its own business (it answers False);
         whatever else goes wrong is logged and must not stop the heart."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
         except Exception:
             log.exception("heartbeat")
+            return None
 
 
 application = ProtocolTypeRouter(

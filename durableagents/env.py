@@ -58,6 +58,10 @@ class Environment(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", validation_alias="DURABLEAGENTS_LOG_LEVEL"
     )
+    database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
+    drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
+    failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
+    failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
     @field_validator("agents", "allowed_hosts", mode="before")
     @classmethod
@@ -97,6 +101,16 @@ class Environment(BaseSettings):
         if len(ports) < 3:
             raise ValueError(
                 "PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _crash_points_are_for_tests(self) -> Self:
+        if self.is_production and (self.failpoints or self.failpoint_dir):
+            raise ValueError("DURABLEAGENTS_FAILPOINTS or DURABLEAGENTS_FAILPOINT_DIR is set in production: unset it")
+        if self.failpoints and self.failpoint_dir is None:
+            raise ValueError(
+                "DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, where it notes which points have acted"
             )
         return self
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 import psycopg
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.template import TemplateDoesNotExist, loader
@@ -141,7 +141,8 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if not _is_api(request):
         return defaults.bad_request(request, exception)
-    return _answer(document(400, "malformed", "Malformed request", "The request can't be read."))
+    told = str(exception) if isinstance(exception, BadRequest) else "The request can't be read."
+    return _answer(document(400, "malformed", "Malformed request", told))
 
 
 def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -6,7 +6,6 @@ A pooler in transaction mode breaks LISTEN and advisory locks, so these connecti
 
 from __future__ import annotations
 
-import os
 import random
 
 from django.conf import settings
@@ -24,7 +23,7 @@ def dsn(*, name: str = "durableagents") -> str:
 
     Read at every call: a test run renames the database after the settings were loaded.
     """
-    direct = os.environ.get("DATABASE_DIRECT_URL", "")
+    direct = settings.DURABLEAGENTS.database_direct_url
     database = settings.DATABASES["default"]
     options = {key: value for key, value in database.get("OPTIONS", {}).items() if key not in _DJANGO_ONLY}
     if direct:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import setproctitle
 from django.conf import settings
+from django.db import OperationalError
 
+from ledger import privileges
 from runs import fleet, notices
 from runs.dsn import Patience
 from runs.processes import Identity, identify, incarnation_id
@@ -32,12 +34,11 @@ except ImportError:
 if TYPE_CHECKING:
     from runs.host import Host
 
-DRAIN_SECONDS_VARIABLE = "DURABLEAGENTS_DRAIN_SECONDS"
 BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
 # What a host gets beyond its drain deadline to cut what is still in flight, before the process ends as it is.
 DRAIN_GRACE_SECONDS = 2.0
-EXIT_DRAINED, EXIT_HOST_DIED, EXIT_OVERDUE = 0, 70, 75
+EXIT_DRAINED, EXIT_HOST_DIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 75, 78
 
 log = logging.getLogger("runs.worker")
 
@@ -49,8 +50,8 @@ def drive(*run_ids: str) -> None:
 
 
 def drain_seconds() -> float:
-    """How long a drain may take, from the environment; `manage.py up` stops everything within 20 s."""
-    return float(os.environ.get(DRAIN_SECONDS_VARIABLE) or 12.0)
+    """How long a drain may take; `manage.py up` stops everything within 20 s."""
+    return float(settings.DURABLEAGENTS.drain_seconds)
 
 
 class Worker:
@@ -109,9 +110,20 @@ class Worker:
         """A worker that owns a run without being known to the fleet could die unnoticed: so first the row, then the work."""
         patience = Patience()
         while not self._is_draining:
-            if await asyncio.to_thread(fleet.beat_all, [self._sign()]):
+            if await asyncio.to_thread(fleet.beat_all, [self._sign()]) and await asyncio.to_thread(self._is_permitted):
                 return
             await asyncio.sleep(patience.seconds())
+
+    def _is_permitted(self) -> bool:
+        """Asked once the database answers. Ends the process where its role could rewrite the record; False: ask again."""
+        try:
+            refusal = privileges.refusal()
+        except OperationalError:
+            return False
+        if refusal:
+            log.critical(notices.REFUSED, os.getpid(), refusal)
+            _leave(EXIT_REFUSED)
+        return True
 
     async def _keep_pulse(self) -> None:
         """Beaten by the loop that drives the runs: a loop that is stuck or a process that is stopped has none."""

@@ -167,3 +167,12 @@ def test_each_wrong_field_is_named_with_a_fix(integrator: Api, changed: dict[str
 def test_nobody_sets_what_is_not_theirs(integrator: Api) -> None:
     for name in ("id", "state", "created_by", "version", "owner", "epoch"):
         assert is_problem(integrator.post("runs", START | {name: "x"}), 422)
+
+
+@pytest.mark.parametrize("query", ["agent=%ff", "%fe=1", "agent=%ED%A0%80", "state=running&cursor=%C3%28"])
+@pytest.mark.parametrize("address", ["/api/v1/runs", "/api/v1/agents", "/runs", "/"])
+def test_a_query_string_that_is_no_text_is_refused(operator: Api, address: str, query: str) -> None:
+    answer = operator.client.get(f"{address}?{query}", headers=operator.headers)
+    assert answer.status_code == 400
+    if address.startswith("/api/"):
+        assert is_problem(answer, 400) and "not UTF-8" in answer.json()["detail"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from durableagents import env
 from runs import failpoints
 from runs.failpoints import FailpointHit
 
@@ -20,7 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process that has just started knows: its environment."""
-    monkeypatch.setattr(failpoints, "_armoury", failpoints._Armoury())
+    known = env.load()
+    armoury = failpoints._Armoury(known.failpoints, known.failpoint_dir)
+    monkeypatch.setattr(failpoints, "_armoury", lambda: armoury)
 
 
 def acts(point: str, tool: str = "", run: str = "") -> bool:
@@ -94,5 +97,12 @@ def test_production_refuses_to_start_with_crash_points(
     monkeypatch.delenv("DURABLEAGENTS_FAILPOINT_DIR")
     monkeypatch.setenv(variable, "CP2:kill:1")
     monkeypatch.setenv("DURABLEAGENTS_ENV", "production")
-    with pytest.raises(RuntimeError, match="production"):
-        failpoints._Armoury()
+    with pytest.raises(env.EnvironmentProblem, match="production"):
+        env.load()
+
+
+def test_points_without_a_folder_to_note_them_in_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DURABLEAGENTS_FAILPOINT_DIR", raising=False)
+    monkeypatch.setenv("DURABLEAGENTS_FAILPOINTS", "CP2:kill:1")
+    with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_FAILPOINT_DIR"):
+        env.load()

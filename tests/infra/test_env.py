@@ -51,6 +51,9 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
         ("DURABLEAGENTS_SLOTS", "-1"),
         ("DURABLEAGENTS_AGENTS", "../etc"),
         ("DURABLEAGENTS_ENV", "prod"),
+        ("DURABLEAGENTS_DRAIN_SECONDS", "soon"),
+        ("DURABLEAGENTS_DRAIN_SECONDS", "-1"),
+        ("DURABLEAGENTS_DRAIN_SECONDS", "nan"),
     ],
 )
 def test_a_wrong_value_is_one_line_naming_the_variable(
@@ -111,3 +114,16 @@ def test_manage_py_answers_a_wrong_variable_with_one_line_and_exit_2(manage) -> 
     done = manage("check", env={"PORT": "abc"})
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "PORT='abc'" in done.stderr
+
+
+def test_nothing_else_reads_the_environment() -> None:
+    """One place knows every variable, checks it and documents it. A child's environment may be written anywhere."""
+    readers = ("os.environ.get", "os.getenv", "environ[\"")
+    found = {
+        f"{path.relative_to(env.CHECKOUT)}: {line.strip()}"
+        for app in ("durableagents", "runs", "approvals", "ledger")
+        for path in (env.CHECKOUT / app).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if any(reader in line for reader in readers)
+    }
+    assert found == {'runs/management/commands/worker.py: os.environ["DURABLEAGENTS_SLOTS"] = str(slots)'}

@@ -7,6 +7,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from ledger import privileges
 
 
 class Command(BaseCommand):
@@ -21,10 +24,21 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from runs.supervisor import Supervisor
 
+        _refuse_in_production()
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
         # The clusters are started by exec and read their settings from the environment, as this process did.
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
         sys.exit(Supervisor(processes=processes, slots=slots).run())
+
+
+def _refuse_in_production() -> None:
+    """One line and exit code 2. While the database is away nobody can tell: then each worker process asks before it serves."""
+    try:
+        refusal = privileges.refusal()
+    except OperationalError:
+        return
+    if refusal:
+        raise CommandError(f"not in production: {refusal}", returncode=2)
 
 
 def _count(name: str, value: object) -> int:

@@ -1,0 +1,46 @@
+"""Whether the database role of this process could rewrite the record: then nothing in the database keeps a bug, or SQL smuggled into
+the application, from doing so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+# A member of the owner may become the owner. For a superuser every such question is answered with yes, hence the first column.
+_WHO = """
+SELECT current_user, rolsuper, coalesce((
+    SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
+    WHERE c.relname = ANY (%s) AND c.relnamespace = 'public'::regnamespace AND pg_has_role(current_user, c.relowner, 'MEMBER')
+), '')
+FROM pg_roles WHERE rolname = current_user
+"""
+_RECORD = ["ledger_event", "ledger_head", "ledger_ledgerentry", "ledger_overriderecord"]
+_FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrate (docs/operations.md, The database)"
+
+
+def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
+    """What is wrong with the role that `ask` asks as, in one line, or None. `ask` answers a statement's one row."""
+    role, is_superuser, owned = ask(_WHO, [_RECORD])
+    if is_superuser:
+        return f"the database role {role!r} is a superuser, which can rewrite the record: {_FIX}"
+    return f"the database role {role!r} owns {owned}, so it can rewrite the record: {_FIX}" if owned else None
+
+
+def refusal() -> str | None:
+    """Why this process must not serve: production's rule, and only there. Raises OperationalError while the database is away."""
+    if not settings.DURABLEAGENTS.is_production:
+        return None
+
+    def ask(statement: str, parameters: Sequence[Any]) -> tuple[str, bool, str]:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            row: tuple[str, bool, str] = cursor.fetchone()
+            return row
+
+    try:
+        return problem_of(ask)
+    finally:
+        connection.close()
