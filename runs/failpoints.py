@@ -61,7 +61,9 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        os.kill(os.getpid(), _SIGNALS[self.action])
+        # To this very thread: a SIGSTOP sent to the process is taken by any of its threads, and until that one gets the processor
+        # this one would run on, past the point at which it was to stop.
+        signal.pthread_kill(threading.get_ident(), _SIGNALS[self.action])
 
 
 def parse(text: str, folder: Path) -> list[_Armed]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,38 @@ def test_a_point_armed_twice_acts_twice_and_one_with_a_plus_waits_for_the_one_be
     assert acts("CP2")
     new_process(monkeypatch)
     assert acts("CP0")
+
+
+def stopped_child(folder: Path) -> tuple[int, int]:
+    """A process one of whose threads passes a point that stops it, and the pipe into which that thread writes right after."""
+    (folder / "armed").write_text("CP4:stop:1")
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        failpoints._armoury = failpoints._Armoury()
+        driving = threading.Thread(target=lambda: (failpoints.hit("CP4"), os.write(writing, b"x")), daemon=True)
+        driving.start()
+        driving.join()
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(pid, os.WUNTRACED)
+    (folder / "CP4_stop_1").unlink()
+    return pid, reading
+
+
+def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has other threads, idle ones, that could take the signal and leave the one at the point running on."""
+    new_process(monkeypatch)
+    for _ in range(20):
+        pid, reading = stopped_child(folder)
+        os.set_blocking(reading, False)
+        try:
+            with pytest.raises(BlockingIOError):
+                os.read(reading, 1)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(reading)
 
 
 @pytest.mark.parametrize("text", ["CP99:kill:1", "CP2:kill", "CP2:explode:1", "CP2:kill:0", "CP2:kill:x", "+CP2:kill:1"])

@@ -75,6 +75,7 @@ def undead(stack: Stack) -> Iterator[list[int]]:
     yield pids
     for pid in pids:
         kill(pid)
+        until(lambda pid=pid: (found := stat(pid)) is None or found.is_dead, "the killed worker's end")  # type: ignore[misc]
     os.kill(supervisor, signal.SIGCONT)
 
 
