@@ -93,20 +93,22 @@ def stopped_child(folder: Path) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        failpoints._armoury = failpoints._Armoury()
-        driving = threading.Thread(target=lambda: (failpoints.hit("CP4"), os.write(writing, b"x")), daemon=True)
-        driving.start()
-        driving.join()
-        os._exit(0)
+        try:
+            armoury = failpoints._Armoury("", folder)
+            failpoints._armoury = lambda: armoury  # type: ignore[assignment]
+            driving = threading.Thread(target=lambda: (failpoints.hit("CP4"), os.write(writing, b"x")), daemon=True)
+            driving.start()
+            driving.join()
+        finally:
+            os._exit(0)  # whatever happens, this is no second test run
     os.close(writing)
     os.waitpid(pid, os.WUNTRACED)
     (folder / "CP4_stop_1").unlink()
     return pid, reading
 
 
-def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path) -> None:
     """The process has other threads, idle ones, that could take the signal and leave the one at the point running on."""
-    new_process(monkeypatch)
     for _ in range(20):
         pid, reading = stopped_child(folder)
         os.set_blocking(reading, False)
