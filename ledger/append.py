@@ -46,34 +46,45 @@ class Fact(Protocol):
     def digest(self) -> str | None: ...
 
 
-def event_columns(events: Sequence[Event]) -> tuple[list[Any], ...]:
-    """Events as the parallel arrays that the SQL functions take: kinds, slots, attempts, facts, clears, seals, bodies."""
-    clears = [encode_clear(x) for x in events]
-    seals = [seal(x.payload) for x in events]
-    bodies = [body_hash(c, s) for c, s in zip(clears, seals, strict=True)]
-    return (
-        [x.KIND for x in events],
-        [x.slot for x in events],
-        [x.attempt for x in events],
-        [x.fact for x in events],
-        clears,
-        seals,
-        bodies,
-    )
+_LINE = "ROW(%s, %s, %s, %s, %b, %b, %b)"
+_FACT = "ROW(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+# Beyond this many, rows come as columns: each number of rows is a statement of its own, and a statement has 65,535 parameters at most.
+_MOST_ROWS = 8
+_MANY_LINES = """(
+    SELECT array_agg(ROW(kind, slot, attempt, fact, clear, sealed, body)::ledger_line ORDER BY n)
+    FROM unnest(%b::text[], %b::text[], %b::int[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[])
+    WITH ORDINALITY AS u(kind, slot, attempt, fact, clear, sealed, body, n)
+)"""
 
 
-def entry_columns(entries: Sequence[Fact]) -> tuple[list[Any] | None, ...]:
-    """Ledger facts as parallel arrays; nine nulls where there are none."""
+def lines(events: Sequence[Event]) -> tuple[str, list[Any]]:
+    """Events as an SQL expression of type `ledger_line[]`, and its parameters.
+
+    Rows of scalars cost a third of what parallel arrays of one cost, on this side and on the server's.
+    """
+    rows = [_line(event) for event in events]
+    if len(rows) > _MOST_ROWS:
+        return _MANY_LINES, [list(column) for column in zip(*rows, strict=True)]
+    return f"ARRAY[{', '.join([_LINE] * len(rows))}]::ledger_line[]", [value for row in rows for value in row]
+
+
+def _line(event: Event) -> tuple[Any, ...]:
+    clear, sealed = encode_clear(event), seal(event.payload)
+    return event.KIND, event.slot, event.attempt, event.fact, clear, sealed, body_hash(clear, sealed)
+
+
+def facts(entries: Sequence[Fact]) -> tuple[str, list[Any]]:
+    """Ledger facts as an SQL expression of type `ledger_fact[]`, and its parameters."""
     if not entries:
-        return (None,) * 9
-    names = ("slot", "attempt", "fact", "tool", "replay_class", "key", "input_hash", "external_id", "digest")
-    return tuple([getattr(x, name) for x in entries] for name in names)
+        return "ARRAY[]::ledger_fact[]", []
+    values = [value for entry in entries for value in _fact(entry)]
+    return f"ARRAY[{', '.join([_FACT] * len(entries))}]::ledger_fact[]", values
 
 
-APPEND = """
-SELECT ledger_append_as(%s, %s, %s::text[], %s::text[], %s::int[], %s::text[], %s::bytea[], %s::bytea[], %s::bytea[],
-    %s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
-"""
+def _fact(entry: Fact) -> tuple[Any, ...]:
+    return (
+        entry.slot, entry.attempt, entry.fact, entry.tool, entry.replay_class, entry.key, entry.input_hash, entry.external_id, entry.digest,
+    )  # fmt: skip
 
 
 def create_head(run_id: UUID) -> None:
@@ -83,8 +94,10 @@ def create_head(run_id: UUID) -> None:
 
 def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Fact] = ()) -> int:
     """Append events in the caller's transaction, under the head's lock. Returns the last event's seq."""
+    told, values = lines(events)
+    booked, more = facts(entries)
     with connection.cursor() as cursor:
-        cursor.execute(APPEND, [run_id, by.ref, *event_columns(events), *entry_columns(entries)])
+        cursor.execute(f"SELECT ledger_append_as(%s, %s, {told}, {booked})", [run_id, by.ref, *values, *more])
         return int(cursor.fetchone()[0])
 
 

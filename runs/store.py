@@ -24,7 +24,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger.actors import Lease
-from ledger.append import entry_columns, event_columns
+from ledger.append import facts, lines
 from ledger.errors import StaleLease
 from ledger.events import Event, encode_clear, seal
 from runs import failpoints, waits
@@ -34,15 +34,9 @@ from runs.history import COLUMNS, checksum, newest_sound, read
 
 log = logging.getLogger("runs.store")
 
-_E7 = "%s::text[], %s::text[], %s::int[], %s::text[], %s::bytea[], %s::bytea[], %s::bytea[]"
-_L9 = "%s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]"
-_W7 = "%s::uuid, %s::text, %s::int, %s::text, %s::int, %s::timestamptz, %s::jsonb"
-INTEND = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {_E7}, {_L9}, %s::text, %s::text, {_W7}, %s::bytea)"
-RECORD = (
-    f"SELECT * FROM runs_record(%s, %s, %s, %s, {_E7}, {_L9}, {_W7}, %s, %s, %s, %s, %s, "
-    "%s::int, %s::text, %s::int, %s::text, %s::bytea, %s::bytea)"
-)
-LEAVE = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {_E7})"
+_WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
+_CUT = "ROW(%s, %s, %s, %s, %b, %b)"
+_USAGE = "ROW(%s, %s, %s, %s, %s)"
 CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
@@ -174,38 +168,32 @@ class PgJournal:
         grant: tuple[str, str] | None = None,
         wait: WaitSpec | None = None,
     ) -> Reply:
-        columns = [
-            *event_columns(events),
-            *entry_columns([entry] if entry else []),
-            *(grant or (None, None)),
-            *_wait_columns(wait),
-        ]
-        token = wait.token_hash if wait else None
-        return await self._commit(events, lambda: (INTEND, [*self._fence(), self.worker.ref, *columns, token]))
+        (told, values), (booked, more), (opened, asked) = lines(events), facts([entry] if entry else []), _opening(wait)
+        statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {told}, {booked}, %s, %s, {opened})"
+        values = [self.worker.ref, *values, *more, *(grant or (None, None)), *asked]
+        return await self._commit(events, lambda: (statement, [*self._fence(), *values]))
 
     async def record(
         self, events: Sequence[Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
         usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
-        used = [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
-        columns = [
-            *event_columns(events),
-            *entry_columns(entries),
-            *_wait_columns(wait),
-            *used,
-            *_snapshot_columns(snapshot),
-        ]
+        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)
+        (cut, kept), used = _cut(snapshot), [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
+        statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {told}, {booked}, {opened}, {_USAGE}, {cut})"
+        values = [self.worker.ref, *values, *more, *asked, *used, *kept]
         also = waits.gate_statement(gate, wait) if gate is not None and wait is not None else None
         return await self._commit(
-            events, lambda: (RECORD, [*self._fence(), self.worker.ref, *columns]), [also] if also else []
+            events, lambda: (statement, [*self._fence(), *values]), [also] if also else []
         )
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        columns = [how, state, list(waits), error, *event_columns(events)]
+        told, values = lines(events)
+        statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {told})"
+        values = [how, state, list(waits), error, *values]
         return await self._commit(
-            events, lambda: (LEAVE, [*self._fence(), *columns]), _withdrawals(self._id) if how == "end" else []
+            events, lambda: (statement, [*self._fence(), *values]), _withdrawals(self._id) if how == "end" else []
         )
 
     def _fence(self) -> list[Any]:
@@ -255,13 +243,15 @@ class PgJournal:
     async def _row(
         self, connection: psycopg.AsyncConnection[TupleRow], statement: str, parameters: list[Any]
     ) -> TupleRow:
-        sending = asyncio.ensure_future(connection.execute(statement, parameters, prepare=True))
+        sending = connection.execute(statement, parameters, prepare=True)
         if failpoints.is_armed("CP5"):
-            await asyncio.sleep(
-                0.001
-            )  # the statement is on its way; whether it commits before the kill is the database's business
+            sent = asyncio.ensure_future(sending)
+            # The statement is on its way; whether it commits before the kill is the database's business.
+            await asyncio.sleep(0.001)
             failpoints.hit("CP5")
-        row = await (await sending).fetchone()
+            row = await (await sent).fetchone()
+        else:
+            row = await (await sending).fetchone()
         assert row is not None
         return row
 
@@ -331,24 +321,22 @@ SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_reque
 """
 
 
-def _wait_columns(wait: WaitSpec | None) -> list[Any]:
+def _opening(wait: WaitSpec | None) -> tuple[str, list[Any]]:
+    """A wait as an SQL expression of type `runs_opening`, and its parameters."""
     if wait is None:
-        return [None] * 7
-    return [wait.id, wait.slot, wait.attempt, wait.kind, wait.n, wait.deadline, Jsonb(wait.detail)]
+        return "NULL", []
+    return _WAIT, [
+        wait.id, wait.slot, wait.attempt, wait.kind, wait.n, wait.deadline, Jsonb(wait.detail), wait.token_hash,
+    ]  # fmt: skip
 
 
-def _snapshot_columns(snapshot: Snapshot | None) -> list[Any]:
+def _cut(snapshot: Snapshot | None) -> tuple[str, list[Any]]:
+    """A checkpoint as an SQL expression of type `runs_cut`, and its parameters."""
     if snapshot is None:
-        return [None] * 6
+        return "NULL", []
     state = seal(snapshot.state)
-    return [
-        snapshot.generation,
-        snapshot.node,
-        snapshot.visit,
-        snapshot.fingerprint,
-        state,
-        checksum(snapshot.node, snapshot.visit, state or b""),
-    ]
+    proof = checksum(snapshot.node, snapshot.visit, state or b"")
+    return _CUT, [snapshot.generation, snapshot.node, snapshot.visit, snapshot.fingerprint, state, proof]
 
 
 def _withdrawals(run_id: UUID) -> list[tuple[str, list[Any]]]:

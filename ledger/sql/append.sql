@@ -19,66 +19,76 @@ BEGIN
     RETURN h;
 END $$;
 
+-- One event as it is handed over: the columns that derive from its clear bytes, both kinds of bytes, and their digest.
+DO $$ BEGIN
+    CREATE TYPE ledger_line AS (kind text, slot text, attempt int, fact text, clear bytea, sealed bytea, body bytea);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- One fact about a side effect.
+DO $$ BEGIN
+    CREATE TYPE ledger_fact AS (
+        slot text, attempt int, fact text, tool text, replay_class text, key text, input_hash text, external_id text, digest text
+    );
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
 -- Append events to a locked head and return the head as it must be stored; the caller stores it once. Sequence number and link
 -- are assigned here, under the lock, so that seq is gapless and the chain has one order whoever writes.
 --     hash = sha256(prev ‖ seq ‖ epoch ‖ microseconds ‖ body)     (see ledger/chain.py)
-CREATE OR REPLACE FUNCTION ledger_append(
-    h ledger_head, p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[]
-) RETURNS ledger_head
+CREATE OR REPLACE FUNCTION ledger_append(h ledger_head, p_lines ledger_line[]) RETURNS ledger_head
 LANGUAGE plpgsql AS $$
 DECLARE
+    line ledger_line;
     t timestamptz;
     link bytea;
 BEGIN
-    FOR i IN 1 .. coalesce(array_length(p_kinds, 1), 0) LOOP
+    FOREACH line IN ARRAY p_lines LOOP
         t := clock_timestamp();
         h.seq := h.seq + 1;
         link := sha256(h.chain || int8send(h.seq) || int8send(h.epoch)
-                       || int8send((extract(epoch FROM t) * 1000000)::bigint) || p_bodies[i]);
+                       || int8send((extract(epoch FROM t) * 1000000)::bigint) || line.body);
         INSERT INTO ledger_event (run_id, seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash)
-        VALUES (h.run_id, h.seq, h.epoch, t, p_kinds[i], p_slots[i], p_attempts[i], p_facts[i], p_clears[i], p_seals[i], h.chain, link);
+        VALUES (h.run_id, h.seq, h.epoch, t, line.kind, line.slot, line.attempt, line.fact, line.clear, line.sealed, h.chain, link);
         h.chain := link;
     END LOOP;
     RETURN h;
 END $$;
 
--- Store what ledger_append returned.
+-- Store what ledger_append returned. PL/pgSQL, like all that a step runs, because it keeps its plans on every server version.
 CREATE OR REPLACE FUNCTION ledger_store(h ledger_head) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     UPDATE ledger_head SET
         epoch = h.epoch, lease = h.lease, seq = h.seq, claimed_seq = h.claimed_seq, deaths = h.deaths, chain = h.chain,
         is_pause_requested = h.is_pause_requested, is_cancel_requested = h.is_cancel_requested, is_on_hold = h.is_on_hold,
         steps = h.steps, tokens_in = h.tokens_in, tokens_out = h.tokens_out, usd_micro = h.usd_micro,
         tool_calls = h.tool_calls, model_calls = h.model_calls
     WHERE run_id = h.run_id;
-$$;
+END $$;
 
 -- Facts about side effects ride with the journal events that tell of them, in the same transaction.
-CREATE OR REPLACE FUNCTION ledger_enter(
-    h ledger_head, p_actor text, p_slots text[], p_attempts int[], p_facts text[], p_tools text[], p_classes text[],
-    p_keys text[], p_inputs text[], p_externals text[], p_digests text[]
-) RETURNS void
-LANGUAGE sql AS $$
-    INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, key, input_hash, external_id, digest, actor, at)
-    SELECT h.run_id, h.seq, s, a, f, t, c, k, i, e, d, p_actor, clock_timestamp()
-    FROM unnest(p_slots, p_attempts, p_facts, p_tools, p_classes, p_keys, p_inputs, p_externals, p_digests) AS u(s, a, f, t, c, k, i, e, d);
-$$;
+CREATE OR REPLACE FUNCTION ledger_enter(h ledger_head, p_actor text, p_facts ledger_fact[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    f ledger_fact;
+BEGIN
+    FOREACH f IN ARRAY p_facts LOOP
+        INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, key, input_hash, external_id, digest, actor, at)
+        VALUES (h.run_id, h.seq, f.slot, f.attempt, f.fact, f.tool, f.replay_class, f.key, f.input_hash, f.external_id, f.digest,
+                p_actor, clock_timestamp());
+    END LOOP;
+END $$;
 
 -- What a service calls: lock without a lease (the caller is a named actor), append, enter, store.
-CREATE OR REPLACE FUNCTION ledger_append_as(
-    p_run uuid, p_actor text,
-    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[],
-    e_slots text[], e_attempts int[], e_facts text[], e_tools text[], e_classes text[], e_keys text[], e_inputs text[], e_externals text[], e_digests text[]
-) RETURNS bigint
+CREATE OR REPLACE FUNCTION ledger_append_as(p_run uuid, p_actor text, p_lines ledger_line[], p_facts ledger_fact[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     h ledger_head;
 BEGIN
     h := ledger_lock(p_run, NULL, NULL);
-    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
-    IF e_slots IS NOT NULL THEN
-        PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
-    END IF;
+    h := ledger_append(h, p_lines);
+    PERFORM ledger_enter(h, p_actor, p_facts);
     PERFORM ledger_store(h);
     RETURN h.seq;
 END $$;

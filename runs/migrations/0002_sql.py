@@ -9,16 +9,15 @@ UNDO = """
 DROP FUNCTION runs_reclaim(uuid, uuid, text, int);
 DROP FUNCTION runs_claim(uuid, text, int, text[], int);
 DROP FUNCTION runs_take(ledger_head, text, uuid, text, int, text);
-DROP FUNCTION runs_leave(uuid, bigint, uuid, text, text, uuid[], text, text[], text[], int[], text[], bytea[], bytea[], bytea[]);
-DROP FUNCTION runs_record(uuid, bigint, uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
-    text[], int[], text[], text[], text[], text[], text[], text[], text[],
-    uuid, text, int, text, int, timestamptz, jsonb, int, bigint, bigint, int, int, int, text, int, text, bytea, bytea);
-DROP FUNCTION runs_intend(uuid, bigint, uuid, text, text[], text[], int[], text[], bytea[], bytea[], bytea[],
-    text[], int[], text[], text[], text[], text[], text[], text[], text[],
-    text, text, uuid, text, int, text, int, timestamptz, jsonb, bytea);
-DROP FUNCTION runs_is_answered(uuid, text[], text[], int[]);
+DROP FUNCTION runs_leave(uuid, bigint, uuid, text, text, uuid[], text, ledger_line[]);
+DROP FUNCTION runs_record(uuid, bigint, uuid, text, ledger_line[], ledger_fact[], runs_opening, runs_usage, runs_cut);
+DROP FUNCTION runs_intend(uuid, bigint, uuid, text, ledger_line[], ledger_fact[], text, text, runs_opening);
+DROP FUNCTION runs_is_answered(uuid, ledger_line[]);
 DROP FUNCTION runs_reply_of(ledger_head, boolean);
 DROP TYPE runs_claimed;
+DROP TYPE runs_cut;
+DROP TYPE runs_usage;
+DROP TYPE runs_opening;
 DROP TYPE runs_reply;
 """
 

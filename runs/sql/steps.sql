@@ -9,6 +9,24 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
+-- A wait that opens with a step.
+DO $$ BEGIN
+    CREATE TYPE runs_opening AS (id uuid, slot text, attempt int, kind text, n int, deadline timestamptz, detail jsonb, token bytea);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- What a step adds to the run's counters.
+DO $$ BEGIN
+    CREATE TYPE runs_usage AS (steps int, tokens_in bigint, tokens_out bigint, tool_calls int, model_calls int);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- A checkpoint at the consistent cut between two visits.
+DO $$ BEGIN
+    CREATE TYPE runs_cut AS (generation int, node text, visit int, fingerprint text, state bytea, checksum bytea);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
 CREATE OR REPLACE FUNCTION runs_reply_of(h ledger_head, p_done boolean) RETURNS runs_reply
 LANGUAGE sql AS $$
     SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
@@ -16,31 +34,33 @@ $$;
 
 -- Whether the journal holds the answer to a call that is about to be repeated, or to be called unknown: a callback may come while
 -- the worker still thinks its call unanswered. Asked under the lock; then nothing is written, and the worker reads what came.
-CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_kinds text[], p_slots text[], p_attempts int[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_lines ledger_line[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    line ledger_line;
 BEGIN
-    RETURN p_kinds && ARRAY['ToolRedispatched', 'ToolOutcomeUnknown'] AND EXISTS (
-        SELECT 1 FROM unnest(p_kinds, p_slots, p_attempts) AS u(kind, slot, attempt)
-        JOIN ledger_event e ON e.run_id = p_run AND e.slot = u.slot AND e.attempt = u.attempt AND e.fact = 'result'
-        WHERE u.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown')
-    );
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS (
+            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt AND e.fact = 'result'
+        ) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
 END $$;
 
 -- TX1: make the intent of a call durable before it leaves. Under a pause, cancel or hold nothing is written and the reply says so.
 -- An approval is consumed here, by compare-and-set on its wait: the same bytes, once, in time.
 CREATE OR REPLACE FUNCTION runs_intend(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
-    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[],
-    e_slots text[], e_attempts int[], e_facts text[], e_tools text[], e_classes text[], e_keys text[], e_inputs text[], e_externals text[], e_digests text[],
-    g_slot text, g_hash text,
-    w_id uuid, w_slot text, w_attempt int, w_kind text, w_n int, w_deadline timestamptz, w_detail jsonb, w_token bytea
+    p_lines ledger_line[], p_facts ledger_fact[], g_slot text, g_hash text, w runs_opening
 ) RETURNS runs_reply
 LANGUAGE plpgsql AS $$
 DECLARE
     h ledger_head;
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
-    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_kinds, p_slots, p_attempts) THEN
+    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN
         RETURN runs_reply_of(h, false);
     END IF;
     IF g_slot IS NOT NULL THEN
@@ -56,13 +76,11 @@ BEGIN
             RAISE EXCEPTION 'slot % of run % has no unconsumed approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
         END IF;
     END IF;
-    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
-    IF e_slots IS NOT NULL THEN
-        PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
-    END IF;
-    IF w_id IS NOT NULL THEN
+    h := ledger_append(h, p_lines);
+    PERFORM ledger_enter(h, p_actor, p_facts);
+    IF w.id IS NOT NULL THEN
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, token_hash, is_overdue)
-        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, w_token, false);
+        VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, w.token, false);
     END IF;
     PERFORM ledger_store(h);
     RETURN runs_reply_of(h, true);
@@ -72,47 +90,42 @@ END $$;
 -- people asked for meanwhile; the reply carries their flags, so that the worker stops at this boundary.
 CREATE OR REPLACE FUNCTION runs_record(
     p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
-    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[],
-    e_slots text[], e_attempts int[], e_facts text[], e_tools text[], e_classes text[], e_keys text[], e_inputs text[], e_externals text[], e_digests text[],
-    w_id uuid, w_slot text, w_attempt int, w_kind text, w_n int, w_deadline timestamptz, w_detail jsonb,
-    u_steps int, u_in bigint, u_out bigint, u_tools int, u_models int,
-    c_generation int, c_node text, c_visit int, c_fingerprint text, c_state bytea, c_checksum bytea
+    p_lines ledger_line[], p_facts ledger_fact[], w runs_opening, used runs_usage, cut runs_cut
 ) RETURNS runs_reply
 LANGUAGE plpgsql AS $$
 DECLARE
     h ledger_head;
+    line ledger_line;
 BEGIN
     h := ledger_lock(p_run, p_epoch, p_lease);
-    IF runs_is_answered(p_run, p_kinds, p_slots, p_attempts) THEN
+    IF runs_is_answered(p_run, p_lines) THEN
         RETURN runs_reply_of(h, false);
     END IF;
-    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
-    IF e_slots IS NOT NULL THEN
-        PERFORM ledger_enter(h, p_actor, e_slots, e_attempts, e_facts, e_tools, e_classes, e_keys, e_inputs, e_externals, e_digests);
-    END IF;
-    IF p_kinds && ARRAY['ToolFailed', 'ToolReconciled'] THEN
-        -- Upstream refused the call, or its hook told: no callback is waited for any more.
-        UPDATE runs_wait SET resolution = 'settled', resolved_by = p_actor, resolved_at = clock_timestamp()
-        FROM unnest(p_kinds, p_slots, p_attempts) AS u(kind, slot, attempt)
-        WHERE run_id = p_run AND runs_wait.slot = u.slot AND runs_wait.attempt = u.attempt AND runs_wait.kind = 'webhook'
-          AND u.kind IN ('ToolFailed', 'ToolReconciled') AND resolved_at IS NULL;
-    END IF;
-    h.steps := h.steps + u_steps;
-    h.tokens_in := h.tokens_in + u_in;
-    h.tokens_out := h.tokens_out + u_out;
-    h.tool_calls := h.tool_calls + u_tools;
-    h.model_calls := h.model_calls + u_models;
+    h := ledger_append(h, p_lines);
+    PERFORM ledger_enter(h, p_actor, p_facts);
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind IN ('ToolFailed', 'ToolReconciled') THEN
+            -- Upstream refused the call, or its hook told: no callback is waited for any more.
+            UPDATE runs_wait SET resolution = 'settled', resolved_by = p_actor, resolved_at = clock_timestamp()
+            WHERE run_id = p_run AND slot = line.slot AND attempt = line.attempt AND kind = 'webhook' AND resolved_at IS NULL;
+        END IF;
+    END LOOP;
+    h.steps := h.steps + used.steps;
+    h.tokens_in := h.tokens_in + used.tokens_in;
+    h.tokens_out := h.tokens_out + used.tokens_out;
+    h.tool_calls := h.tool_calls + used.tool_calls;
+    h.model_calls := h.model_calls + used.model_calls;
     PERFORM ledger_store(h);
-    IF c_node IS NOT NULL THEN
+    IF cut.node IS NOT NULL THEN
         INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, fingerprint, state, checksum, at)
-        VALUES (p_run, h.seq, c_generation, c_node, c_visit, 1, c_fingerprint, c_state, c_checksum, clock_timestamp());
-        UPDATE runs_run SET node = c_node, visit = c_visit, last_checkpoint_at = clock_timestamp(), updated_at = clock_timestamp()
+        VALUES (p_run, h.seq, cut.generation, cut.node, cut.visit, 1, cut.fingerprint, cut.state, cut.checksum, clock_timestamp());
+        UPDATE runs_run SET node = cut.node, visit = cut.visit, last_checkpoint_at = clock_timestamp(), updated_at = clock_timestamp()
         WHERE id = p_run;
     END IF;
-    IF w_id IS NOT NULL THEN
+    IF w.id IS NOT NULL THEN
         -- A call that answers later opened its wait with the intent; now that upstream accepted it, the time it gave counts.
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
-        VALUES (w_id, p_run, w_slot, w_attempt, w_kind, w_n, clock_timestamp(), w_deadline, w_detail, false)
+        VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, false)
         ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline WHERE runs_wait.resolved_at IS NULL;
     END IF;
     RETURN runs_reply_of(h, true);
@@ -122,8 +135,7 @@ END $$;
 -- `release` (drain) or `end`. What would be wrong by now is not done and
 -- the reply says so: parking on a wait that was resolved meanwhile, completing a run that somebody cancelled.
 CREATE OR REPLACE FUNCTION runs_leave(
-    p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text,
-    p_kinds text[], p_slots text[], p_attempts int[], p_facts text[], p_clears bytea[], p_seals bytea[], p_bodies bytea[]
+    p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
 ) RETURNS runs_reply
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -136,7 +148,7 @@ BEGIN
        OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested) THEN
         RETURN runs_reply_of(h, false);
     END IF;
-    h := ledger_append(h, p_kinds, p_slots, p_attempts, p_facts, p_clears, p_seals, p_bodies);
+    h := ledger_append(h, p_lines);
     h.lease := NULL;
     IF p_how IN ('pause', 'end') THEN
         h.is_pause_requested := false;
@@ -173,8 +185,7 @@ BEGIN
     -- the same bytes that ledger/events.py gives for RunClaimed
     line := convert_to(format('{"attempt":0,"cause":"%s","epoch":%s,"host":%s,"kind":"RunClaimed","pid":%s,"slot":null,"worker":"%s"}',
                               p_cause, h.epoch, to_json(p_host), p_pid, p_worker), 'UTF8');
-    h := ledger_append(h, ARRAY['RunClaimed'], ARRAY[NULL]::text[], ARRAY[0], ARRAY[NULL]::text[], ARRAY[line],
-                       ARRAY[NULL]::bytea[], ARRAY[sha256(line || decode(repeat('00', 32), 'hex'))]);
+    h := ledger_append(h, ARRAY[ROW('RunClaimed', NULL, 0, NULL, line, NULL, sha256(line || decode(repeat('00', 32), 'hex')))::ledger_line]);
     h.claimed_seq := h.seq;
     PERFORM ledger_store(h);
     UPDATE runs_run SET state = CASE p_state WHEN 'pending' THEN 'running' ELSE p_state END, owner = p_worker, ready_at = NULL,

@@ -129,8 +129,8 @@ def test_the_role_that_everything_runs_as_has_no_right_to(
 def test_the_runtime_role_can_append(journal: Journal, runtime: psycopg.Connection[Any]) -> None:
     run_id = journal()
     runtime.execute(
-        "SELECT ledger_append_as(%s, 'x', ARRAY['RunPaused'], ARRAY[NULL]::text[], ARRAY[0], ARRAY[NULL]::text[], ARRAY['{}'::bytea], "
-        "ARRAY[NULL]::bytea[], ARRAY[sha256('')], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+        "SELECT ledger_append_as(%s, 'x', ARRAY[ROW('RunPaused', NULL, 0, NULL, '{}'::bytea, NULL, sha256(''))]::ledger_line[], "
+        "ARRAY[]::ledger_fact[])",
         [run_id],
     )
     assert Event.objects.filter(run_id=run_id).count() == 8
