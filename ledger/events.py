@@ -296,11 +296,12 @@ class ToolNotDispatched(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRedispatched(Event):
-    """A call that provably had not left is about to be sent again: from here on its outcome is in doubt once more."""
+    """A call may go out again, at most `tries` times under this claim: from here on its outcome is in doubt once more."""
 
     FACT: ClassVar[str | None] = "resent"
     tool: str
     n: int
+    tries: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -295,6 +295,30 @@ class PgJournal:
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)
 
+    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+        """One read. While the database is away nothing is known, so nothing is sent."""
+        delay = 0.05
+        while True:
+            try:
+                async with self.pool.connection() as connection:
+                    cursor = await connection.execute(_MAY_REPEAT, [slot, attempt, self._id])
+                    head = await cursor.fetchone()
+                break
+            except (psycopg.Error, OSError) as error:
+                if not is_transient(error):
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 1.0)
+        assert head is not None
+        epoch, lease, is_answered, *flags = head
+        self._check_lease(epoch, lease)
+        reply = Reply(*flags)
+        return self._note(replace(reply, is_done=reply.stop is None and not is_answered))
+
+    def _check_lease(self, epoch: int, lease: UUID | None) -> None:
+        if (epoch, lease) != (self.lease.epoch, self.lease.token):
+            raise StaleLease(f"run {self.run_id} is at epoch {epoch}, the reader came with epoch {self.lease.epoch}")
+
     async def _load(self) -> History:
         async with self.pool.connection() as connection:
             cursor = await connection.execute(_CHECKPOINTS, [self._id])
@@ -305,8 +329,7 @@ class PgJournal:
             head = await cursor.fetchone()
         assert head is not None
         epoch, lease, *flags = head
-        if (epoch, lease) != (self.lease.epoch, self.lease.token):
-            raise StaleLease(f"run {self.run_id} is at epoch {epoch}, the reader came with epoch {self.lease.epoch}")
+        self._check_lease(epoch, lease)
         created, tail = read(self.run_id, rows, seq, at_least=self.seq)
         return History(snapshot, tail, created, self._note(Reply(*flags)))
 
@@ -318,6 +341,13 @@ WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
 """
 _FLAGS = """
 SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s
+"""
+
+_MAY_REPEAT = """
+SELECT epoch, lease,
+       EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.slot = %s AND e.attempt = %s AND e.fact = 'result'),
+       seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold
+FROM ledger_head h WHERE run_id = %s
 """
 
 

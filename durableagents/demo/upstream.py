@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ import rfc8785
 from pydantic import BaseModel, ValidationError
 
 from durableagents import BusinessFailure, NotSent, ToolCall, TransportError, env
+from runs.engine.retry import seconds_asked
 from runs.failpoints import hit
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -87,7 +89,8 @@ def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
         return
     said, field = _problem(response)
     if status >= 500 or status in _COME_BACK:
-        raise TransportError(f"{method} {url} answered {status}: {said}")
+        asked = seconds_asked(response.headers.get("Retry-After"), time.time())
+        raise TransportError(f"{method} {url} answered {status}: {said}", retry_after=asked)
     if 400 <= status < 500:
         details = {"status": status, **({"field": field} if field else {})}
         raise BusinessFailure(said, code=f"http_{status}", details=details)

@@ -117,7 +117,7 @@ class _Call(Dispatch):
                 raise await self.unknown(
                     "the worker ended after the intent and before an outcome was recorded", is_sender_done=False
                 )
-        await self.visit.intend(self._resent())
+        await self.announce()
         return await self.dispatch()
 
     def _wait_for_timer(self) -> None:

@@ -29,6 +29,8 @@ from runs.engine.visit import Crashed, Stopped, Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
 STEP = Usage(steps=1, tool_calls=1)
+# How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
+BURST = 16
 
 
 class Dispatch:
@@ -59,6 +61,7 @@ class Dispatch:
         self.attempt = self.record.current
         self.key: str | None = None
         self.token: str | None = None
+        self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another address.
         self.callback_base = visit.runtime.callback_url("")
 
@@ -89,12 +92,30 @@ class Dispatch:
                 raise await self._bug(bug) from bug
             else:
                 return await self._answered(answer)
-            delay = policy.delay(tries)
-            if time.monotonic() - began + delay > policy.in_place:
+            delay = policy.delay(tries, asked=getattr(trouble, "retry_after", None))
+            if policy.is_over(time.monotonic() - began + delay, self.past.waits_of("timer")):
                 raise await self._try_later(trouble)
             await self.visit.rest(delay)
             if self.past.intent is not None:
-                await self.visit.intend(self._resent())
+                await self.announce()
+
+    async def announce(self) -> None:
+        """Before a repeat leaves: have it on record that it may, and make sure that it still may. Unwinds if it may not.
+
+        One fact covers a burst of tries under one claim; each of them is checked against fence, flags and a callback that came,
+        which writes nothing. An unsafe call is told of try by try: each may follow a proof that the one before had not left.
+        """
+        if self.announced > 0:
+            await self.visit.check_repeat(self.slot, self.attempt)
+        else:
+            self.announced = 1 if self.tool.is_unsafe else BURST
+            self.past.resends += 1
+            await self.visit.intend(
+                e.ToolRedispatched(
+                    slot=self.slot, attempt=self.attempt, tool=self.tool.name, n=self.past.resends, tries=self.announced
+                )
+            )
+        self.announced -= 1
 
     async def _answer(self) -> Pending | BusinessFailure | Answer:
         """One try, told as it can be put on record. What it raises says what is known of it."""
@@ -213,7 +234,7 @@ class Dispatch:
     async def _try_later(self, trouble: Exception) -> BaseException:
         """The outage lasts: free the worker slot and come back by a durable timer. The same key and bytes go out again."""
         n = self.past.waits_of("timer")
-        seconds = self.visit.runtime.retry.timer(n)
+        seconds = self.visit.runtime.retry.timer(n, asked=getattr(trouble, "retry_after", None))
         detail = {"tool": self.tool.name, "title": self.tool.title, "retry": n + 1, "error": brief(trouble)}
         wait = self._wait("timer", n, detail=detail, within=timedelta(seconds=seconds))
         told = {"error": story(trouble), "call": self.tool.name, "hash": self.requested_hash}
@@ -221,10 +242,6 @@ class Dispatch:
         return self.visit.park(wait)
 
     # --- small parts ---
-
-    def _resent(self) -> e.ToolRedispatched:
-        self.past.resends += 1
-        return e.ToolRedispatched(slot=self.slot, attempt=self.attempt, tool=self.tool.name, n=self.past.resends)
 
     def _tool_call(self) -> ToolCall:
         url = self.callback_base + self.token if self.token else None

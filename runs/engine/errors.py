@@ -17,11 +17,20 @@ class ToolError(Exception):
         self.message = message
 
 
-class NotSent(ToolError):
+class Passing(ToolError):
+    """Trouble that passes: the call is retried where its class allows. `retry_after` is how many seconds the other side asked to
+    be left alone for, if it did."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class NotSent(Passing):
     """Proof that no byte of the call reached the other side. Retried by itself, whatever the replay class."""
 
 
-class TransportError(ToolError):
+class TransportError(Passing):
     """No answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's outcome is unknown."""
 
 

@@ -179,6 +179,11 @@ class Journal(Protocol):
         """Make facts durable."""
         ...
 
+    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+        """Whether a call that the journal announced already may go out once more: not done where people asked for a stop, or where
+        its answer is on record. Writes nothing."""
+        ...
+
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:

@@ -221,8 +221,8 @@ async def _request(
             if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
                 raise
             raise visit.unwind(Crashed("model_error", f"{assistant.name}: {brief(bug)}", story(bug))) from bug
-        delay = policy.delay(tries)
-        if time.monotonic() - began + delay > policy.in_place:
+        delay = policy.delay(tries, asked=getattr(trouble, "retry_after", None))
+        if policy.is_over(time.monotonic() - began + delay, past.waits_of("timer")):
             raise await _try_later(visit, slot, attempt, past, trouble)
         await visit.rest(delay)
 
@@ -230,7 +230,8 @@ async def _request(
 async def _try_later(visit: Visit, slot: str, attempt: int, past: Attempt, trouble: Exception) -> BaseException:
     """The outage lasts: free the worker slot and come back by a durable timer."""
     n = past.waits_of("timer")
-    deadline = visit.journal.now() + timedelta(seconds=visit.runtime.retry.timer(n))
+    seconds = visit.runtime.retry.timer(n, asked=getattr(trouble, "retry_after", None))
+    deadline = visit.journal.now() + timedelta(seconds=seconds)
     detail = {"tool": "model", "title": "Model request", "retry": n + 1, "error": brief(trouble)}
     wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, detail)
     await visit.record(opened_event(wait, {"error": story(trouble)}), wait=wait)

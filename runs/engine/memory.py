@@ -191,6 +191,11 @@ class MemoryJournal:
                 f"run {self.run_id} is at epoch {self.run.epoch}, the writer came with epoch {self.lease.epoch}"
             )
 
+    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+        self._fence()
+        is_free = self._reply().stop is None and (slot, attempt, "result") not in self.run.facts
+        return self._reply(is_done=is_free)
+
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
         asks = (x for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown)))
         return any((x.slot, x.attempt, "result") in self.run.facts for x in asks)

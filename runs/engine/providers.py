@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import time
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from runs.engine.errors import TransportError
 from runs.engine.loop import Assistant, ModelRefused, ModelTurn
+from runs.engine.retry import seconds_asked
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
         response = await model_request(asked, messages, model_request_parameters=_parameters(assistant))
     except ModelHTTPError as error:
         if error.status_code >= 500 or error.status_code in _PASSING:
-            raise TransportError(f"the model's provider answered {error.status_code}") from error
+            told = f"the model's provider answered {error.status_code}"
+            raise TransportError(told, retry_after=_asked(error)) from error
         raise ModelRefused("model_refused", str(error)) from error
     except ModelAPIError as error:
         raise TransportError(f"the model's provider can't be reached: {error}") from error
@@ -39,6 +42,12 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
     return ModelTurn(
         response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
     )
+
+
+def _asked(error: BaseException) -> float | None:
+    """What the provider's `Retry-After` says: its own client's error, the cause of ours, has the response."""
+    headers = getattr(getattr(error.__cause__, "response", None), "headers", None)
+    return None if headers is None else seconds_asked(headers.get("retry-after"), time.time())
 
 
 def _scripted(assistant: Assistant) -> Model:

@@ -248,6 +248,13 @@ class Visit:
             self._reads = reads
             raise self.unwind(Stopped(reply.stop or "overtaken"))
 
+    async def check_repeat(self, slot: str, attempt: int) -> None:
+        """Whether a call that is announced already may go out once more. Unwinds if not."""
+        self.check_stop()
+        reply = await self._written(self.journal.may_repeat(slot, attempt))
+        if not reply.is_done:
+            raise self.unwind(Stopped(reply.stop or "overtaken"))
+
     async def record(
         self,
         *events: e.Event,

@@ -155,7 +155,8 @@ def _announced(facts: Facts, call: tuple[str, int]) -> int:
         if (event["slot"], event["attempt"]) == call:
             if event["fact"] == "result":
                 break
-            times += event["kind"] in ("ToolInvoked", "ToolRedispatched")
+            times += event["kind"] == "ToolInvoked"
+            times += event["data"].get("tries", 1) if event["kind"] == "ToolRedispatched" else 0
     return times
 
 

@@ -289,6 +289,31 @@ def test_a_call_that_has_been_answered_is_neither_repeated_nor_called_unknown(ke
     kept.wait(j.intend([e.ToolRedispatched(slot="0.1/2", tool="order", n=1)]))
 
 
+@pytest.mark.parametrize("flag", [None, "pause", "cancel"])
+def test_whether_an_announced_call_may_go_out_again_is_asked_and_nothing_written(kept: Kept, flag: Flag | None) -> None:
+    j = kept.journal
+    kept.wait(j.intend([invoked()], entry=entry()))
+    before = kept.events(), kept.facts()
+    assert kept.wait(j.may_repeat("0.1/1", 0)).is_done
+    if flag is not None:
+        kept.ask(flag)
+        reply: Reply = kept.wait(j.may_repeat("0.1/1", 0))
+        assert not reply.is_done and reply.stop == flag
+        kept.ask()
+    assert (kept.events(), kept.facts()) == before
+    kept.wait(j.record([e.CallbackReceived(slot="0.1/1", tool="order", payload={"ref": "x"})]))
+    answered: Reply = kept.wait(j.may_repeat("0.1/1", 0))
+    assert not answered.is_done and answered.stop is None
+    assert kept.wait(j.may_repeat("0.1/1", 1)).is_done and kept.wait(j.may_repeat("0.1/2", 0)).is_done
+
+
+def test_a_stale_lease_may_repeat_nothing(kept: Kept) -> None:
+    kept.wait(kept.journal.intend([invoked()], entry=entry()))
+    kept.claim_again()
+    with pytest.raises(StaleLease):
+        kept.wait(kept.journal.may_repeat("0.1/1", 0))
+
+
 # --- what people asked for ---
 
 
