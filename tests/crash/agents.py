@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
 
@@ -20,6 +21,7 @@ from durableagents import (
     Gate,
     Happened,
     Pending,
+    Rejected,
     ReplayClass,
     ToolCall,
     env,
@@ -79,6 +81,7 @@ class _Stored(BaseModel):
 # --- one tool of every kind --------------------------------------------------------------------------------------------
 
 GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
+BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
 async def _create(args: Arguments, call: ToolCall) -> Answer:
@@ -143,6 +146,12 @@ async def gated(args: Arguments, call: ToolCall) -> Answer:
     return await _create(args, call)
 
 
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp", gate=BRIEF_GATE, effect="Adds a vendor.")
+async def brief(args: Arguments, call: ToolCall) -> Answer:
+    """The same, if the yes comes soon: the gate closes by itself."""
+    return await _create(args, call)
+
+
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="portal", answers_later=True, output=_Requested)
 async def later(args: Arguments, call: ToolCall) -> Pending:
     """An effect under a key that is answered by callback."""
@@ -178,7 +187,8 @@ def unsafe_slow(args: Arguments, call: ToolCall) -> Answer:
 
 
 CALLS: dict[str, Tool] = {
-    each.name: each for each in (pure, keyed, hooked, gated, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
+    each.name: each
+    for each in (pure, keyed, hooked, gated, brief, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
 }
 
 # --- the agent ---------------------------------------------------------------------------------------------------------
@@ -229,5 +239,8 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
         case "values":
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case _:
-            answer = await ctx.call(CALLS[step], Arguments(n=state.at))
+            try:
+                answer = await ctx.call(CALLS[step], Arguments(n=state.at))
+            except Rejected as no:
+                return f"denied: {no.verdict}"
             return str(answer.request_id if isinstance(answer, _Requested) else answer.id)

@@ -38,12 +38,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes."""
+    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes. `denied`: which effect doesn't
+    happen where a gate of that tool is not opened."""
 
     effects: Mapping[str, int]
     gates: int = 0
     state: str = "completed"
     may_be_cancelled: bool = False
+    denied: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,14 @@ def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     """Neither more effects nor fewer, and none without an intent of ours."""
     done = [row for row in facts.effects if row["executed"]]
     counted = Counter(f"{row['system']}.{row['operation']}" for row in done)
-    for name in sorted(counted.keys() | expected.effects.keys()):
-        is_over = facts.run["state"] in ENDED
-        if counted[name] > expected.effects.get(name, 0):
-            yield "duplicate", f"{counted[name]} effects {name} instead of {expected.effects.get(name, 0)}"
-        elif counted[name] < expected.effects.get(name, 0) and is_over and facts.run["state"] == expected.state:
-            yield "lost", f"{counted[name]} effects {name} instead of {expected.effects[name]}"
+    wanted = Counter(expected.effects)
+    wanted.subtract(expected.denied[tool] for tool in _denied(facts).values() if tool in expected.denied)
+    is_whole = facts.run["state"] == expected.state and facts.run["state"] in ENDED
+    for name in sorted(counted.keys() | wanted.keys()):
+        if counted[name] > wanted[name]:
+            yield "duplicate", f"{counted[name]} effects {name} instead of {wanted[name]}"
+        elif counted[name] < wanted[name] and is_whole:
+            yield "lost", f"{counted[name]} effects {name} instead of {wanted[name]}"
     intents = {entry["key"] for entry in facts.ledger if entry["fact"] == "pending"}
     for row in done:
         if row["idempotency_key"] is not None and row["idempotency_key"] not in intents:
@@ -111,6 +115,13 @@ def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     mails = [row for row in done if row["idempotency_key"] is None]
     if len(mails) > sum(unsafe.values()):
         yield "duplicate", f"{len(mails)} mails after {sum(unsafe.values())} intents"
+
+
+def _denied(facts: Facts) -> dict[str, str]:
+    """Slots of gates that somebody, or time, said no to, and the tools behind them."""
+    tools = {event["slot"]: event["data"]["tool"] for event in facts.events if event["kind"] == "ApprovalRequested"}
+    decided = [event for event in facts.events if event["kind"] == "ApprovalDecided"]
+    return {event["slot"]: tools.get(event["slot"], "") for event in decided if event["data"]["verdict"] != "approved"}
 
 
 def _calls(facts: Facts) -> Iterable[tuple[Kind, str]]:
@@ -177,6 +188,8 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     for slot, times in (asked | decided | used).items():
         if times > 1:
             yield "duplicate", f"asked, decided or used {times} times: the gate of {slot}"
+    for slot in _denied(facts).keys() & {e["slot"] for e in facts.ledger if e["fact"] == "pending"}:
+        yield "broken", f"{slot} was sent though its gate was denied"
     is_whole = facts.run["state"] == expected.state == "completed"
     if is_whole and not (len(asked) == len(decided) == len(facts.approvals) == expected.gates):
         yield "broken", f"{len(asked)} gates, {len(decided)} decisions, {len(facts.approvals)} approvals"

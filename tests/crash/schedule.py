@@ -16,8 +16,9 @@ from runs.failpoints import POINTS
 from tests.crash.checker import Expected, Finding, judge
 from tests.crash.people import People
 from tests.crash.stack import AGENT, EFFECTS, Stack, cmdline, expected_of, kill, until
+from tests.crash.tally import Tally
 
-CALLS = ("pure", *(kind for kind in EFFECTS if kind != "unsafe_slow"))
+CALLS = ("pure", *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
@@ -91,37 +92,6 @@ def _draw_fault(dice: random.Random) -> Fault:
     return Fault(dice.uniform(0.1, 1.2), act, kind, title)
 
 
-@dataclass
-class Tally:
-    """What came of schedules, added up."""
-
-    schedules: int = 0
-    runs: int = 0
-    kills: int = 0
-    interrupted: int = 0
-    asked: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    failed_seeds: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        self.schedules += other.schedules
-        self.runs += other.runs
-        self.kills += other.kills
-        self.interrupted += other.interrupted
-        self.asked += other.asked
-        self.findings += other.findings
-        self.failed_seeds += other.failed_seeds
-
-    def count(self, kind: str) -> int:
-        return sum(finding.kind == kind for finding in self.findings)
-
-    def __str__(self) -> str:
-        return (
-            f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted {self.interrupted} asked {self.asked} "
-            f"duplicates {self.count('duplicate')} lost {self.count('lost')} stuck {self.count('stuck')} broken {self.count('broken')}"
-        )
-
-
 class Performance:
     """One schedule on a stack."""
 
@@ -148,8 +118,8 @@ class Performance:
         self.kills += sum(":kill:" in point for point in stack.acted())
         findings = list(self._judge())
         return Tally(
-            1, len(self._runs), self.kills, self._interruptions(), len(self._people.verdicts) - self._asked_before, findings,
-            [] if is_quiet and not findings else [schedule.seed],
+            1, len(self._runs), self.kills, self._interruptions(), asked=len(self._people.verdicts) - self._asked_before, findings=findings,
+            failed_seeds=[] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
 
     def _start(self) -> None:

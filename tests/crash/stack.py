@@ -34,11 +34,11 @@ T = TypeVar("T")
 AGENT = "crash-test"
 # What a step of the crash-test agent does to the outside.
 EFFECTS = {
-    "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor", "think": "erp.create_vendor",
+    "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor", "brief": "erp.create_vendor", "think": "erp.create_vendor",
     "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated", "unsafe_hooked": "email.unsafe_hooked",
     "unsafe_slow": "email.unsafe_slow",
 }  # fmt: skip
-GATED = ("gated", "unsafe_gated")
+GATED = ("gated", "brief", "unsafe_gated")
 
 
 class Stack(Installation):

@@ -16,7 +16,7 @@ from tests.crash.checker import Expected, Facts, Link, judge
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-EXPECTED = Expected({"erp.create_vendor": 1, "email.unsafe": 1}, gates=1)
+EXPECTED = Expected({"erp.create_vendor": 1, "email.unsafe": 1}, gates=1, denied={"gated": "erp.create_vendor"})
 BODY, EMPTY = "b" * 64, hashlib.sha256(b"").hexdigest()
 
 
@@ -30,8 +30,8 @@ def journal() -> list[dict[str, Any]]:
         ("RunCreated", 0, None, None, {}),
         ("RunClaimed", 1, None, None, {}),
         ("VisitEntered", 1, None, None, {}),
-        ("ApprovalRequested", 1, "0.1/1", "asked", {}),
-        ("ApprovalDecided", 1, "0.1/1", "decided", {}),
+        ("ApprovalRequested", 1, "0.1/1", "asked", {"tool": "gated"}),
+        ("ApprovalDecided", 1, "0.1/1", "decided", {"verdict": "approved"}),
         ("RunClaimed", 2, None, None, {}),
         ("ToolInvoked", 2, "0.1/1", "intent", {"grant": "0.1/1"}),
         ("ToolReturned", 2, "0.1/1", "result", {}),
@@ -125,8 +125,10 @@ SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
     "a result has no intent": ("broken", lambda f: f.ledger.pop(0)),
     "a call was attempted again unasked": ("broken", lambda f: f.ledger.append(entry("0.1/2", "pending", 10, attempt=1))),
     "an outcome was never settled": ("lost", lambda f: f.ledger[3].update(fact="unknown")),
-    "a gate asked twice": ("duplicate", lambda f: f.events[2].update(kind="ApprovalRequested", slot="0.1/1")),
+    "a gate asked twice": ("duplicate", lambda f: f.events[2].update(kind="ApprovalRequested", slot="0.1/1", data={"tool": "gated"})),
     "an approval was used twice": ("duplicate", lambda f: f.events[8]["data"].update(grant="0.1/1")),
+    "a denied call was sent": ("broken", lambda f: f.events[4]["data"].update(verdict="rejected")),
+    "a denied call had its effect": ("duplicate", lambda f: f.events[4]["data"].update(verdict="expired")),
     "a gate was not asked": ("broken", lambda f: f.approvals.clear()),
     "an event is missing": ("broken", lambda f: f.events.pop(4)),
     "the journal ends early": ("lost", lambda f: f.events.pop()),

@@ -1,0 +1,212 @@
+"""One incarnation of a worker, forked from a warm lane: the real host on the real journal, with its schedule's troubles built in.
+
+Forked and not started, since starting a Python process takes longer than most schedules. What is exchanged for a fake here is the
+machine, not our code: the clock, the connections that get lost, and the doorbell, which rings the lane instead of the web.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any, NoReturn, Self
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from runs import host as hosts
+from runs import processes
+from runs.engine.retry import RetryPolicy
+from tests.crash.light.plan import Loss, Schedule
+
+RING, DRAIN = b"r", b"d"
+DRAIN_SECONDS = 5.0
+SLOTS = 8
+# Timers instead of waiting in place, and soon.
+IMPATIENT = RetryPolicy(first=0.02, longest=0.05, in_place=0.0, timer_first=0.05, timer_longest=0.2)
+PATIENT = RetryPolicy(first=0.02, longest=0.2, timer_first=0.2, timer_longest=0.5)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The child's ends of the two pipes to its lane."""
+
+    hears: int
+    says: int
+
+    def say(self, *words: object) -> None:
+        # Short lines of one write each: they can't be torn, and a kill leaves whole lines behind.
+        with suppress(BrokenPipeError):
+            os.write(self.says, (" ".join(map(str, words)) + "\n").encode())
+
+
+def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoReturn:
+    """Be a worker until killed or drained. Never returns: the lane's own state, which this process is a copy of, must not unwind."""
+    code = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        processes.tie_to_parent(parent)
+        if schedule.skew_days:
+            skew(timedelta(days=schedule.skew_days))
+        _exchange(schedule, ends)
+        _report_refusals(ends)
+        asyncio.run(_serve(schedule, ends, incarnation))
+        code = 0
+    except BaseException:
+        logging.getLogger("crash.child").exception("the host died")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _exchange(schedule: Schedule, ends: Ends) -> None:
+    """The parts of the surroundings that a schedule makes unreliable."""
+    wire = partial(LossyConnection.planned, list(schedule.losses), ends)
+    hosts.AsyncConnectionPool = partial(AsyncConnectionPool, connection_class=wire())  # type: ignore[misc,assignment]
+    hosts.AsyncBell = partial(PipeBell, ends)  # type: ignore[misc,assignment]
+    plain = hosts.runtime
+    hosts.runtime = lambda threads=None: replace(plain(threads), retry=IMPATIENT if schedule.is_impatient else PATIENT)
+
+
+async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
+    host = LightHost(schedule, ends, incarnation)
+
+    def hear() -> None:
+        heard = os.read(ends.hears, 4096)
+        if not heard:
+            os._exit(0)  # the lane has closed its end: the schedule is over
+        if DRAIN in heard:
+            host.drain(DRAIN_SECONDS)
+        host.ring()
+
+    asyncio.get_running_loop().add_reader(ends.hears, hear)
+    await host.serve()
+
+
+class LightHost(hosts.Host):
+    """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants more hands at it."""
+
+    def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
+        super().__init__(slots=SLOTS, incarnation=incarnation)
+        self._ends, self._keeps_house = ends, schedule.keeps_house
+
+    async def _drive(self, *given: Any, **more: Any) -> None:
+        try:
+            await super()._drive(*given, **more)
+        finally:
+            self._ends.say("left")
+
+    async def _housekeeping(self) -> None:
+        if self._keeps_house:
+            await super()._housekeeping()
+        else:
+            await asyncio.Event().wait()
+
+
+class PipeBell:
+    """What the host rings after each commit: tells the lane how far a run is."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def ring(self, run_id: UUID | str, seq: int) -> None:
+        self._ends.say("at", run_id, seq)
+
+
+class _Refusals(logging.Handler):
+    """Counts what the database refused, by the host's own word."""
+
+    def __init__(self, ends: Ends) -> None:
+        super().__init__()
+        self._ends = ends
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "refused: stale lease" in record.getMessage():
+            self._ends.say("refused")
+
+
+def _report_refusals(ends: Ends) -> None:
+    logging.getLogger("runs.host").addHandler(_Refusals(ends))
+
+
+# --- the wire -----------------------------------------------------------------------------------------------------------
+
+
+class LossyConnection(psycopg.AsyncConnection[Any]):
+    """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the process.
+
+    After `question` nothing has reached the server; after `answer` it has committed, and nobody here knows.
+    """
+
+    plan: list[tuple[int, Loss]]
+    trips: list[int]
+    ends: Ends
+
+    @classmethod
+    def planned(cls, plan: list[tuple[int, Loss]], ends: Ends) -> type[LossyConnection]:
+        return type("PlannedConnection", (cls,), {"plan": plan, "trips": [0], "ends": ends})
+
+    @classmethod
+    async def connect(cls, *given: Any, **more: Any) -> Self:  # type: ignore[override]
+        made = await super().connect(*given, **more)
+        cls.ends.say("backend", made.info.backend_pid)
+        return made
+
+    async def wait(self, gen: AsyncGenerator[Any, Any], *given: Any, **more: Any) -> Any:  # type: ignore[override]
+        self.trips[0] += 1
+        if not self.plan or self.trips[0] < self.plan[0][0]:
+            return await super().wait(gen, *given, **more)
+        _, what = self.plan.pop(0)
+        if what == "answer":
+            await super().wait(gen, *given, **more)
+        self.pgconn.finish()
+        raise psycopg.OperationalError(f"the wire was cut around round trip {self.trips[0]}: its {what} is lost")
+
+
+# --- the clock ----------------------------------------------------------------------------------------------------------
+
+
+def skew(by: timedelta) -> None:
+    """Let every clock of this process that tells the date be wrong. The monotonic one, which only tells durations, can't be."""
+    plain = time.time
+    time.time = lambda: plain() + by.total_seconds()
+
+    class Wrong(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, datetime)
+
+    class WrongClock(datetime, metaclass=Wrong):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + by
+
+        @classmethod
+        def utcnow(cls) -> datetime:  # type: ignore[override]
+            return datetime.now() + by
+
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__name__", "")
+        if isinstance(module, types.ModuleType) and name.partition(".")[0] in ("runs", "ledger", "approvals", "durableagents"):
+            if getattr(module, "datetime", None) is datetime:
+                module.datetime = WrongClock  # type: ignore[attr-defined]
+
+
+Fork = Callable[[], int]

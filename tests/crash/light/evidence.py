@@ -1,0 +1,59 @@
+"""A run's record by the database itself, in the API's words: what the checker judges where no web process runs. SQL only."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from tests.crash.checker import Facts, Link
+
+_RUN = """
+SELECT r.state, r.error_code, h.epoch, h.seq, ARRAY(SELECT w.kind FROM runs_wait w WHERE w.run_id = r.id AND w.resolved_at IS NULL)
+FROM runs_run r JOIN ledger_head h ON h.run_id = r.id WHERE r.id = %s"""
+_EVENTS = """
+SELECT seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"""
+_LEDGER = "SELECT slot, attempt, fact, tool, replay_class, key, at, digest FROM ledger_ledgerentry WHERE run_id = %s ORDER BY id"
+_APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
+
+
+def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, Any]]) -> Facts:
+    """All there is to judge a run by, in one snapshot of the database."""
+    with link.transaction():
+        link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        run = link.execute(_RUN, [run_id]).fetchone()
+        if run is None:
+            return Facts(run_id, {}, [], [], [], effects)
+        rows = link.execute(_EVENTS, [run_id]).fetchall()
+        ledger = link.execute(_LEDGER, [run_id]).fetchall()
+        approvals = link.execute(_APPROVALS, [run_id]).fetchall()
+    state, error, epoch, seq, waits = run
+    told = {"state": state, "error": error, "epoch": epoch, "seq": seq, "waiting_for": [{"kind": kind} for kind in waits]}
+    return Facts(
+        run_id, told, [_event(row) for row in rows], [_entry(row) for row in ledger],
+        [{"id": id, "state": state} for id, state in approvals], effects, [_link(row) for row in rows],
+    )  # fmt: skip
+
+
+def _event(row: Any) -> dict[str, Any]:
+    seq, kind, epoch, slot, attempt, fact, at, clear, _, prev_hash, link = row
+    return {
+        "seq": seq, "kind": kind, "epoch": epoch, "slot": slot, "attempt": attempt, "fact": fact, "at": _iso(at),
+        "data": json.loads(clear), "prev_hash": prev_hash.hex(), "hash": link.hex(),
+    }  # fmt: skip
+
+
+def _entry(row: Any) -> dict[str, Any]:
+    names = ("slot", "attempt", "fact", "tool", "replay_class", "key", "at", "digest")
+    return {**dict(zip(names, row, strict=True)), "at": _iso(row[6])}
+
+
+def _link(row: Any) -> Link:
+    seq, _, epoch, _, _, _, at, clear, sealed, prev_hash, link = row
+    return Link(seq, epoch, at, clear, sealed, prev_hash, link)
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat()

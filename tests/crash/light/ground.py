@@ -1,0 +1,168 @@
+"""What light schedules are performed on: a database of their own, and lanes that take one seed after the other."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from durableagents.databases import CONNECTION_FILE
+from durableagents.embedded import Server
+from tests.conftest import CHECKOUT, plain_env
+from tests.crash.checker import Finding
+from tests.crash.light.plan import draw
+from tests.crash.tally import Tally
+
+Report = Callable[[str, Tally], None]
+_CONTEXT = multiprocessing.get_context("fork")
+
+
+class Ground:
+    """A cluster, migrated, and this process set up as one of the installation. One per process: Django is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = Server(folder)
+
+    def prepare(self) -> None:
+        self._server.prepare()
+        self._server.start()
+        environment = {**plain_env(self._folder), "DURABLEAGENTS_AGENTS": "tests.crash.agents", "DURABLEAGENTS_LOG_LEVEL": "INFO"}
+        for name in [name for name in os.environ if name.startswith("DURABLEAGENTS_") or name.startswith("DATABASE_")]:
+            del os.environ[name]
+        os.environ.update(environment, DJANGO_SETTINGS_MODULE="durableagents.settings")
+        command = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=0"]
+        subprocess.run(command, cwd=CHECKOUT, env={**os.environ, "DURABLEAGENTS_DB_ROLE": "owner"}, check=True)
+        import django
+
+        django.setup()
+
+    def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
+        """Perform all of them, on so many lanes at once, and keep the database up meanwhile."""
+        left: Iterator[str] = iter(seeds)
+        # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy) it.
+        gc.collect()
+        gc.freeze()
+        running = [self._open_lane(n) for n in range(min(lanes, len(seeds)))]
+        links = {link: process for process, link in running}
+        try:
+            while links:
+                for link in wait(list(links), 0.05):
+                    assert isinstance(link, Connection)
+                    try:
+                        heard = link.recv()
+                    except EOFError:
+                        raise RuntimeError(f"a lane ended by itself; its log is in {self._folder}") from None
+                    if heard is not None:
+                        report(*heard)
+                    seed = next(left, None)
+                    link.send(seed)
+                    if seed is None:
+                        links.pop(link).join()  # type: ignore[arg-type]
+                self._keep_database()
+        finally:
+            for process in links.values():
+                process.terminate()
+                process.join()
+
+    def _keep_database(self) -> None:
+        assert self._server.process is not None
+        if self._server.process.poll() is not None:
+            self._server.start()
+
+    def _open_lane(self, number: int) -> tuple[Any, Connection]:
+        ours, theirs = _CONTEXT.Pipe()
+        folder = self._folder / f"lane-{number}"
+        folder.mkdir()
+        process = _CONTEXT.Process(target=_lane, args=(number, folder, self._folder, self._server.layout.pgdata, theirs), name=f"lane {number}")
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def close(self) -> None:
+        self._server.stop(patience_seconds=2)
+        self._server.close()
+
+
+def _lane(number: int, folder: Path, data: Path, pgdata: Path, link: Connection) -> None:
+    """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
+    from tests.crash.light.lane import Lane
+    from tests.crash.light.letterbox import Letterbox
+    from tests.crash.light.outside import Outside
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    outside, letterbox = Outside(folder, pgdata / "postmaster.pid"), Letterbox()
+    try:
+        _settle_in(number, folder, outside.environment | {"DURABLEAGENTS_BASE_URL": letterbox.url})
+        outside.start()
+        outside.no_faults()
+        lane = Lane(_take_graph(number, 0), folder / "points", _address(data), outside, letterbox)
+        link.send(None)
+        failures = 0
+        while (seed := link.recv()) is not None:
+            tally = _perform(lane, seed)
+            if tally.failed_seeds:
+                failures += 1
+                lane.graph_id = _take_graph(number, failures)  # what is left of it must not be found by the next
+            link.send((seed, tally))
+    finally:
+        outside.close()
+
+
+def _perform(lane: Any, seed: str) -> Tally:
+    from tests.crash.light.lane import Performance
+
+    began = time.monotonic()
+    logging.getLogger("crash").info("schedule %s", seed)
+    try:
+        return Performance(lane, draw(seed)).perform()
+    except Exception:
+        trouble = f"after {time.monotonic() - began:.1f} s: {traceback.format_exc()}"
+        return Tally(1, findings=[Finding("stuck", "-", trouble)], failed_seeds=[seed])
+
+
+def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
+    """Make a forked process a lane: its own ports, crash points and log, and no connection of its parent's."""
+    from django.conf import settings
+    from django.db import connections
+
+    from durableagents import env
+    from runs import failpoints
+
+    os.environ.update(environment, DURABLEAGENTS_FAILPOINT_DIR=str(folder / "points"))
+    settings.DURABLEAGENTS = env.load()
+    failpoints._armoury = failpoints._Armoury()
+    connections.close_all()
+    log = os.open(folder / "lane.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, sys.stderr.fileno())
+
+
+def _take_graph(number: int, n: int) -> str:
+    """The crash agent under a version that only this lane knows: so its workers claim its runs and no others, by the real claim."""
+    from runs.engine.agents import registry
+    from tests.crash.agents import agent
+
+    for graph_id in registry.graph_ids():
+        registry.remove(graph_id)
+    agent.version = f"1.{number}.{n}"
+    registry.add(agent)
+    return agent.graph_id
+
+
+def _address(data: Path) -> str:
+    import json
+
+    from psycopg.conninfo import make_conninfo
+
+    known = json.loads((data / CONNECTION_FILE).read_text())
+    return make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["runtime"])

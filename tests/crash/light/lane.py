@@ -1,0 +1,264 @@
+"""A lane: one warm process that performs light schedules one after the other, each on workers that it forks.
+
+It is everything around the workers: the supervisor that reaps them, the sweeper, the people, the outside, and the misfortune. It acts
+through the real services on the real database; single-threaded while it forks.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import psycopg
+from django.db import InterfaceError, OperationalError, connection
+
+from ledger.errors import DurableAgentsError
+from runs import recovery, services
+from runs.failpoints import marker_name
+from runs.models import Run
+from tests.crash.checker import Expected, Finding, judge
+from tests.crash.light import evidence
+from tests.crash.light.crew import Crew, Member, describe, is_killed
+from tests.crash.light.letterbox import Letterbox
+from tests.crash.light.outside import Outside
+from tests.crash.light.people import People
+from tests.crash.light.plan import Act, Schedule
+from tests.crash.stack import EFFECTS, GATED
+from tests.crash.tally import Tally
+from tests.world import SHOP
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 60.0
+LOOK_SECONDS = 0.25
+# A stopped worker comes back this long after its run was taken over, if nothing needs it earlier.
+ZOMBIE_SECONDS = 0.3
+
+
+class Lane:
+    """What outlives a schedule: sandbox, letterbox, connections, the folder of crash points."""
+
+    def __init__(self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox) -> None:
+        self.graph_id, self.folder, self.outside, self.letterbox = graph_id, folder, outside, letterbox
+        self._dsn = dsn
+        self._link: psycopg.Connection[Any] | None = None
+        self._wakeup, wakes = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(wakes, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+
+    def reader(self) -> psycopg.Connection[Any]:
+        """A connection of the checker's own."""
+        if self._link is None or self._link.closed:
+            self._link = psycopg.connect(self._dsn, autocommit=True, application_name="crash evidence")
+        return self._link
+
+    def wait(self, crew: Crew, seconds: float) -> list[int]:
+        """Sleep until a worker speaks or dies, or a letter comes. Returns the descriptors that have something."""
+        with selectors.DefaultSelector() as selector:
+            for end in (self._wakeup, self.letterbox.socket.fileno(), *(m.says for m in crew.members)):
+                selector.register(end, selectors.EVENT_READ)
+            found = [key.fd for key, _ in selector.select(seconds)]
+        with suppress(BlockingIOError):
+            os.read(self._wakeup, 4096)
+        return found
+
+    def arm(self, points: list[str]) -> None:
+        """Arm these in every worker forked from here on, and forget which have acted before."""
+        for marker in self.folder.iterdir():
+            marker.unlink()
+        (self.folder / "armed").write_text("\n".join(points))
+
+    def acted(self, points: list[str]) -> list[str]:
+        names = [marker_name(point, points[:i].count(point)) for i, point in enumerate(points)]
+        return [point for point, name in zip(points, names, strict=True) if (self.folder / name).exists()]
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """Do it as soon as there is a database: one that is just restarting is asked again. What may not be done twice has to notice."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return act()
+        except (OperationalError, InterfaceError, psycopg.OperationalError):
+            with suppress(Exception):
+                connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+class Performance:
+    """One schedule on a lane."""
+
+    def __init__(self, lane: Lane, schedule: Schedule) -> None:
+        self._lane, self._schedule = lane, schedule
+        self.crew = Crew(schedule)
+        self._tag = uuid4().hex
+        self._ids: list[str] = []
+        self._points: list[str] = []
+        self._acts: list[Act] = list(schedule.acts)
+        self._seq: dict[str, int] = {}
+        self._woken_at: dict[int, float] = {}
+        self.kills = self.refused = 0
+
+    def perform(self) -> Tally:
+        lane, schedule = self._lane, self._schedule
+        if schedule.sandbox:
+            lane.outside.faults(**schedule.sandbox)
+        try:
+            self._ids = [patiently(lambda n=n: self._start(n)) for n in range(len(schedule.jobs))]  # type: ignore[misc]
+            self._points = [point.format(*self._ids) for point in schedule.points]
+            lane.arm(self._points)
+            self._people = People(lane.outside, schedule, self._ids)
+            for _ in range(schedule.workers):
+                self.crew.hire()
+            is_quiet = self._live()
+        finally:
+            self.crew.dismiss()
+            if schedule.sandbox:
+                lane.outside.no_faults()
+        findings = self._judge()
+        return Tally(
+            1, len(self._ids), self.kills, self._interruptions(), self.refused, len(self._people.verdicts), findings,
+            [] if is_quiet and not findings else [schedule.seed],
+        )  # fmt: skip
+
+    def _start(self, n: int) -> str:
+        """Start a run; once, whatever becomes of the answer: it is known by its tag."""
+        tag = f"{self._tag}.{n}"
+        found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag]).first()
+        given = {"steps": list(self._schedule.jobs[n]), "sleep_seconds": 0.02}
+        return str((found or services.start(self._lane.graph_id, given, by=SHOP, tags=[tag])).id)
+
+    # --- the time between start and quiet ---
+
+    def _live(self) -> bool:
+        """Until every run has ended. False out of patience: then some run is stuck."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        look_at = 0.0
+        while time.monotonic() < deadline:
+            ready = self._lane.wait(self.crew, max(0.0, min(look_at - time.monotonic(), LOOK_SECONDS)))
+            is_news = self._hear(ready)
+            is_news |= self._bury_the_dead()
+            self._do_due_acts()
+            self._raise_zombies()
+            if is_news or time.monotonic() >= look_at:
+                is_over, seconds = patiently(lambda: self._people.attend(self.crew))
+                if is_over and not any(m.is_stopped or m.is_leaving for m in self.crew.members):
+                    return True
+                if is_over:
+                    self._raise_zombies(at_once=True)
+                look_at = time.monotonic() + min(LOOK_SECONDS, seconds)
+        return False
+
+    def _hear(self, ready: list[int]) -> bool:
+        """Take what the workers said and what the outside sent. True if somebody should look."""
+        is_news = False
+        for member in list(self.crew.members):
+            for word, *rest in member.words() if member.says in ready else []:
+                match word:
+                    case "at":
+                        self._seq[rest[0]] = max(self._seq.get(rest[0], 0), int(rest[1]))
+                    case "backend":
+                        member.backends.append(int(rest[0]))
+                    case "refused":
+                        self.refused += 1
+                    case _:
+                        is_news = True
+        for token, body in self._lane.letterbox.letters():
+            patiently(lambda token=token, body=body: self._people.deliver(token, body))  # type: ignore[misc]
+            self.crew.ring()
+            is_news = True
+        return is_news
+
+    def _bury_the_dead(self) -> bool:
+        """What the supervisor does: proof of death, and another worker in the place of the dead one."""
+        dead = self.crew.look()
+        for member, status in dead:
+            self.kills += is_killed(status)
+            if self._schedule.is_watched:
+                patiently(recovery.watch)
+            else:
+                patiently(lambda m=member, s=status: recovery.worker_died(m.id, describe(s)))  # type: ignore[misc]
+            member.words()
+            member.close()
+        for member in self.crew.members:
+            if member.is_stopped and not member.is_declared_dead:
+                # The one lie: it is not dead, and will come back.
+                member.is_declared_dead = True
+                patiently(lambda m=member: recovery.worker_died(m.id, "the schedule says so"))  # type: ignore[misc]
+                self._woken_at[member.pid] = time.monotonic() + ZOMBIE_SECONDS
+        while len(self.crew.at_work()) < self._schedule.workers:
+            self.crew.hire()
+        if dead:
+            self.crew.ring()
+        return bool(dead)
+
+    def _raise_zombies(self, *, at_once: bool = False) -> None:
+        """Before anybody says what became of a call, whoever may still be sending it has to be heard."""
+        for member in self.crew.members:
+            if member.is_stopped and member.is_declared_dead and (at_once or self._is_time_for(member)):
+                self.crew.wake(member)
+
+    def _is_time_for(self, member: Member) -> bool:
+        return self._people.is_waiting_for_zombies or time.monotonic() >= self._woken_at[member.pid]
+
+    def _do_due_acts(self) -> None:
+        for act in list(self._acts):
+            if self._seq.get(self._ids[act.run], 0) >= act.event:
+                self._acts.remove(act)
+                self._do(act)
+
+    def _do(self, act: Act) -> None:
+        run_id, workers = self._ids[act.run], self.crew.at_work()
+        match act.what:
+            case "pause" | "cancel":
+                with suppress(DurableAgentsError):  # too late, which it is told
+                    patiently(lambda: self._people.steer(run_id, act.what))
+            case "postgres":
+                self._lane.outside.restart_database()
+            case "sandbox":
+                self._lane.outside.kill_sandbox()
+            case "cut":
+                pids = [pid for member in workers for pid in member.backends]
+                patiently(lambda: self._lane.reader().execute("SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [pids]))
+            case "drain":
+                for member in workers[:1]:
+                    self.crew.drain(member)
+            case _:
+                for member in workers[:1]:
+                    member.signal(signal.SIGKILL if act.what == "kill" else signal.SIGSTOP)
+
+    # --- the verdict ---
+
+    def _judge(self) -> list[Finding]:
+        found: list[Finding] = []
+        for n, run_id in enumerate(self._ids):
+            effects = self._lane.outside.effects(run_id)
+            facts = patiently(lambda run_id=run_id, effects=effects: evidence.facts(self._lane.reader(), run_id, effects))  # type: ignore[misc]
+            found += judge(facts, self._expected(n))
+        return found
+
+    def _expected(self, n: int) -> Expected:
+        steps = self._schedule.jobs[n]
+        effects: dict[str, int] = {}
+        for step in steps:
+            if step in EFFECTS:
+                effects[EFFECTS[step]] = effects.get(EFFECTS[step], 0) + 1
+        return Expected(
+            effects, gates=sum(step in GATED for step in steps), may_be_cancelled=self._ids[n] in self._people.cancelled,
+            denied={step: EFFECTS[step] for step in GATED},
+        )  # fmt: skip
+
+    def _interruptions(self) -> int:
+        query = "SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s::uuid[]) AND kind = 'WorkerLost'"
+        row = patiently(lambda: self._lane.reader().execute(query, [self._ids])).fetchone()
+        return int(row[0]) if row else 0

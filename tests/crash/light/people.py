@@ -1,0 +1,186 @@
+"""The people and the outside of a light schedule: they decide, settle, steer, retry and answer, all through the real services."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import OperationalError, connection
+
+from approvals.models import Approval
+from approvals.services import decide
+from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from ledger.models import LedgerEntry
+from runs import services, sweeper
+from tests.crash.light.crew import Crew
+from tests.crash.light.outside import Outside
+from tests.crash.light.plan import Schedule
+from tests.world import FIONA, FRANK, OLGA
+
+ENDED = ("completed", "failed", "cancelled")
+# By then a mail that was on its way when its sender died has arrived, or never will.
+SETTLING_SECONDS = 1.0
+_LOOK = """
+SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.detail->>'tool',
+       extract(epoch FROM w.deadline - clock_timestamp())::float
+FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL WHERE r.id = ANY(%s::uuid[])"""
+WHY = "The schedule says so."
+
+
+class People:
+    """Looks after the runs of one schedule."""
+
+    def __init__(self, outside: Outside, schedule: Schedule, ids: list[str]) -> None:
+        self._outside, self._schedule, self._ids = outside, schedule, ids
+        self._race = list(schedule.race)
+        self._asked_at: dict[UUID, float] = {}
+        self._late: list[tuple[str, Any]] = []
+        self.verdicts: list[str] = []
+        self.cancelled: set[str] = set()
+        self.is_waiting_for_zombies = False
+
+    def attend(self, crew: Crew) -> tuple[bool, float]:
+        """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look again."""
+        with connection.cursor() as cursor:
+            cursor.execute(_LOOK, [self._ids])
+            rows = cursor.fetchall()
+        self.is_waiting_for_zombies = False
+        seconds, acted = 1.0, False
+        for run_id, state, is_free, wait_id, kind, tool, due in rows:
+            if state in ENDED and state != "failed":
+                continue
+            if state == "failed" or kind == "operator":
+                acted |= self._try(partial(services.retry, UUID(run_id), by=OLGA, justification=WHY))
+            elif state == "paused":
+                acted |= self._try(partial(services.resume, UUID(run_id), by=OLGA, justification=WHY))
+            elif kind == "approval":
+                acted |= self._decide(run_id, wait_id)
+                if due <= 0:
+                    sweeper.sweep()
+            elif kind == "reconcile" and is_free and state == "waiting_human":
+                acted |= self._settle(run_id, wait_id, tool, crew)
+                seconds = min(seconds, 0.05)
+            elif kind == "timer":
+                seconds = min(seconds, max(due, 0.0))
+                if due <= 0:
+                    sweeper.sweep()
+                    acted = True
+        if acted:
+            crew.ring()
+        is_over = all(row[1] in ENDED and row[1] != "failed" for row in rows)
+        if is_over:
+            self._deliver_late()
+        return is_over, 0.0 if acted else seconds
+
+    def _try(self, act: Callable[[], Any]) -> bool:
+        """True if it was done; a refusal is an answer too: somebody else was first, or its worker is just parking it."""
+        try:
+            act()
+        except DurableAgentsError:
+            return False
+        return True
+
+    def steer(self, run_id: str, what: str) -> None:
+        """Pause or cancel. Raises IllegalTransition where it is too late."""
+        if what == "cancel":
+            self.cancelled.add(run_id)  # said before, for its answer may get lost
+            services.cancel(UUID(run_id), by=OLGA, justification=WHY)
+        else:
+            services.pause(UUID(run_id), by=OLGA, justification=WHY)
+
+    # --- gates ---
+
+    def _decide(self, run_id: str, wait_id: UUID) -> bool:
+        approval = Approval.objects.filter(wait_id=wait_id, state="open").first()
+        if approval is None:
+            return False
+        if not self._race:
+            return self._try(self._verdict(approval, "approve", 0))
+        acts = [self._act_of_race(run_id, approval, what, n) for n, what in enumerate(self._race)]
+        self._race = []
+        _at_once(acts)
+        return True
+
+    def _verdict(self, approval: Approval, verdict: str, n: int) -> Callable[[], Any]:
+        by = (FIONA, FRANK)[n % 2]
+        return partial(decide, approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=WHY, by=by)
+
+    def _act_of_race(self, run_id: str, approval: Approval, what: str, n: int) -> Callable[[], Any]:
+        match what:
+            case "cancel":
+                return partial(self.steer, run_id, "cancel")
+            case "expire":
+                left = (approval.deadline - approval.opened_at).total_seconds()
+                if left < 1:  # a gate that closes soon: decide at the very moment that it does
+                    time.sleep(max(0.0, approval.deadline.timestamp() - time.time() - 0.002))
+                return sweeper.sweep
+            case _:
+                return self._verdict(approval, what, n)
+
+    # --- unknown outcomes ---
+
+    def _settle(self, run_id: str, wait_id: UUID, tool: str, crew: Crew) -> bool:
+        """Tell the truth about a call in doubt: it happened if the oracle has one more effect than is accounted for."""
+        if any(m.is_stopped or m.is_leaving for m in crew.members):
+            self.is_waiting_for_zombies = True
+            return False
+        since = self._asked_at.setdefault(wait_id, time.monotonic())
+        done = sum(row["executed"] and row["operation"] == tool for row in self._outside.effects(run_id))
+        entries = LedgerEntry.objects.filter(run_id=run_id, tool=tool)
+        known = {(e.slot, e.attempt) for e in entries if e.fact == "committed" or (e.fact == "reconciled" and e.digest != "did_not")}
+        if done <= len(known) and time.monotonic() - since < SETTLING_SECONDS:
+            return False
+        verdict = "happened" if done > len(known) else "did_not"
+        receipt = {} if verdict == "happened" else None
+        settled = self._try(
+            partial(services.reconcile, UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA)
+        )
+        self.verdicts += [verdict] * settled
+        return settled
+
+    # --- callbacks ---
+
+    def deliver(self, token: str, body: Any) -> None:
+        """Bring the portal's answer to the run, in the way that the schedule wants."""
+        match self._schedule.callbacks:
+            case "twice":
+                _at_once([partial(services.receive_callback, token, body)] * 3)
+            case "forged":
+                for forged, said, refusal in ((token + "x", body, NotFound), (token, {"status": "received"}, InvalidInput)):
+                    with suppress(refusal):
+                        services.receive_callback(forged, said)
+            case "late":
+                self._late.append((token, body))
+        services.receive_callback(token, body)
+
+    def _deliver_late(self) -> None:
+        """Once more, to runs that have ended."""
+        late, self._late = self._late, []
+        for token, body in late:
+            services.receive_callback(token, body)
+
+
+def _at_once(acts: list[Callable[[], Any]]) -> None:
+    """Let every act loose at the same moment, each on a connection of its own. Being refused is part of a race."""
+    gate = threading.Barrier(len(acts))
+
+    def perform(act: Callable[[], Any]) -> None:
+        try:
+            with suppress(OperationalError):
+                connection.ensure_connection()
+            gate.wait(60)
+            with suppress(DurableAgentsError, OperationalError):
+                act()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=perform, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,124 @@
+"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people and the outside do meanwhile."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runs.failpoints import POINTS
+
+CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think")
+FREE = ("hop", "values", "sleep")
+GATED = ("gated", "brief", "unsafe_gated")
+_AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
+
+# What may be done at an event of a run, and how likely.
+ACTS = {
+    "kill": 8, "freeze": 4, "cut": 5, "drain": 3, "pause": 4, "cancel": 3, "sandbox": 1, "postgres": 1,
+}  # fmt: skip
+RACES = (("approve", "approve"), ("approve", "reject"), ("approve", "cancel"), ("approve", "expire"), ("approve", "approve", "reject", "cancel"))
+Loss = Literal["question", "answer"]
+
+
+@dataclass(frozen=True)
+class Act:
+    """Done when a run's journal reaches an event. A cut, pause or kill hits whatever the worker does by then."""
+
+    what: str
+    run: int
+    event: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round trip to the
+    database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the workers' clocks are."""
+
+    seed: str
+    jobs: tuple[tuple[str, ...], ...]
+    points: tuple[str, ...] = ()
+    acts: tuple[Act, ...] = ()
+    losses: tuple[tuple[int, Loss], ...] = ()
+    race: tuple[str, ...] = ()
+    callbacks: str = "plain"
+    workers: int = 1
+    skew_days: int = 0
+    is_impatient: bool = False
+    keeps_house: bool = False
+    is_watched: bool = False
+    sandbox: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        said = [f"schedule {self.seed}", *(f"  run {n}: {' '.join(job)}" for n, job in enumerate(self.jobs))]
+        given = {name: value for name, value in vars(self).items() if name not in ("seed", "jobs", "acts") and value}
+        said += [f"  {name}: {value}" for name, value in given.items()]
+        said += [f"  {act.what} at event {act.event} of run {act.run}" for act in self.acts]
+        return "\n".join(said)
+
+
+def draw(seed: str) -> Schedule:
+    """The schedule of a seed."""
+    dice = random.Random(f"light {seed}")
+    jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
+    points, acts = _points(dice, jobs), _acts(dice, jobs)
+    if any(":stop:" in point for point in points) or any(act.what == "freeze" for act in acts):
+        # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they wait for it.
+        jobs = tuple(tuple(step.replace("unsafe_hooked", "unsafe") for step in job) for job in jobs)
+    return Schedule(
+        seed, jobs, points, acts, _losses(dice),
+        race=dice.choice(RACES) if dice.random() < 0.25 else (),
+        callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
+        workers=dice.choice((1, 1, 1, 2)),
+        skew_days=dice.choice((0, 0, 0, 0, -1, 1)),
+        is_impatient=dice.random() < 0.5,
+        keeps_house=dice.random() < 0.1,
+        is_watched=dice.random() < 0.2,
+        sandbox=_sandbox(dice),
+    )  # fmt: skip
+
+
+def _job(dice: random.Random) -> tuple[str, ...]:
+    calls = [dice.choice(CALLS) for _ in range(dice.randint(1, 4))]
+    return tuple(step for call in calls for step in ((call, dice.choice(FREE)) if dice.random() < 0.25 else (call,)))
+
+
+def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Up to three; each later one strikes anywhere, or only once the one before has: a crash during recovery."""
+    drawn: list[str] = []
+    for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
+        n = dice.randrange(len(jobs))
+        calls = [step for step in jobs[n] if step in CALLS and step != "think"]
+        point, tool = dice.choice(POINTS), dice.choice(["", *calls])
+        at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
+        then = "+" if drawn and dice.random() < 0.7 else ""
+        act = dice.choice(("kill",) * 9 + ("stop",) * 2 + ("raise",))
+        drawn.append(f"{then}{point}{at}/{{{n}}}:{act}:{dice.choice((1, 1, 1, 2, 3))}")
+    return tuple(drawn)
+
+
+def _acts(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
+    drawn: list[Act] = []
+    for _ in range(dice.choice((0, 0, 1, 1, 2))):
+        [what] = dice.choices(list(ACTS), weights=list(ACTS.values()))
+        if what in ("sandbox", "postgres") and dice.random() < 0.9:
+            what = "cut"  # a restart costs seconds, and strikes every lane
+        n = dice.randrange(len(jobs))
+        drawn.append(Act(what, n, dice.randint(1, 4 + 3 * len(jobs[n]))))
+    return tuple(drawn)
+
+
+def _losses(dice: random.Random) -> tuple[tuple[int, Loss], ...]:
+    if dice.random() < 0.7:
+        return ()
+    drawn = sorted({dice.randint(2, 24) for _ in range(dice.randint(1, 3))})
+    return tuple((n, dice.choice(("question", "answer", "answer"))) for n in drawn)
+
+
+def _sandbox(dice: random.Random) -> dict[str, Any]:
+    if dice.random() < 0.8:
+        return {}
+    return {
+        "latency_ms": dice.choice((0, 10, 60)), "error_rate": dice.choice((0, 0, 0.2)),
+        "drop_after_execute_rate": dice.choice((0, 0.3)), "w9_delay_seconds": 0,
+    }  # fmt: skip
