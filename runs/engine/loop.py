@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ledger import events as e
 from runs.engine.calls import call_tool
@@ -144,15 +145,12 @@ async def ask_model(
     added: Any,
 ) -> Any:
     """One model request: replayed if it is on record, else made, with its intent before and its response after."""
-    from pydantic import TypeAdapter
-    from pydantic_ai.messages import ModelResponse
-
     record = visit.remember(slot, "model", request_hash)
     past, attempt = record.now, record.current
     whole = f"{visit.slot_at(conversation)}"
     match past.result:
         case e.ModelResponded():
-            return TypeAdapter(ModelResponse).validate_python(payload_of(past.result)["response"])
+            return responses().validate_python(payload_of(past.result)["response"])
         case e.ModelFailed():
             raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
     waiting = past.open_wait("timer")
@@ -181,7 +179,15 @@ async def ask_model(
     )
     visit.runtime.hit("CP6", "model")
     visit.boundary(reply)
-    return TypeAdapter(ModelResponse).validate_python(given.response)
+    return responses().validate_python(given.response)
+
+
+@cache
+def responses() -> TypeAdapter[Any]:
+    """Reads and writes a model's response. Kept: to make one costs more than anything else that this engine does in a turn."""
+    from pydantic_ai.messages import ModelResponse
+
+    return TypeAdapter(ModelResponse)
 
 
 async def _request(

@@ -6,10 +6,8 @@ import inspect
 import time
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from runs.engine.errors import TransportError
-from runs.engine.loop import Assistant, ModelRefused, ModelTurn
+from runs.engine.loop import Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.retry import seconds_asked
 from runs.engine.tools import FINAL
 
@@ -23,7 +21,6 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
     """Ask once. Raises TransportError (worth asking again) or ModelRefused (it isn't)."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
-    from pydantic_ai.messages import ModelResponse
 
     try:
         asked = model if model else _scripted(assistant)
@@ -38,7 +35,7 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
     except (UserError, UnexpectedModelBehavior) as error:
         raise ModelRefused("model_error", str(error)) from error
     used = response.usage
-    plain = TypeAdapter(ModelResponse).dump_python(response, mode="json")
+    plain = responses().dump_python(response, mode="json")
     return ModelTurn(
         response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
     )
