@@ -339,6 +339,14 @@ class ValueRead(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BranchesOpened(Event):
+    """The node went on in so many branches at once; their calls are numbered below this slot."""
+
+    FACT: ClassVar[str | None] = "branches"
+    branches: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaitOpened(Event):
     """The run asked for something and can't go on without it. Payload: details for people, if any."""
 

@@ -144,6 +144,8 @@ class PgJournal:
         self.pool, self.worker, self.on_write = pool, worker, on_write
         self.run_id = str(claimed.run_id)
         self._id = claimed.run_id
+        # One commit at a time: finding out what became of one takes the run again, and would fence off another in flight.
+        self._committing = asyncio.Lock()
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
@@ -204,6 +206,15 @@ class PgJournal:
         events: Sequence[Event],
         build: Callable[[], tuple[str, list[Any]]],
         also: Sequence[tuple[str, list[Any]]] = (),
+    ) -> Reply:
+        async with self._committing:
+            return await self._committed(events, build, also)
+
+    async def _committed(
+        self,
+        events: Sequence[Event],
+        build: Callable[[], tuple[str, list[Any]]],
+        also: Sequence[tuple[str, list[Any]]],
     ) -> Reply:
         """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
         while True:
@@ -296,6 +307,10 @@ class PgJournal:
             delay = min(delay * 2, 1.0)
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
+        async with self._committing:
+            return await self._may_repeat(slot, attempt)
+
+    async def _may_repeat(self, slot: str, attempt: int) -> Reply:
         """One read. While the database is away nothing is known, so nothing is sent."""
         delay = 0.05
         while True:

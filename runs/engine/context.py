@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from ledger import events as e
+from runs.engine.branches import gather
 from runs.engine.calls import call_tool
 from runs.engine.canonical import plain
 from runs.engine.dispatch import opened_event
@@ -39,7 +40,7 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
 
 
 class Context:
-    """A node's hands. Awaitable calls are steps; make them from the node's own task, one after the other."""
+    """A node's hands. Awaitable calls are steps; make them from the node's own task, one after the other, or through `gather`."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -117,6 +118,14 @@ class Context:
             )  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return decided(visit, slot, record, tool=name, arguments=arguments)
+
+    async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
+        """Run calls, or coroutines of your own that make calls on this context, at once. Returns their results in order.
+
+        Waits until every branch has finished; then raises the first exception in the branches' order, or returns exceptions as
+        results. While a branch waits (for a person, a callback, a timer), the others go on as far as they can.
+        """
+        return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:

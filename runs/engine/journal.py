@@ -134,7 +134,8 @@ class History:
 
 
 class Journal(Protocol):
-    """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost.
+    """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost. Several may be
+    asked for at once; they are made one after the other.
 
     `intend` (TX1) additionally raises ApprovalMissing. `load` raises JournalBroken when what is stored can't be trusted.
     """

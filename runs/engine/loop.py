@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ledger import events as e
+from runs.engine.branches import fork
 from runs.engine.calls import call_tool
 from runs.engine.canonical import plain
 from runs.engine.dispatch import brief, opened_event, story
@@ -98,34 +99,66 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> B
 
 
 async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> tuple[BaseModel | None, list[Any]]:
-    """Make the calls that a turn asks for, in order. A valid final result ends the loop; what can't be done goes back as text."""
+    """Make the calls that a turn asks for. A valid final result ends the loop, after the calls before it; what can't be done goes
+    back as text, in the order of the request."""
     from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturnPart
 
-    parts: list[Any] = []
-    for i, part in enumerate((p for p in response.parts if isinstance(p, ToolCallPart)), start=1):
-        if part.tool_name == FINAL:
-            try:
-                return assistant.output.model_validate(_arguments(part)), []
-            except ValidationError as error:
-                content, outcome = _problems(error), "retried"
-        else:
-            content, outcome = await _use(visit, visit.slot_at(f"{path}/{i}"), assistant, part)
-        parts.append(ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=outcome))  # type: ignore[arg-type]
+    asked: list[ToolCallPart] = []
+    result = None
+    for part in (p for p in response.parts if isinstance(p, ToolCallPart)):
+        result = _final(assistant, part)
+        if result is not None:
+            break
+        asked.append(part)
+    answers = await _make(visit, path, assistant, asked)
+    if result is not None:
+        return result, []
+    parts: list[Any] = [
+        ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=outcome)  # type: ignore[arg-type]
+        for part, (content, outcome) in zip(asked, answers, strict=True)
+    ]
     return None, parts or [RetryFeedbackPart(f"End by calling {FINAL}.", retry=RetryInfo("no_output"))]
+
+
+def _final(assistant: Assistant, part: Any) -> BaseModel | None:
+    """The loop's result, if this is the call that gives one and what it gives fits."""
+    if part.tool_name != FINAL:
+        return None
+    try:
+        return assistant.output.model_validate(_arguments(part))
+    except ValidationError:
+        return None
+
+
+async def _make(visit: Visit, path: str, assistant: Assistant, asked: Sequence[Any]) -> list[tuple[Any, str]]:
+    """All calls of a turn at once, or one after the other where one of their tools says so."""
+    used = [assistant.tool(part.tool_name) for part in asked]
+    works = [(f"{path}/{i}", part) for i, part in enumerate(asked, start=1)]
+    if len(works) < 2 or any(tool is not None and tool.sequential for tool in used):
+        return [await _use(visit, visit.slot_at(place), assistant, part) for place, part in works]
+    branches = await fork(
+        visit, [(f"{place}/", _use(visit, visit.slot_at(place), assistant, part)) for place, part in works]
+    )
+    for branch in branches:
+        if branch.error is not None:
+            raise branch.error
+    return [branch.result for branch in branches]
 
 
 async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
     """One tool call of a turn: what goes back to the model, and how that is to be read."""
+    if part.tool_name == FINAL:
+        return _unfit(assistant.output, part), "retried"
     tool = assistant.tool(part.tool_name)
     if tool is None:
         return (
             f"There is no tool {part.tool_name!r}. Tools: {', '.join(t.name for t in assistant.tools) or 'none'}.",
             "retried",
         )
-    try:
-        args = tool.input.model_validate(_arguments(part))
-    except ValidationError as error:
-        return _problems(error), "retried"
+    problems = _unfit(tool.input, part)
+    if problems:
+        return problems, "retried"
+    args = tool.input.model_validate(_arguments(part))
     try:
         return plain(await call_tool(visit, slot, tool, args)), "success"
     except ToolFailure as failure:
@@ -254,6 +287,10 @@ def _arguments(part: Any) -> Any:
         return part.args
 
 
-def _problems(error: ValidationError) -> str:
-    """What is wrong, in words a model can act on."""
-    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]
+def _unfit(wanted: type[BaseModel], part: Any) -> str:
+    """What is wrong with a tool call's arguments, in words a model can act on; empty if nothing is."""
+    try:
+        wanted.model_validate(_arguments(part))
+        return ""
+    except ValidationError as error:
+        return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]

@@ -92,9 +92,11 @@ class MemoryRun:
         by: str = "user:finance",
         role: str = "approver_finance",
         justification: str = "as quoted",
+        slot: str = "",
     ) -> None:
-        """Decide the one open gate: `approved` or `rejected`."""
-        wait_id, wait = next((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
+        """Decide the one open gate, or the one at a slot: `approved` or `rejected`."""
+        gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
+        wait_id, wait = next((i, w) for i, w in gates if slot in ("", w.spec.slot))
         assert wait.gate is not None
         event = e.ApprovalDecided(
             slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,

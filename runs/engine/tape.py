@@ -47,6 +47,7 @@ class Slot:
 
     what: str | None = None
     requested_hash: str | None = None
+    branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -66,6 +67,11 @@ class Slot:
         """Whether any attempt had an intent: the gate was passed then."""
         return any(a.intent is not None for a in self.attempts.values())
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether the call did something that can't be taken back, or waited for something: the node went on by it."""
+        return self.was_invoked or self.gate is not None or any(kind == "timer" for kind, _ in self.now.waits)
+
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
@@ -77,7 +83,7 @@ class Tape:
     def __init__(self, events: Iterable[e.Event] = ()) -> None:
         self.slots: dict[str, Slot] = {}
         self.visits: set[int] = set()
-        self.parents: set[str] = set()  # places of the visit that number calls of their own, as a `think` does
+        self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         for event in events:
             self.add(event)
 
@@ -94,9 +100,10 @@ class Tape:
             self.visits.add(event.visit)
         if event.slot is None:
             return
-        place = "/".join(event.slot.split("/")[:2])
-        if place != event.slot:
+        place = event.slot.rpartition("/")[0]
+        while "/" in place and place not in self.parents:
             self.parents.add(place)
+            place = place.rpartition("/")[0]
         slot = self.slot(event.slot)
         _fold(slot, slot.at(event.attempt), event)
 
@@ -116,13 +123,21 @@ class Tape:
 
         A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
         """
-        names: list[str] = []
-        for name, slot in reversed(self.slots.items()):
-            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)):
-                names.append(name)
-            if slot.was_invoked or slot.gate is not None or any(kind == "timer" for kind, _ in slot.now.waits):
-                break
-        return names[::-1]
+        failed = [
+            name for name, slot in self.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
+        ]
+        begun = [name for name, slot in self.slots.items() if slot.has_effect]
+        return [name for name in failed if not any(self._comes_after(other, name) for other in begun)]
+
+    def _comes_after(self, one: str, other: str) -> bool:
+        """Whether the node makes one call after the other. Calls of two branches of a gather come neither before nor after."""
+        if one == other or not (_is_place(one) and _is_place(other)):
+            return False
+        for i, (a, b) in enumerate(zip(one.split("/"), other.split("/"), strict=False)):
+            if a != b:
+                parent = self.slots.get("/".join(one.split("/")[:i]))
+                return (parent is None or parent.branches is None) and _number(a) > _number(b)
+        return False
 
     def outstanding(self) -> list[str]:
         """Slots of calls whose effect may still come or may have come: accepted and not answered, or unknown and left so."""
@@ -133,6 +148,16 @@ class Tape:
             and not slot.now.is_settled
             and (slot.now.accepted is not None or slot.now.unknown is not None)
         ]
+
+
+def _is_place(slot: str) -> bool:
+    """Whether a slot is a call's place, and not that of a stop for an operator."""
+    return slot[:1].isdigit()
+
+
+def _number(part: str) -> tuple[int, ...]:
+    """A part of a slot as numbers; the first one has two, generation and visit."""
+    return tuple(int(n) for n in part.split("."))
 
 
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
@@ -150,6 +175,9 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ValueRead():
             slot.asked(event.what, "")
             attempt.result = event
+        case e.BranchesOpened():
+            slot.asked(f"gather of {event.branches}", "")
+            slot.branches = event
         case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
             attempt.result, attempt.is_in_doubt = event, False
         case e.ToolAccepted():

@@ -111,6 +111,7 @@ class Tool:
     reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None
     on_receipt: Callable[[Any, Any], Any] | None = None
     description: str = ""
+    sequential: bool = False
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -152,11 +153,13 @@ def tool(
     external_id: str | None = None,
     reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None,
     on_receipt: Callable[[Any, Any], Any] | None = None,
+    sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. Without a replay class this can't be done.
 
     The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
-    `answers_later` is set; the callback's body then has to fit `output`. `timeout` is in seconds. Raises DefinitionError.
+    `answers_later` is set; the callback's body then has to fit `output`. `timeout` is in seconds. A model that
+    asks for several calls in one turn gets them made at once, unless one of them is of a `sequential` tool. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -181,7 +184,7 @@ def tool(
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
             function=function, input=taken, output=result, timeout=timeout, gate=gate, answers_later=answers_later,
-            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, description=doc,
+            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, description=doc, sequential=sequential,
         )  # fmt: skip
 
     return register

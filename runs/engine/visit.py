@@ -29,6 +29,17 @@ _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
+class Branch:
+    """One line of calls within a visit: the node's own, or one of a `gather`. It numbers its calls below a path of its own."""
+
+    under: str = ""
+    calls: int = 0
+    waits: tuple[WaitSpec, ...] = ()  # what it can't go on without
+    result: Any = None
+    error: BaseException | None = None
+
+
 @dataclass(frozen=True)
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool."""
@@ -107,6 +118,9 @@ class Unwind(BaseException):
     run that must stop."""
 
 
+_WEAKEST_FIRST = (Parked, Stopped, Crashed, Broken)
+
+
 def is_being_cancelled() -> bool:
     """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own making."""
     task = asyncio.current_task()
@@ -138,13 +152,14 @@ class Visit:
             created,
             trace_id,
         )
-        self.task = asyncio.current_task()
+        self._branches = {asyncio.current_task(): Branch()}
+        self._closing = asyncio.Event()
+        self._writing = asyncio.Lock()
         self.outcome: Parked | Stopped | Broken | Crashed | None = None
         self.is_over = False
         self._lost: Exception | None = None
-        self._was_cut = False
+        self._was_cut = self._is_torn = False
         self._asked: set[str] = set()
-        self._counters: dict[str, int] = {}
         self._reads: list[e.Event] = []
 
     @property
@@ -152,18 +167,35 @@ class Visit:
         """The run's id, as people and the outside see it."""
         return self.journal.run_id
 
-    def next_slot(self, under: str = "") -> str:
-        """The identity of the next call under a path. Numbering is per path, so no branch can renumber another."""
-        if asyncio.current_task() is not self.task:
+    def next_slot(self) -> str:
+        """The identity of the next call of the branch that runs now. Each branch numbers its own, so none can renumber another."""
+        branch = self.branch
+        if self.is_over:
+            raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
+        if self.has_ended or branch.waits:
+            raise Unwind
+        branch.calls += 1
+        return self.slot_at(f"{branch.under}{branch.calls}")
+
+    @property
+    def branch(self) -> Branch:
+        """The branch whose task runs now. Raises MisusedContext for a task that the visit doesn't know."""
+        found = self._branches.get(asyncio.current_task())
+        if found is None:
             raise MisusedContext(
                 "journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task"
             )
-        if self.is_over:
-            raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
-        if self.how_it_ended() is not None:
-            raise Unwind
-        n = self._counters[under] = self._counters.get(under, 0) + 1
-        return self.slot_at(f"{under}{n}")
+        return found
+
+    @contextmanager
+    def running(self, branch: Branch) -> Iterator[None]:
+        """The current task is a branch of this visit."""
+        task = asyncio.current_task()
+        self._branches[task] = branch
+        try:
+            yield
+        finally:
+            del self._branches[task]
 
     def slot_at(self, path: str) -> str:
         """The slot of a path of this visit."""
@@ -174,9 +206,17 @@ class Visit:
         return slot.partition("/")[2]
 
     def unwind(self, outcome: Parked | Stopped | Broken | Crashed) -> Unwind:
-        """Close the visit with an outcome; to be raised. The first outcome stands."""
-        self.outcome = self.outcome or outcome
+        """Close the visit with an outcome; to be raised. Of several branches' outcomes the strongest stands, of equals the first."""
+        strength = _WEAKEST_FIRST.index(type(outcome))
+        if self.outcome is None or strength > _WEAKEST_FIRST.index(type(self.outcome)):
+            self.outcome = outcome
+        self._closing.set()
         return Unwind(type(self.outcome).__name__)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the visit stops, for whatever reason: what is in flight is still recorded, and nothing more is begun."""
+        return self.outcome is not None or self._was_cut or self._lost is not None
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -185,6 +225,7 @@ class Visit:
             yield
         except asyncio.CancelledError:
             self._was_cut = True
+            self._closing.set()
             raise
 
     def how_it_ended(self) -> Parked | Stopped | Broken | Crashed | None:
@@ -201,6 +242,8 @@ class Visit:
 
     def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
+        if self.has_ended:
+            raise Unwind
         record = self.tape.slot(slot)
         self._asked.add(slot)
         if record.what is None and slot in self.tape.parents:
@@ -240,18 +283,20 @@ class Visit:
         wait: WaitSpec | None = None,
     ) -> None:
         """TX1. Unwinds, with nothing written, when people asked for a stop."""
-        self.check_stop()
-        self.runtime.hit("CP1", entry.tool if entry else "")
-        reads = self.riding()
-        reply = await self._written(self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait))
+        async with self._writing:
+            self.check_stop()
+            self.runtime.hit("CP1", entry.tool if entry else "")
+            reply = await self._write(
+                lambda reads: self.journal.intend([*reads, *events], entry=entry, grant=grant, wait=wait)
+            )
         if not reply.is_done:
-            self._reads = reads
             raise self.unwind(Stopped(reply.stop or "overtaken"))
 
     async def check_repeat(self, slot: str, attempt: int) -> None:
         """Whether a call that is announced already may go out once more. Unwinds if not."""
-        self.check_stop()
-        reply = await self._written(self.journal.may_repeat(slot, attempt))
+        async with self._writing:
+            self.check_stop()
+            reply = await self._kept(self.journal.may_repeat(slot, attempt))
         if not reply.is_done:
             raise self.unwind(Stopped(reply.stop or "overtaken"))
 
@@ -264,18 +309,40 @@ class Visit:
         usage: Usage = NOTHING_USED,
     ) -> Reply:
         """TX2. The caller has its fact on record when this returns."""
-        events = (*self.riding(), *events)
-        return await self._written(self.journal.record(events, entries=entries, wait=wait, gate=gate, usage=usage))
+        async with self._writing:
+            return await self._write(
+                lambda reads: self.journal.record(
+                    [*reads, *events], entries=entries, wait=wait, gate=gate, usage=usage
+                )
+            )
 
-    async def _written(self, writing: Coroutine[Any, Any, Reply]) -> Reply:
+    async def _write(self, write: Callable[[list[e.Event]], Coroutine[Any, Any, Reply]]) -> Reply:
+        """One write at a time, each with what waits for a ride: what a branch read is on disk before what it made of it."""
+        if self._is_torn:
+            raise Unwind
+        reads, is_written = self.riding(), False
+        try:
+            reply = await self._kept(write(reads))
+            is_written = reply.is_done
+            return reply
+        finally:
+            if not is_written:
+                self._reads[:0] = reads
+
+    async def _kept(self, asking: Coroutine[Any, Any, Reply]) -> Reply:
         """Nothing that goes wrong with the journal is the node's business: it unwinds, and is raised again at the visit's end."""
         try:
-            return await writing
+            return await asking
         except ApprovalMissing:
             raise
         except Exception as error:
-            self._lost = error
+            self._lost = self._lost or error
+            self._closing.set()
             raise Unwind from error
+        except BaseException:
+            # Cut off in the middle: nobody knows whether it was written, so nothing may be written that came after it.
+            self._is_torn = True
+            raise
 
     def boundary(self, reply: Reply) -> None:
         """A step is durable: stop here if anybody asked for it."""
@@ -284,12 +351,18 @@ class Visit:
         self.check_stop()
 
     def check_stop(self) -> None:
-        """Stop if the shell asked for it."""
+        """Stop if the shell asked for it, or if another branch had to."""
         if self.control.stop is not None:
             raise self.unwind(Stopped(self.control.stop))
+        if self.has_ended:
+            raise Unwind
 
     def park(self, *waits: WaitSpec) -> Unwind:
-        """Nothing more to do until one of these is resolved; to be raised."""
+        """Nothing more to do in this branch until one of these is resolved; to be raised. The visit parks when its node must."""
+        branch = self.branch
+        branch.waits = waits
+        if branch.under:
+            return Unwind("Parked")
         return self.unwind(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
 
     async def interruptible(self, asking: Coroutine[Any, Any, T]) -> T:
@@ -307,8 +380,10 @@ class Visit:
 
     async def rest(self, seconds: float) -> None:
         """Wait in place between two tries; a stop ends the wait and the visit."""
+        ends = [asyncio.ensure_future(each.wait()) for each in (self.control.asked, self._closing)]
         try:
-            await asyncio.wait_for(self.control.asked.wait(), seconds)
-        except TimeoutError:
-            return
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in ends:
+                each.cancel()
         self.check_stop()

@@ -185,6 +185,10 @@ def _not_sent(timeline: Timeline, line: Line) -> None:
         row.note = f"not sent {line.clear['n'] + 1}×, tried again: {message_of(line)}"
 
 
+def _branches(timeline: Timeline, line: Line) -> None:
+    timeline.mark(line, f"{line.clear['branches']} branches at once")
+
+
 def _gate(timeline: Timeline, line: Line) -> None:
     row = timeline.add(line, "gate", line.clear["queue"])
     row.bars.append(Bar(line.at, None, "wait"))
@@ -280,6 +284,7 @@ _STEPS: dict[str, Callable[[Timeline, Line], None]] = {
     "ToolOutcomeUnknown": _call_trouble,
     "ToolReconciled": _reconciled,
     "ToolNotDispatched": _not_sent,
+    "BranchesOpened": _branches,
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decided,
     "WaitOpened": _wait_opened,

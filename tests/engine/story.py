@@ -94,12 +94,17 @@ class Story:
     def waiting(self, kind: str) -> list[tuple[UUID, MemoryWait]]:
         return [(i, w) for i, w in self.run.waits.items() if w.resolution is None and w.spec.kind == kind]
 
-    def decide(self, verdict: str = "approved", justification: str = "as quoted") -> None:
-        self.run.decide(verdict, justification=justification)
+    def one_waiting(self, kind: str, slot: str = "") -> tuple[UUID, MemoryWait]:
+        """The one open wait of a kind, or the one at a slot."""
+        ((wait_id, wait),) = [(i, w) for i, w in self.waiting(kind) if slot in ("", w.spec.slot)]
+        return wait_id, wait
 
-    def reconcile(self, verdict: str, receipt: Any = None, result: Any = None) -> None:
+    def decide(self, verdict: str = "approved", justification: str = "as quoted", slot: str = "") -> None:
+        self.run.decide(verdict, justification=justification, slot=slot)
+
+    def reconcile(self, verdict: str, receipt: Any = None, result: Any = None, slot: str = "") -> None:
         """Settle the one unknown outcome, as an operator does."""
-        ((wait_id, wait),) = self.waiting("reconcile")
+        wait_id, wait = self.one_waiting("reconcile", slot)
         payload = {"receipt": receipt} | ({} if result is None else {"result": result})
         s = wait.spec
         said = e.ToolReconciled(
@@ -107,9 +112,9 @@ class Story:
         )  # fmt: skip
         self.run.resolve(wait_id, verdict, event=said)
 
-    def call_back(self, body: Any) -> None:
+    def call_back(self, body: Any, slot: str = "") -> None:
         """Answer the one call that upstream accepted."""
-        ((wait_id, wait),) = self.waiting("webhook")
+        wait_id, wait = self.one_waiting("webhook", slot)
         s = wait.spec
         came = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], payload=body)
         self.run.resolve(wait_id, "received", event=came)

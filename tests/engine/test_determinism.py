@@ -87,6 +87,8 @@ def steps(tools: Toolbox) -> dict[str, Step]:
         "think": lambda ctx: ctx.think(ASSISTANT, "hello"),
         "think else": lambda ctx: ctx.think(ASSISTANT, "good bye"),
         "approve": lambda ctx: ctx.approve("legal", title="May I?", body={"x": 1}),
+        "gather": lambda ctx: ctx.gather(ctx.random(), ctx.call(tools.look, Item(name="a"))),
+        "gather more": lambda ctx: ctx.gather(ctx.random(), ctx.call(tools.look, Item(name="a")), ctx.uuid()),
     }
 
 

@@ -25,7 +25,10 @@ from durableagents import (
     End,
     ModelFailure,
     NotSent,
+    ReplayClass,
+    ToolCall,
     TransportError,
+    tool,
 )
 from ledger import events as e
 from runs.engine.agents import Agent
@@ -174,6 +177,67 @@ async def test_an_unsafe_call_in_the_loop_is_unknown_like_any_other(tools: Toolb
     story.reconcile("happened", receipt={"ref": "seen"})
     assert await story.drive() == "completed" and len(outside.seen("mail")) == 1
     assert len(mind.shown) == 2
+
+
+async def test_the_calls_of_one_turn_are_made_at_once_and_answered_in_its_order(
+    tools: Toolbox, outside: Outside
+) -> None:
+    order_is_done = asyncio.Event()
+
+    async def wait(call: Any) -> None:
+        await order_is_done.wait()
+
+    async def done(call: Any) -> None:
+        order_is_done.set()
+
+    outside.trouble("look", wait)
+    outside.trouble("order", done, when="after")
+    mind = Mind([call("look", name="a"), call("launch_rocket"), call("order", name="b")], [final()])
+    story = Story(thinking(tools, mind))
+    assert await asyncio.wait_for(story.drive(), 20) == "completed", "the first call waits for the last"
+    assert [p.tool_name for p in mind.answers()] == ["look", "launch_rocket", "order"]
+    assert sorted(r.slot for r in outside.requests) == ["0.1/1/0/1", "0.1/1/0/3"]
+    assert not story.events(e.BranchesOpened), "the recorded turn says how many there are"
+
+
+async def test_a_sequential_tool_makes_its_whole_turn_one_after_the_other(tools: Toolbox, outside: Outside) -> None:
+    seen: list[str] = []
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, sequential=True)
+    async def file(args: Item, call: ToolCall) -> Done:
+        """File it."""
+        seen.append(f"file after {len(outside.requests)}")
+        return Done(ref="filed")
+
+    async def slowly(call: Any) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    outside.trouble("look", slowly)
+    outside.trouble("order", slowly)
+    tools.file = file  # type: ignore[attr-defined]
+    mind = Mind([call("look", name="a"), call("file", name="b"), call("order", name="c")], [final()])
+    story = Story(thinking(tools, mind))
+    assert await story.drive() == "completed" and seen == ["file after 1"]
+    assert [r.tool for r in outside.requests] == ["look", "order"]
+
+
+async def test_two_gates_of_one_turn_are_open_at_once(tools: Toolbox, outside: Outside) -> None:
+    mind = Mind([call("pay", name="a", amount=5000), call("wire", name="b", amount=7000)], [final()])
+    story = Story(thinking(tools, mind))
+    assert await story.drive() == "parked" and len(story.waiting("approval")) == 2
+    story.decide("rejected", "no", slot="0.1/1/0/2")
+    assert await story.drive() == "parked" and outside.requests == []
+    story.decide("approved", slot="0.1/1/0/1")
+    assert await story.drive() == "completed" and [r.tool for r in outside.requests] == ["pay"]
+    assert [getattr(p, "content", {}).get("rejected_by") for p in mind.answers()] == [None, "finance_po"]
+
+
+async def test_calls_before_a_final_result_are_made_and_those_after_it_are_not(tools: Toolbox, outside: Outside) -> None:
+    mind = Mind([call("order", name="a"), final("early"), call("mail", name="b")])
+    story = Story(thinking(tools, mind))
+    assert await story.drive() == "completed" and story.output == "early"
+    assert [r.tool for r in outside.requests] == ["order"]
 
 
 async def test_two_calls_of_one_tool_in_one_turn_are_two_calls(tools: Toolbox, outside: Outside) -> None:

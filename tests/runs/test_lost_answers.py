@@ -113,7 +113,51 @@ def test_a_story_with_every_kind_of_commit_survives_the_loss_of_any_of_them(
     assert nth > 25
 
 
+@pytest.mark.parametrize("what", LOSSES)
+def test_branches_survive_the_loss_of_any_of_their_commits(
+    stage: Stage, tools: Toolbox, outside: Outside, wire: LossyWire, what: Any
+) -> None:
+    """Finding out takes the run again under a new lease; the commits of the other branches go on under that one."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        done = await ctx.gather(*(ctx.call(tool, Item(name="a")) for tool in (tools.order, tools.mail, tools.look)))
+        return End([each.ref for each in done])
+
+    agent = agent_of(node, tools=tools.all())
+    whole = stage.start(agent)
+    statements = counted(wire, lambda: stage.drive())
+    for nth in range(2, statements + 1):
+        outside.requests.clear()
+        run = stage.start(agent)
+        wire.lose((nth, what))
+        assert stage.drive() == "completed", (nth, what)
+        if not wire.has_lost:
+            break
+        assert sorted(r.tool for r in outside.requests) == ["look", "mail", "order"], f"statement {nth}, lost {what}"
+        assert output(run) == output(whole) and sorted(facts(run)) == ["committed"] * 2 + ["pending"] * 2
+        assert verify(run.id, head(run)).problems == []
+
+
 # --- one commit at a time ---
+
+
+@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("nth", [1, 4])
+def test_a_loss_does_not_fence_off_the_writes_that_wait_behind_it(
+    stage: Stage, wire: LossyWire, nth: int, what: Any
+) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    wire.lose((nth, what))
+
+    async def at_once() -> None:
+        await asyncio.gather(
+            *(journal.record([e.ValueRead(slot=f"0.1/{i}", what="now", payload=i)]) for i in range(8))
+        )
+
+    stage.wait(at_once())
+    assert wire.has_lost and kinds(run).count("ValueRead") == 8 and kinds(run).count("RunClaimed") == 2
+    assert verify(run.id, head(run)).problems == []
 
 
 def invoked(slot: str = "0.1/1") -> e.ToolInvoked:
