@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
@@ -204,9 +204,6 @@ def skew(by: timedelta) -> None:
 
     for module in list(sys.modules.values()):
         name = getattr(module, "__name__", "")
-        if isinstance(module, types.ModuleType) and name.partition(".")[0] in ("runs", "ledger", "approvals", "durableagents"):
-            if getattr(module, "datetime", None) is datetime:
-                module.datetime = WrongClock  # type: ignore[attr-defined]
-
-
-Fork = Callable[[], int]
+        is_ours = name.partition(".")[0] in ("runs", "ledger", "approvals", "durableagents")
+        if is_ours and isinstance(module, types.ModuleType) and vars(module).get("datetime") is datetime:
+            module.datetime = WrongClock  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -106,6 +107,7 @@ def _lane(number: int, folder: Path, data: Path, pgdata: Path, link: Connection)
         _settle_in(number, folder, outside.environment | {"DURABLEAGENTS_BASE_URL": letterbox.url})
         outside.start()
         outside.no_faults()
+        asyncio.run(_warm_up(outside))
         lane = Lane(_take_graph(number, 0), folder / "points", _address(data), outside, letterbox)
         link.send(None)
         failures = 0
@@ -117,6 +119,28 @@ def _lane(number: int, folder: Path, data: Path, pgdata: Path, link: Connection)
             link.send((seed, tally))
     finally:
         outside.close()
+
+
+async def _warm_up(outside: Any) -> None:
+    """Do once what every worker would do first: imports at first use, keys, certificates, fingerprints."""
+    import httpx
+    from psycopg import AsyncConnection
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+    from durableagents.demo import upstream
+    from runs.dsn import dsn
+    from runs.engine.loop import responses
+    from runs.engine.providers import request_model
+    from runs.runtime import hasher
+    from tests.crash.agents import agent, thinker
+
+    responses(), hasher(), upstream._tls(), agent.fingerprint()
+    await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
+    async with await AsyncConnection.connect(dsn()) as link, httpx.AsyncClient(verify=upstream._tls(), trust_env=False) as client:
+        await link.execute("SELECT 1")
+        await client.get(f"http://127.0.0.1:{outside.port}/healthz")
+    gc.collect()
+    gc.freeze()
 
 
 def _perform(lane: Any, seed: str) -> Tally:
@@ -139,9 +163,10 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
     from durableagents import env
     from runs import failpoints
 
+    (folder / "points").mkdir()
     os.environ.update(environment, DURABLEAGENTS_FAILPOINT_DIR=str(folder / "points"))
     settings.DURABLEAGENTS = env.load()
-    failpoints._armoury = failpoints._Armoury()
+    failpoints._armoury.cache_clear()
     connections.close_all()
     log = os.open(folder / "lane.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, sys.stderr.fileno())
