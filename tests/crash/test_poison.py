@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.slow,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(not os.environ.get("CRASH_LONG"), reason="takes minutes by design (the pauses grow): `make crash` runs it"),
+    pytest.mark.skipif(not os.environ.get("CRASH_LONG"), reason="takes minutes by design (the pauses grow): CRASH_LONG=1 runs it"),
 ]
 DEATHS = 10
 

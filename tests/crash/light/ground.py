@@ -32,6 +32,7 @@ class Ground:
     """A cluster, migrated, and this process set up as one of the installation. One per process: Django is."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
         self._folder = folder
         self._server = Server(folder)
 
