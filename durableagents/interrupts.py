@@ -1,4 +1,4 @@
-"""INT, TERM and HUP as exceptions at the places that wait, never in the middle of a step."""
+"""INT, TERM and HUP as exceptions at the places that wait, never in the middle of a step; USR1 as a question to ask there."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Signals:
         self._first: float | None = None
         self._hurry = False
         self._draining = False
+        self._is_restart_asked = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -38,6 +39,7 @@ class Signals:
         # Under nohup the terminal's hang-up is meant to be survived.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._note)
+        signal.signal(signal.SIGUSR1, self._note_restart)
         # Its handler does nothing; its wake-up makes a child's death noticed at once.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
@@ -47,6 +49,14 @@ class Signals:
             self._first = now
         elif signum == signal.SIGINT and now - self._first > SECOND_CTRL_C_AFTER_SECONDS:
             self._hurry = True
+
+    def _note_restart(self, *_: object) -> None:
+        self._is_restart_asked = True
+
+    def take_restart(self) -> bool:
+        """Whether a restart was asked for since the last look."""
+        asked, self._is_restart_asked = self._is_restart_asked, False
+        return asked
 
     def start_draining(self) -> None:
         self._draining = True

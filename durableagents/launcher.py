@@ -10,13 +10,14 @@ steps while web, sandbox and database still answer.
 from __future__ import annotations
 
 import fcntl
-import http.client
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from durableagents import databases, procs
@@ -30,6 +31,8 @@ from durableagents.env import (
     replace_private,
 )
 from durableagents.interrupts import Signals, Stopped, StoppedAtOnce
+from durableagents.restart import Restart
+from durableagents.web import answers_ready, listen
 
 # Together below the 20 seconds in which `up` has to be gone; each is rarely used up. The supervisor
 # gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
@@ -49,6 +52,8 @@ class Launcher:
         self.signals = Signals()
         self.server: Server | None = None
         self.children: list[procs.Child] = []
+        self.door: socket.socket | None = None
+        self._restart: Restart | None = None
         self._family_file = self.data / "up.json"
         self._family: dict[int, float] = {}
         self._next_beat = 0.0
@@ -63,7 +68,7 @@ class Launcher:
             self._start()
             while True:
                 self._tend()
-                self.signals.idle(0.2 if not self._is_announced else 0.5)
+                self.signals.idle(0.5 if self._is_announced and self._restart is None else 0.2)
         except Stopped:
             return self._drain()
         except StoppedAtOnce:
@@ -90,6 +95,8 @@ class Launcher:
             raise EnvironmentProblem(
                 f"already up on {self.data} (set DURABLEAGENTS_DATA and the ports for a second one)"
             ) from None
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return descriptor
 
     def _start(self) -> None:
@@ -105,20 +112,25 @@ class Launcher:
         self._make_cast()
         python, env = sys.executable, self._child_env()
         self._add("sandbox", [python, "-m", "durableagents.demo.sandbox"], env)
-        self._add("web", [python, "-m", "uvicorn", *self._uvicorn()], env)
+        # Ours for as long as we live: while web is restarted, whoever comes waits in its queue instead of being refused.
+        self.door = listen("127.0.0.1", self.env.port)
+        self.children.append(self.new_web())
+        self.children[-1].start()
         self._add("supervisor", [python, "manage.py", "worker"], env)
 
-    def _uvicorn(self) -> list[str]:
-        return [
-            "durableagents.asgi:application",
-            "--host=127.0.0.1",
-            f"--port={self.env.port}",
-            "--no-access-log",
-            "--no-server-header",
-            "--no-proxy-headers",
-            "--log-level=warning",
-            "--timeout-graceful-shutdown=2",
-        ]
+    def new_web(self) -> procs.Child:
+        """A web process on our listening socket, not started yet."""
+        assert self.door is not None
+        return procs.Child(
+            "web",
+            [sys.executable, "manage.py", "web", f"--fd={self.door.fileno()}"],
+            env=self._child_env(),
+            log=self.data / "logs" / "web.log",
+            cwd=CHECKOUT,
+            drain_seconds=DRAIN_SECONDS["web"],
+            pass_fds=[self.door.fileno()],
+            stop_signal=signal.SIGINT,
+        )
 
     def _check_ports(self) -> None:
         for variable, port in (
@@ -126,17 +138,13 @@ class Launcher:
             ("SANDBOX_PORT", self.env.sandbox_port),
             ("SANDBOX_SMTP_PORT", self.env.sandbox_smtp_port),
         ):
-            with socket.socket() as probe:
-                # As the servers do: connections that wait out their end don't make a port taken.
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind(("127.0.0.1", port))
-                    probe.listen()
-                except OSError as error:
-                    raise EnvironmentProblem(
-                        f"port {port} cannot be used: {(error.strerror or str(error)).lower()}"
-                        f" (set {variable} to a free one)"
-                    ) from None
+            try:
+                listen("127.0.0.1", port).close()
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"port {port} cannot be used: {(error.strerror or str(error)).lower()}"
+                    f" (set {variable} to a free one)"
+                ) from None
 
     def _start_database(self) -> None:
         if self.env.database_url is None:
@@ -152,12 +160,16 @@ class Launcher:
             )
         databases.check_server()
 
-    def _migrate(self) -> None:
+    def begin_migration(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start `migrate` with the code as it is on disk now; its process and its log."""
         env = {**self._child_env(), "DURABLEAGENTS_DB_ROLE": "owner"}
         log = self.data / "logs" / "migrate.log"
         procs.shorten_log(log)
         argv = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=1"]
-        process = procs.spawn(argv, env=env, log=log, cwd=CHECKOUT, death_signal=signal.SIGTERM)
+        return procs.spawn(argv, env=env, log=log, cwd=CHECKOUT, death_signal=signal.SIGTERM), log
+
+    def _migrate(self) -> None:
+        process, log = self.begin_migration()
         try:
             while process.poll() is None:
                 self.signals.idle(0.2)
@@ -205,6 +217,7 @@ class Launcher:
     def _tend(self) -> None:
         self._tend_children()
         self._tend_database()
+        self._tend_restart()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + BEAT_SECONDS
             self._remember()
@@ -224,6 +237,13 @@ class Launcher:
                     self._forget("sandbox", pid)
             if child.is_due():
                 child.start()
+
+    def _tend_restart(self) -> None:
+        """Take up a restart that somebody asked for, once everything is up, and move it on."""
+        if self._is_announced and self._restart is None and self.signals.take_restart():
+            self._restart = Restart(self)
+        if self._restart is not None and self._restart.has_ended():
+            self._restart = None
 
     def _tend_database(self) -> None:
         server = self.server
@@ -284,7 +304,7 @@ class Launcher:
     # --- talking ------------------------------------------------------------------------------
 
     def _announce_when_ready(self) -> None:
-        if not _answers_ready(self.env.port):
+        if not answers_ready(self.env.port):
             return
         self._is_announced = True
         seconds = time.monotonic() - self._started
@@ -301,6 +321,9 @@ class Launcher:
     def _say(self, text: str) -> None:
         _print(text, sys.stdout)
 
+    def tell(self, text: str) -> None:
+        self._say(f"up: {text}")
+
     def _warn(self, text: str) -> None:
         _print(f"up: {text}", sys.stderr)
 
@@ -308,6 +331,8 @@ class Launcher:
 
     def _drain(self) -> int:
         self.signals.start_draining()
+        if self._restart:
+            self._restart.abandon()
         self._say("draining (Ctrl-C again stops at once)")
         self._family |= procs.family()
         try:
@@ -344,6 +369,8 @@ class Launcher:
         return {pid: at for pid, at in self._family.items() if pid not in alive}
 
     def _stop_at_once(self) -> int:
+        if self._restart:
+            self._restart.abandon()
         self._family |= procs.family()
         for child in self.children:
             child.kill()
@@ -356,18 +383,9 @@ class Launcher:
     def _clean_up(self) -> None:
         if self.server:
             self.server.close()
+        if self.door:
+            self.door.close()
         self._family_file.unlink(missing_ok=True)
-
-
-def _answers_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _print(text: str, stream: Any) -> None:

@@ -70,6 +70,7 @@ def spawn(
     death_signal: int = signal.SIGKILL,
     account: Account | None = None,
     cwd: Path = Path("/"),
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `argv` in its own session, output appended to `log`, tied to our life."""
     ensure_directory(log.parent)
@@ -84,6 +85,7 @@ def spawn(
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
+            pass_fds=pass_fds,
             preexec_fn=die_with_parent(death_signal),
             user=account.uid if account else None,
             group=account.gid if account else None,
@@ -112,6 +114,8 @@ class Child:
         log: Path,
         cwd: Path,
         drain_seconds: float,
+        pass_fds: Sequence[int] = (),
+        stop_signal: int = signal.SIGTERM,
     ) -> None:
         self.name = name
         self.argv = argv
@@ -119,6 +123,8 @@ class Child:
         self.log = log
         self.cwd = cwd
         self.drain_seconds = drain_seconds
+        self.pass_fds = pass_fds
+        self.stop_signal = stop_signal
         self.process: subprocess.Popen[bytes] | None = None
         self._young_deaths = 0
         self._started = 0.0
@@ -130,7 +136,7 @@ class Child:
 
     def start(self) -> None:
         self._started = time.monotonic()
-        self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd)
+        self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
 
     def ended(self) -> str | None:
         """How it ended, in words, once per death; None while it lives or waits for its restart."""
@@ -154,8 +160,11 @@ class Child:
         return self.process is None and time.monotonic() >= self._not_before
 
     def terminate(self) -> None:
+        self.signal(self.stop_signal)
+
+    def signal(self, signum: int) -> None:
         if self.process is not None:
-            send(self.process.pid, signal.SIGTERM)
+            send(self.process.pid, signum)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -192,6 +201,22 @@ def last_line(log: Path, *, containing: str = "") -> str:
         return ""
     said = [line.strip() for line in lines if line.strip() and containing in line]
     return said[-1] if said else ""
+
+
+class Heard:
+    """What a log has said since now."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._from = log, log.stat().st_size if log.exists() else 0
+
+    def has_come(self, text: str) -> bool:
+        """Whether `text` was written since. A log that was cut meanwhile is read from its beginning."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._from if self._log.stat().st_size >= self._from else 0)
+                return text.encode() in file.read()
+        except OSError:
+            return False
 
 
 def shorten_log(log: Path) -> None:

@@ -30,7 +30,7 @@ from django_q.worker import worker
 from runs import notices, tasks
 from runs.processes import identify, incarnation_id, tie_to_parent
 
-PULSE = b"pulse\n"
+PULSE, SERVING = b"pulse\n", b"serving\n"
 log = logging.getLogger("runs.cluster")
 
 
@@ -55,10 +55,10 @@ class Kinship:
         """What the next process forked here will be."""
         self._next_role = role
 
-    def pulse(self) -> None:
+    def pulse(self, is_serving: bool) -> None:
         """A full pipe means that the supervisor is busy, and then one sign of life more or less says nothing."""
         try:
-            os.write(self._report, PULSE)
+            os.write(self._report, SERVING if is_serving else PULSE)
         except BlockingIOError:
             pass
 

@@ -36,6 +36,7 @@ from runs.engine.drive import Driver
 from runs.engine.visit import Control, Runtime
 from runs.live import AsyncBell
 from runs.processes import host as this_host
+from runs.queue import ENQUEUE_SQL, NOTIFY_SQL
 from runs.runtime import runtime
 from runs.store import Claim, PgJournal, Pool, Worker, claim, is_transient, reclaim
 
@@ -44,6 +45,7 @@ log = logging.getLogger("runs.host")
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
 HAND_OVER_SECONDS = 1.0
+AFTER_DEADLINE_TICK_SECONDS = 0.05
 RETIRE_SECONDS = 3600.0
 MOST_FAILURES = 3
 TOOL_THREADS = 64  # blocking tool functions at once
@@ -71,6 +73,11 @@ class Host:
     def slots_used(self) -> int:
         """Runs being driven now."""
         return len(self._active)
+
+    @property
+    def unsafe_calls(self) -> int:
+        """Calls in flight that must not be cut."""
+        return sum(control.unsafe_calls for _, control in list(self._active.values()))
 
     def ring(self) -> None:
         """Look at the run table now. From any thread."""
@@ -175,6 +182,8 @@ class Host:
                 agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation
             ).drive()
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
+            if how == "released":
+                await self._pass_on(journal)
         except StaleLease as stale:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
@@ -212,23 +221,33 @@ class Host:
             event = e.RunReleased(reason="drain deadline")
             await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
             log.warning("run %s: cut off at the drain's deadline and handed over", journal.run_id)
+            await self._pass_on(journal)
         except (StaleLease, psycopg.Error, OSError, PoolTimeout, TimeoutError) as error:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
+    async def _pass_on(self, journal: PgJournal) -> None:
+        """Ring for a run that was let go, so that another worker takes it at once. A ring may be lost: everybody looks each second."""
+        try:
+            async with journal.pool.connection() as link:
+                await link.execute(ENQUEUE_SQL, [journal.run_id])
+                await link.execute(NOTIFY_SQL)
+        except (psycopg.Error, OSError) as error:
+            log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
+
     async def _finish(self) -> None:
-        """Ask every run to stop at its next step boundary; cut off what hasn't at the deadline."""
+        """Ask every run to stop at its next step boundary and cut off at the deadline what hasn't: model requests, reads, keyed calls.
+        An unsafe call is left to its own timeout, after which it is *unknown*; the process's end (runs/tasks.py) waits for that."""
         assert self._drain_at is not None
         for _, control in self._active.values():
             control.ask("drain")
-        while self._active and time.monotonic() < self._drain_at:
+        while self._active:
+            patience = self._drain_at - time.monotonic()
+            if patience <= 0:
+                for task, control in self._active.values():
+                    if not control.unsafe_calls and not task.cancelling():
+                        task.cancel()
             tasks = [task for task, _ in self._active.values()]
-            await asyncio.wait(
-                tasks, timeout=max(0.0, self._drain_at - time.monotonic()), return_when=asyncio.ALL_COMPLETED
-            )
-        left = [task for task, _ in self._active.values()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
 
     # --- housekeeping ---
 

@@ -4,6 +4,9 @@ The loop waits for one of three things: a signal, a report from a cluster, the d
 death in a cluster ends all of it, and a warm spare, already imported, takes its place at once. The dead worker is reported with the
 proof that it is gone; only then may its runs go on elsewhere.
 
+SIGUSR1 renews the workers one after the other: a fresh process, with the code as it is on disk now, beside the old one; when it serves,
+the old one drains. One that doesn't come to serve ends the renewal and leaves the old ones as they are.
+
 This process forks nothing with threads or connections in it: clusters are started by exec, and the database belongs to a thread
 that nobody waits for.
 """
@@ -22,7 +25,7 @@ from runs import notices
 from runs.clerk import Clerk
 from runs.fleet import Sign, identify
 from runs.processes import adopt_orphans
-from runs.tasks import DRAIN_GRACE_SECONDS, drain_seconds
+from runs.tasks import drain_limit_seconds, drain_seconds
 from runs.tree import Tree
 
 TICK_SECONDS = 0.25
@@ -35,6 +38,7 @@ MOST_BACKOFF_SECONDS = 4.0
 SPARE_PAUSE_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RENEW_SIGNAL = signal.SIGUSR1
 
 log = logging.getLogger("runs.supervisor")
 
@@ -51,6 +55,9 @@ class Supervisor:
         self._spare_at = 0.0
         self._start_at = dict.fromkeys(range(1, processes + 1), 0.0)
         self._young_deaths: dict[int, int] = {}
+        self._to_renew: list[int] = []
+        self._coming: Tree | None = None
+        self._leaving: dict[Tree, float] = {}
         self._drain_until: float | None = None
         self._is_cut = False
         self._selector = selectors.DefaultSelector()
@@ -76,7 +83,7 @@ class Supervisor:
         return 1 if self._is_cut else 0
 
     def _is_wanted(self) -> bool:
-        return self._drain_until is None or bool(self._trees or self._falling)
+        return self._drain_until is None or bool(self._trees or self._leaving or self._falling)
 
     def _look(self) -> None:
         """One turn: hear what the trees say, replace what is broken, let the dead be buried."""
@@ -85,17 +92,26 @@ class Supervisor:
             if self._drain_until is None:
                 if reason := tree.trouble():
                     self._replace(tree, reason)
-            elif self._is_drained(tree):
+            elif self._is_drained(tree, self._drain_until):
+                self._fell(tree)
+        for tree, until in list(self._leaving.items()):
+            self._hear(tree)
+            if self._is_drained(tree, until):
                 self._fell(tree)
         for tree in list(self._falling):
             self._watch_fall(tree)
         if self._drain_until is None:
             self._start_missing()
+            self._renew()
             self._keep_spare()
-        signs = [self._me, *(sign for tree in self._trees.values() for sign in tree.signs())]
+        signs = [self._me, *(sign for tree in self._everyone() for sign in tree.signs())]
         if signs != self._signs:
             self._signs = signs
             self._clerk.beat_now()
+
+    def _everyone(self) -> list[Tree]:
+        coming = [] if self._coming is None else [self._coming]
+        return [*self._trees.values(), *coming, *self._leaving]
 
     # --- clusters come ------------------------------------------------------------------------------------------------
 
@@ -124,7 +140,7 @@ class Supervisor:
                 self._fell(self._spare)
                 self._spare = None
                 self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
-        elif not self._start_at and all(tree.is_ready for tree in self._trees.values()) and monotonic() >= self._spare_at:
+        elif not self._start_at and not self._to_renew and self._coming is None and all(tree.is_ready for tree in self._trees.values()) and monotonic() >= self._spare_at:
             self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
             try:
                 self._spare = self._new_tree()
@@ -162,6 +178,9 @@ class Supervisor:
     def _fell(self, tree: Tree) -> None:
         if self._trees.get(tree.number) is tree:
             del self._trees[tree.number]
+        if self._coming is tree:
+            self._coming = None
+        self._leaving.pop(tree, None)
         for handle in tree.handles():
             self._selector.unregister(handle)
         tree.kill()
@@ -182,18 +201,64 @@ class Supervisor:
             tree.close()
             self._falling.remove(tree)
 
+    # --- renewing ---
+
+    def _begin_renewal(self) -> None:
+        """Again while one is under way: whoever was renewed already is renewed once more, for the code may have changed since."""
+        self._to_renew = list(range(1, self._count + 1))
+        log.info(notices.RENEWING, self._count)
+        if spare := self._take_spare():  # imported the code of before
+            self._fell(spare)
+
+    def _renew(self) -> None:
+        """One turn of a renewal: the next one comes when the one before has gone, so there is never more than one process too many."""
+        if self._coming is not None:
+            self._hear(self._coming)
+            if self._coming.trouble():
+                self._give_renewal_up(self._coming)
+            elif self._coming.is_serving:
+                self._change_over(self._coming)
+        elif self._to_renew and not self._leaving and not self._start_at:
+            number = self._to_renew.pop(0)
+            try:
+                self._coming = self._new_tree()
+            except OSError as error:
+                self._to_renew.insert(0, number)
+                log.error(notices.CLUSTER_NOT_STARTED, number, error, TICK_SECONDS)
+                return
+            self._coming.go(number)
+
+    def _change_over(self, new: Tree) -> None:
+        old, self._coming = self._trees.get(new.number), None
+        self._trees[new.number] = new
+        self._start_at.pop(new.number, None)
+        log.info(notices.RENEWED, new.number, "" if new.worker is None else new.worker.identity.pid)
+        if old is not None:
+            self._leaving[old] = monotonic() + drain_limit_seconds()
+            if not old.drain():
+                self._fell(old)
+        if not self._to_renew:
+            log.info(notices.RENEWAL_DONE)
+
+    def _give_renewal_up(self, tree: Tree) -> None:
+        log.error(notices.RENEWAL_GIVEN_UP, tree.number, tree.trouble())
+        self._to_renew = []
+        self._fell(tree)
+
     # --- stopping -----------------------------------------------------------------------------------------------------
 
     def _hear_signals(self) -> None:
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for each in _STOP_SIGNALS:
+        for each in (*_STOP_SIGNALS, RENEW_SIGNAL):
             signal.signal(each, _woken)
         self._selector.register(self._wake, selectors.EVENT_READ)
 
     def _on_signals(self) -> None:
         for signum in self._wake.recv(64):
+            if signum == RENEW_SIGNAL and self._drain_until is None:
+                self._begin_renewal()
             if signum not in _STOP_SIGNALS:
                 continue
             if self._drain_until is None:
@@ -202,22 +267,21 @@ class Supervisor:
                 self._cut()
 
     def _drain(self) -> None:
-        seconds = drain_seconds()
-        self._drain_until = monotonic() + seconds + DRAIN_GRACE_SECONDS
-        log.info(notices.DRAINING, len(self._trees), seconds)
-        if spare := self._take_spare():
-            self._fell(spare)
+        self._drain_until = monotonic() + drain_limit_seconds()
+        log.info(notices.DRAINING, len(self._trees), drain_seconds())
+        for idle in (self._take_spare(), self._coming):
+            if idle is not None:
+                self._fell(idle)
         for tree in list(self._trees.values()):
             self._hear(tree)
             if not tree.is_ready or not tree.drain():
                 self._fell(tree)
 
-    def _is_drained(self, tree: Tree) -> bool:
+    def _is_drained(self, tree: Tree, until: float) -> bool:
         """Whether there is nothing left to wait for. A dead pusher or monitor doesn't matter any more."""
         if tree.worker is None or tree.worker.is_dead:
             return True
-        assert self._drain_until is not None
-        if monotonic() < self._drain_until:
+        if monotonic() < until:
             return False
         log.warning(notices.DRAIN_CUT, tree.number)
         return True
@@ -226,7 +290,7 @@ class Supervisor:
         if not self._is_cut:
             self._is_cut = True
             log.warning(notices.STOPPING_NOW)
-            for tree in list(self._trees.values()):
+            for tree in self._everyone():
                 self._fell(tree)
 
 

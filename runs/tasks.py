@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from django.db import OperationalError
 from ledger import privileges
 from runs import fleet, notices
 from runs.dsn import Patience
+from runs.engine.agents import registry
 from runs.processes import Identity, identify, incarnation_id
 
 try:
@@ -54,17 +56,24 @@ def drain_seconds() -> float:
     return float(settings.DURABLEAGENTS.drain_seconds)
 
 
+def drain_limit_seconds() -> float:
+    """The longest that a drain may take: an unsafe call that was sent just before the deadline has its own timeout first, for if it
+    were cut, a person would have to find out what became of it."""
+    unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
+    return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
+
+
 class Worker:
     """One worker process: its host on an event loop in a thread of its own, beside django-q2's task loop in the main thread."""
 
-    def __init__(self, *, name: str, pulse: Callable[[], None]) -> None:
+    def __init__(self, *, name: str, pulse: Callable[[bool], None]) -> None:
         found = identify(os.getpid())
         assert found is not None
         self._identity: Identity = found
         self._name, self._pulse = name, pulse
         self._slots = settings.DURABLEAGENTS.slots
         self._host: Host | None = None
-        self._is_draining = False
+        self._is_draining = self._is_serving = False
 
     def start(self) -> None:
         """From the main thread, which alone may set signal handlers."""
@@ -95,6 +104,7 @@ class Worker:
         host = Host(slots=self._slots, incarnation=incarnation_id(self._identity))
         self._host = host
         log.info(notices.WORKER_STARTED, os.getpid(), self._slots)
+        asyncio.get_running_loop().call_soon(self._begins)
         if self._is_draining:
             host.drain(drain_seconds())
         await host.serve()
@@ -125,10 +135,15 @@ class Worker:
             _leave(EXIT_REFUSED)
         return True
 
+    def _begins(self) -> None:
+        """From now on the first look at the run table is under way: every pulse says so, for one may be lost."""
+        self._is_serving = True
+        self._pulse(True)
+
     async def _keep_pulse(self) -> None:
         """Beaten by the loop that drives the runs: a loop that is stuck or a process that is stopped has none."""
         while True:
-            self._pulse()
+            self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
 
     # --- the other threads ------------------------------------------------------------------------------------------
@@ -154,13 +169,16 @@ class Worker:
         self._is_draining = True
         seconds = drain_seconds()
         log.info(notices.WORKER_DRAINING, os.getpid(), seconds)
-        overdue = threading.Timer(seconds + DRAIN_GRACE_SECONDS, self._give_up)
-        overdue.daemon = True
-        overdue.start()
+        threading.Thread(target=self._give_up, name="overdue", daemon=True).start()
         if self._host is not None:
             self._host.drain(seconds)
 
     def _give_up(self) -> None:
+        """End the process as it is when its time is over; while an unsafe call is in flight, when that one's is."""
+        pause, began = threading.Event(), time.monotonic()
+        pause.wait(drain_seconds() + DRAIN_GRACE_SECONDS)
+        while self._host is not None and self._host.unsafe_calls and time.monotonic() - began < drain_limit_seconds():
+            pause.wait(BEAT_SECONDS)
         log.warning(notices.WORKER_OVERDUE, os.getpid())
         _leave(EXIT_OVERDUE)
 
@@ -168,8 +186,8 @@ class Worker:
 _worker: Worker | None = None
 
 
-def start_worker(*, name: str, pulse: Callable[[], None]) -> None:
-    """Make this process a worker. `pulse` is called once a second from inside the event loop."""
+def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
+    """Make this process a worker. `pulse` is called once a second from inside the event loop, with whether runs are driven yet."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()

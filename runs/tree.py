@@ -69,7 +69,7 @@ class Tree:
         self.number = 0
         self.members: list[Member] = []
         self.started_at = monotonic()
-        self.is_ready = False
+        self.is_ready = self.is_serving = False
         self.is_reported = False
         self._unread = b""
         self._silent_seconds = 0.0
@@ -112,8 +112,9 @@ class Tree:
         *lines, self._unread = (self._unread + self._read()).split(b"\n")
         found = []
         for line in lines:
-            if line == b"pulse":
+            if line in (b"pulse", b"serving"):
                 self.is_ready, self._silent_seconds = True, 0.0
+                self.is_serving = self.is_serving or line == b"serving"
             else:
                 found.append(_member(line.decode()))
         self.members += found

@@ -72,6 +72,12 @@ class Dispatch:
 
     async def dispatch(self) -> BaseModel:
         """Send, and retry what may be retried, until there is an outcome on record."""
+        if not self.tool.is_unsafe:
+            return await self._dispatch()
+        with self.visit.control.unsafe_call():
+            return await self._dispatch()
+
+    async def _dispatch(self) -> BaseModel:
         policy, tries, began = self.visit.runtime.retry, 0, time.monotonic()
         while True:
             tries += 1

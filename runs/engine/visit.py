@@ -57,6 +57,7 @@ class Control:
 
     def __init__(self) -> None:
         self._reasons: set[StopReason] = set()
+        self.unsafe_calls = 0  # in flight now: what is cut there is in doubt for good, so a drain lets it come to its own end
         self.asked = asyncio.Event()
         self.cancelled = asyncio.Event()
 
@@ -71,6 +72,15 @@ class Control:
         self.asked.set()
         if reason == "cancel":
             self.cancelled.set()
+
+    @contextmanager
+    def unsafe_call(self) -> Iterator[None]:
+        """From before an unsafe call leaves until its outcome is on record."""
+        self.unsafe_calls += 1
+        try:
+            yield
+        finally:
+            self.unsafe_calls -= 1
 
     def take_back_pause(self) -> None:
         """The run was resumed before it came to the boundary; other wishes stand."""

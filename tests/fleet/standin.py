@@ -23,7 +23,7 @@ class Host:
     """Serves nothing until drained; STANDIN_BEHAVIOUR makes it misbehave once it was rung."""
 
     def __init__(self, *, slots: int, incarnation: UUID) -> None:
-        self.slots, self.incarnation, self.slots_used = slots, incarnation, 1
+        self.slots, self.incarnation, self.slots_used, self.unsafe_calls = slots, incarnation, 1, 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rung, self._drained = asyncio.Event(), asyncio.Event()
 

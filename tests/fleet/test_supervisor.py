@@ -7,12 +7,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 
-from runs import fleet, queue
+from runs import fleet, notices, queue
 from tests.fleet.conftest import Crew, is_alive, title, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -202,3 +203,42 @@ def test_a_wrong_number_is_one_line_and_exit_code_two(manage: Callable[..., subp
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert option.split("=")[0] in done.stderr
+
+
+def test_a_renewal_replaces_the_workers_one_after_the_other_and_never_leaves_fewer(crew: Crew) -> None:
+    crew.start(processes=2)
+    old, fewest = crew.serving(), 2
+    os.kill(crew.pid, signal.SIGUSR1)
+
+    def is_done() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(crew.serving()))
+        return notices.RENEWAL_DONE in crew.log() and not set(crew.serving()) & set(old)
+
+    until(is_done, seconds=60, what="two new workers")
+    assert fewest == 2 == len(crew.serving())
+    assert sorted(int(pid) for (pid,) in crew.notes("drained")) == sorted(old)
+    until(lambda: any("spare" in title(pid) for pid in crew.descendants()), what="a spare with the new code")
+    assert crew.stop() == 0
+
+
+def test_a_renewal_that_comes_to_nothing_leaves_the_old_workers_serving(crew: Crew, tmp_path: Path) -> None:
+    crew.start(processes=2, STANDIN_REFUSE=str(tmp_path / "refuse"))
+    old = crew.serving()
+    (tmp_path / "refuse").touch()
+    os.kill(crew.pid, signal.SIGUSR1)
+    until(lambda: "the renewal is given up" in crew.log(), what="the end of the renewal")
+    assert crew.serving() == old and crew.notes("drain") == []
+    (tmp_path / "refuse").unlink()
+    os.kill(crew.pid, signal.SIGUSR1)
+    until(lambda: notices.RENEWAL_DONE in crew.log(), seconds=60, what="the next renewal")
+    assert not set(crew.serving()) & set(old)
+
+
+def test_a_drain_in_the_middle_of_a_renewal_ends_everybody(crew: Crew) -> None:
+    crew.start(processes=2)
+    os.kill(crew.pid, signal.SIGUSR1)
+    until(lambda: "renewing 2" in crew.log(), what="its beginning")
+    everybody = crew.descendants()
+    assert crew.stop() == 0
+    assert not any(is_alive(pid) for pid in everybody)

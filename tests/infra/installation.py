@@ -19,7 +19,7 @@ from tests.conftest import CHECKOUT, free_ports, plain_env
 # Generous: the machine may be busy with other tests. What is promised is asserted where it matters.
 START_SECONDS = 60.0
 PARTS = {
-    "web": "uvicorn",
+    "web": "manage.py web",
     "sandbox": "durableagents.demo.sandbox",
     "supervisor": "worker",
     "postgres": "postgres",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
@@ -16,10 +17,18 @@ class Command(BaseCommand):
     # The checks need a database and every URL; `migrate`, run first, makes them.
     requires_system_checks: list[str] = []
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage")
+
     def handle(self, *args: Any, **options: Any) -> None:
+        from durableagents import restart
         from durableagents.launcher import Launcher
 
         environment = settings.DURABLEAGENTS
+        if options["restart"]:
+            restart.ask(environment.data)
+            self.stdout.write("web and workers are restarted")
+            return
         if environment.is_production:
             raise EnvironmentProblem(
                 "up makes demo users and a sandbox; with DURABLEAGENTS_ENV=production run"

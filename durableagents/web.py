@@ -1,0 +1,147 @@
+"""The web process as it runs: one listening socket, given or opened, and a way to hand it over.
+
+Two processes may hold the same listening socket, and the kernel gives each connection to one of them. So a restart without an outage
+is: start the new process on the socket of the old one, and when it serves, send the old one SIGTERM. It then
+
+1. accepts nothing more; what comes next goes to the new process, and nothing is refused, since the socket never closes;
+2. closes its WebSockets with 1012 (*service restart*), at which pages connect again;
+3. answers what is in flight, and whatever comes on connections that clients keep alive, each answer with `Connection: close`, so
+   that nobody sends a request into a connection that is just being closed;
+4. ends when no connection is left, or at its deadline.
+
+SIGINT ends without step 3: for a stop after which nobody serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from durableagents.limits import Message, Receive, Scope, Send
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 5
+# From the signal on until what is still unanswered is cut.
+STOP_SECONDS = 2
+_TICK_SECONDS = 0.05
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which any number of processes may serve. Raises OSError."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def answers_ready(port: int) -> bool:
+    """Whether the installation behind a port of this host says that it can work."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class LastAnswers:
+    """Once `is_leaving`, every answer asks the client to close the connection."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.is_leaving = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def parting(message: Message) -> None:
+            if self.is_leaving and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive, parting if scope["type"] == "http" else send)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which says when it serves and leaves in the order above."""
+
+    def __init__(self, app: Any, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
+        self._answers = LastAnswers(app)
+        self._patience_seconds, self._on_ready = patience_seconds, on_ready
+        self._is_handing_over = False
+        super().__init__(
+            uvicorn.Config(
+                self._answers, access_log=False, server_header=False, proxy_headers=False, log_level="warning",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS, backlog=BACKLOG,
+            )
+        )  # fmt: skip
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn would raise the signal again at the end, and a clean stop would look like a death."""
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, self.handle_exit)
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first SIGTERM hands over; SIGINT, or a second signal, doesn't wait."""
+        self._is_handing_over = sig == signal.SIGTERM and not self.should_exit
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        if self._is_handing_over:
+            await self._hand_over()
+        await super().shutdown()
+
+    async def _hand_over(self) -> None:
+        """Answer what is there until it is gone. The first tick is for connections that were accepted and not heard yet."""
+        self._answers.is_leaving = True
+        until = monotonic() + self._patience_seconds
+        await asyncio.sleep(2 * _TICK_SECONDS)
+        told: set[Any] = set()
+        while self.server_state.connections and monotonic() < until and self._is_handing_over:
+            # Once each: asked a second time uvicorn cuts the socket, and in the middle of its handshake it answers 500.
+            sockets = {each for each in self.server_state.connections if getattr(each, "handshake_complete", False)}
+            for connection in sockets - told:
+                connection.shutdown()
+            told |= sockets
+            await asyncio.sleep(_TICK_SECONDS)
+
+
+def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:
+    """Serve on `listener` until told to stop. Writes a line to `ready_fd` when it serves. The exit code."""
+    from durableagents.asgi import application
+
+    def say_ready() -> None:
+        if ready_fd is not None:
+            os.write(ready_fd, b"ready\n")
+            os.close(ready_fd)
+
+    server = Server(application, patience_seconds=patience_seconds, on_ready=say_ready)
+    server.run(sockets=[listener])
+    return 0
