@@ -14,7 +14,9 @@ A shipped shape never changes; a new shape is a new kind.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 import zstandard
@@ -43,10 +45,17 @@ class Event:
 
     def clear(self) -> dict[str, Any]:
         """The metadata that is stored in the clear, without the columns the row has anyway."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _COLUMNS}
+        return {name: getattr(self, name) for name in _clear_names(type(self))}
 
 
 _COLUMNS = frozenset({"slot", "attempt", "payload"})
+
+
+@cache
+def _clear_names(cls: type[Event]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls) if f.name not in _COLUMNS)
+
+
 KINDS: dict[str, type[Event]] = {}
 
 
@@ -402,13 +411,28 @@ for _cls in Event.__subclasses__():
 # --- bytes --------------------------------------------------------------------------------------------------------------
 
 
+# Made once: an encoder or a compressor made for each event costs more than its work.
+_CLEAR = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+_PAYLOAD = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class _Zstd(threading.local):
+    """A thread's own: neither may be used by two threads at once."""
+
+    def __init__(self) -> None:
+        self.pack, self.unpack = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
+
+
 def encode_clear(event: Event) -> bytes:
     """Sorted compact ASCII JSON: any text survives it, and with no floats it has one form only.
 
     Kind, slot and attempt are inside, so the row's columns are derived from hashed bytes and can be checked against them.
     """
     whole = {"kind": event.KIND, "slot": event.slot, "attempt": event.attempt, **event.clear()}
-    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return _CLEAR.encode(whole).encode()
 
 
 def seal(payload: Any) -> bytes | None:
@@ -416,14 +440,14 @@ def seal(payload: Any) -> bytes | None:
     if payload is None:
         return None
     # Half a surrogate pair is no text: it is replaced here rather than refused, for what failed must always be recordable.
-    raw = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
         raise ValueError(
             f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
         )
     if len(raw) < _COMPRESS_FROM:
         return RAW + raw
-    packed = zstandard.compress(raw, 3)
+    packed = _zstd.pack.compress(raw)
     return ZSTD + packed if len(packed) < len(raw) else RAW + raw
 
 
@@ -437,7 +461,7 @@ def unseal(sealed: bytes | memoryview | None) -> Any:
         try:
             if zstandard.frame_content_size(body) > MAX_PAYLOAD:
                 raise ValueError("sealed payload is too large to be one")
-            body = zstandard.decompress(body, max_output_size=MAX_PAYLOAD)
+            body = _zstd.unpack.decompress(body, max_output_size=MAX_PAYLOAD)
         except zstandard.ZstdError as error:
             raise ValueError(f"sealed payload does not decompress: {error}") from error
     elif codec != RAW:

@@ -28,6 +28,7 @@ from runs.engine.tools import Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Crashed, Stopped, Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
+_DIGESTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 STEP = Usage(steps=1, tool_calls=1)
 # How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
 BURST = 16
@@ -142,13 +143,12 @@ class Dispatch:
     async def _send(self) -> Any:
         call = self._tool_call()
         self.visit.runtime.hit("CP2", self.tool.name)
-        if inspect.iscoroutinefunction(self.tool.function):
-            answer = await asyncio.wait_for(_no_exit(self.tool.function(self.args, call)), self.tool.timeout)
-        else:
-            loop = asyncio.get_running_loop()
-            answer = await asyncio.wait_for(
-                loop.run_in_executor(self.visit.runtime.threads, self.tool.function, self.args, call), self.tool.timeout
-            )
+        async with asyncio.timeout(self.tool.timeout):
+            if inspect.iscoroutinefunction(self.tool.function):
+                answer = await _no_exit(self.tool.function(self.args, call))
+            else:
+                loop = asyncio.get_running_loop()
+                answer = await loop.run_in_executor(self.visit.runtime.threads, self.tool.function, self.args, call)
         self.visit.runtime.hit("CP4", self.tool.name)
         return answer
 
@@ -341,7 +341,7 @@ def opened_event(wait: WaitSpec, payload: Any = None) -> e.WaitOpened:
 
 def digest_of(result: Any) -> str:
     """Of sorted compact JSON: RFC 8785's form would refuse a 64-bit id, after the effect."""
-    return "sha256:" + hashlib.sha256(json.dumps(result, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(_DIGESTED.encode(result).encode()).hexdigest()
 
 
 def brief(error: BaseException) -> str:
