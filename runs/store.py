@@ -11,10 +11,11 @@ import asyncio
 import logging
 import random
 import re
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,12 +32,15 @@ from runs import failpoints, waits
 from runs.engine.errors import ApprovalExpired, ApprovalMissing
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.history import COLUMNS, checksum, newest_sound, read
+from runs.statements import Connection, one_row
 
 log = logging.getLogger("runs.store")
 
 _WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
+_REPLY = struct.Struct("!qq????")
+_MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
@@ -242,29 +246,27 @@ class PgJournal:
         return self._note(reply)
 
     async def _once(self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]) -> Reply:
-        async with self.pool.connection() as connection:
-            if not also:
-                return Reply(*await self._row(connection, statement, parameters))
-            async with connection.transaction():
-                reply = Reply(*await self._row(connection, statement, parameters))
-                for extra, extra_parameters in also if reply.is_done else ():
-                    await connection.execute(extra, extra_parameters)
-            return reply
+        if not also:
+            connection = await self.pool.getconn()
+            try:
+                return await self._answer(connection, statement, parameters)
+            finally:
+                await self.pool.putconn(connection)
+        async with self.pool.connection() as connection, connection.transaction():
+            reply = await self._answer(connection, statement, parameters)
+            for extra, extra_parameters in also if reply.is_done else ():
+                await connection.execute(extra, extra_parameters)
+        return reply
 
-    async def _row(
-        self, connection: psycopg.AsyncConnection[TupleRow], statement: str, parameters: list[Any]
-    ) -> TupleRow:
-        sending = connection.execute(statement, parameters, prepare=True)
+    async def _answer(self, connection: Connection, statement: str, parameters: list[Any]) -> Reply:
+        sending = one_row(connection, statement, parameters)
         if failpoints.is_armed("CP5"):
             sent = asyncio.ensure_future(sending)
             # The statement is on its way; whether it commits before the kill is the database's business.
             await asyncio.sleep(0.001)
             failpoints.hit("CP5")
-            row = await (await sent).fetchone()
-        else:
-            row = await (await sending).fetchone()
-        assert row is not None
-        return row
+            return _reply_of(await sent)
+        return _reply_of(await sending)
 
     async def _find_out(self, events: Sequence[Event]) -> Reply | None:
         """What became of a commit whose answer was lost: the reply if it is there, None if it isn't and may be written again."""
@@ -364,6 +366,12 @@ SELECT epoch, lease,
        seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold
 FROM ledger_head h WHERE run_id = %s
 """
+
+
+def _reply_of(row: Sequence[bytes | None]) -> Reply:
+    """A `runs_reply` as the binary format has it: a bigint, a timestamp in microseconds since 2000, four booleans."""
+    seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
+    return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 def _opening(wait: WaitSpec | None) -> tuple[str, list[Any]]:

@@ -1,0 +1,120 @@
+"""A step's statement, straight over libpq: prepared once a connection, values in, one row out.
+
+psycopg's cursors are made for any statement and any type, and cost a step more than the server takes for it. A step's statements
+are few, their parameters are texts, numbers and bytes, and their answer is one row of fixed types: so values are encoded here and
+the row stays binary, while sending, waiting, cancelling and telling what went wrong stay psycopg's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus, Format
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb, JsonbDumper
+
+Connection = psycopg.AsyncConnection[TupleRow]
+
+# A step has a statement for each number of events and facts, with and without wait and checkpoint: some dozens in all.
+MOST_PREPARED = 100
+_TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
+
+
+async def one_row(link: Connection, statement: str, values: Sequence[Any]) -> list[bytes | None]:
+    """Run a statement that answers one row; its columns as PostgreSQL's binary format has them. Raises psycopg.Error.
+
+    The caller has the connection to itself. A statement outside a transaction is one of its own, whatever psycopg thinks of
+    `autocommit`.
+    """
+    sent, formats = _encoded(values)
+    names = _prepared.get(link)
+    if names is None:
+        names = _prepared[link] = {}
+    pgconn, name = link.pgconn, names.get(statement)
+    if name is None and len(names) < MOST_PREPARED:
+        name = b"step_%d" % len(names)
+        pgconn.send_prepare(name, numbered(statement))
+        await _result(link)
+        names[statement] = name
+    if name is None:
+        pgconn.send_query_params(numbered(statement), sent, param_formats=formats, result_format=_BINARY)
+    else:
+        pgconn.send_query_prepared(name, sent, param_formats=formats, result_format=_BINARY)
+    result = await _result(link)
+    return [result.get_value(0, column) for column in range(result.nfields)]
+
+
+async def _result(link: Connection) -> Any:
+    (result,) = await link.wait(execute(link.pgconn))
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise error_from_result(result)
+    return result
+
+
+@lru_cache(maxsize=512)
+def numbered(statement: str) -> bytes:
+    """`%s` and `%b` as `$1, $2, …`. A step's statements have no other per cent sign."""
+    number = iter(range(1, 65536))
+    return re.sub("%[sb]", lambda _: f"${next(number)}", statement).encode()
+
+
+def _encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
+    sent: list[bytes | None] = []
+    formats = [_TEXT] * len(values)
+    for place, value in enumerate(values):
+        kind = type(value)
+        if kind is str:
+            sent.append(_text(value))
+        elif value is None:
+            sent.append(None)
+        elif kind is bytes:
+            sent.append(value)
+            formats[place] = _BINARY
+        elif kind is int:
+            sent.append(b"%d" % value)
+        else:
+            sent.append(_text(_other(value)))
+    return sent, formats
+
+
+def _text(value: str) -> bytes:
+    """libpq would take a text for ended where it has a NUL."""
+    if "\x00" in value:
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return value.encode()
+
+
+def _other(value: Any) -> str:
+    match value:
+        case str():
+            return str.__str__(value)
+        case UUID() | int():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case Jsonb():
+            return bytes(JsonbDumper(Jsonb).dump(value) or b"null").decode()
+        case list():
+            return "{" + ",".join(_element(each) for each in value) + "}"
+        case _:
+            raise psycopg.ProgrammingError(f"a step has no parameter of type {type(value).__name__}")
+
+
+def _element(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f'"\\\\x{value.hex()}"'
+        case _:
+            return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
