@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar
 
 import zstandard
@@ -45,15 +44,21 @@ class Event:
 
     def clear(self) -> dict[str, Any]:
         """The metadata that is stored in the clear, without the columns the row has anyway."""
-        return {name: getattr(self, name) for name in _clear_names(type(self))}
+        return {name: getattr(self, name) for name in _names_of(type(self))}
 
 
 _COLUMNS = frozenset({"slot", "attempt", "payload"})
 
 
-@cache
-def _clear_names(cls: type[Event]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls) if f.name not in _COLUMNS)
+_clear_names: dict[type[Event], tuple[str, ...]] = {}
+
+
+def _names_of(cls: type[Event]) -> tuple[str, ...]:
+    """The fields that are metadata. Looked up for every event, so found out once a class."""
+    found = _clear_names.get(cls)
+    if found is None:
+        found = _clear_names[cls] = tuple(f.name for f in fields(cls) if f.name not in _COLUMNS)
+    return found
 
 
 KINDS: dict[str, type[Event]] = {}

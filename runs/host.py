@@ -38,7 +38,8 @@ from runs.live import AsyncBell
 from runs.processes import host as this_host
 from runs.queue import ENQUEUE_SQL, NOTIFY_SQL
 from runs.runtime import runtime
-from runs.store import Claim, PgJournal, Pool, Worker, claim, is_transient, reclaim
+from runs.statements import Pool
+from runs.store import Claim, PgJournal, Worker, claim, is_transient, reclaim
 
 log = logging.getLogger("runs.host")
 

@@ -7,6 +7,7 @@ the row stays binary, while sending, waiting, cancelling and telling what went w
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,13 +22,21 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus, Format
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb, JsonbDumper
+from psycopg_pool import AsyncConnectionPool
 
 Connection = psycopg.AsyncConnection[TupleRow]
+Pool = AsyncConnectionPool[Connection]
 
 # A step has a statement for each number of events and facts, with and without wait and checkpoint: some dozens in all.
 MOST_PREPARED = 100
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_turns: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
 _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
+
+
+def turns(pool: Pool) -> asyncio.Semaphore:
+    """As many turns as the pool has connections: waiting for a turn costs a tenth of waiting in the pool's own queue."""
+    return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
 
 
 async def one_row(link: Connection, statement: str, values: Sequence[Any]) -> list[bytes | None]:

@@ -20,9 +20,8 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
 from ledger.append import facts, lines
@@ -32,7 +31,7 @@ from runs import failpoints, waits
 from runs.engine.errors import ApprovalExpired, ApprovalMissing
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.history import COLUMNS, checksum, newest_sound, read
-from runs.statements import Connection, one_row
+from runs.statements import Connection, Pool, one_row, turns
 
 log = logging.getLogger("runs.store")
 
@@ -48,7 +47,6 @@ _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_
 _STALE, _NO_APPROVAL, _EXPIRED = "DA001", "DA002", "DA003"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
-Pool = AsyncConnectionPool[psycopg.AsyncConnection[TupleRow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +148,7 @@ class PgJournal:
         self._id = claimed.run_id
         # One commit at a time: finding out what became of one takes the run again, and would fence off another in flight.
         self._committing = asyncio.Lock()
+        self._turns = turns(pool)
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
@@ -247,11 +246,12 @@ class PgJournal:
 
     async def _once(self, statement: str, parameters: list[Any], also: Sequence[tuple[str, list[Any]]]) -> Reply:
         if not also:
-            connection = await self.pool.getconn()
-            try:
-                return await self._answer(connection, statement, parameters)
-            finally:
-                await self.pool.putconn(connection)
+            async with self._turns:
+                connection = await self.pool.getconn()
+                try:
+                    return await self._answer(connection, statement, parameters)
+                finally:
+                    await self.pool.putconn(connection)
         async with self.pool.connection() as connection, connection.transaction():
             reply = await self._answer(connection, statement, parameters)
             for extra, extra_parameters in also if reply.is_done else ():

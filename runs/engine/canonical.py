@@ -39,7 +39,7 @@ def _is_simple(value: Any) -> bool:
     if kind is str or value is None or kind is bool:
         return True
     if kind is int:
-        return -_SAFE_INTEGER <= value <= _SAFE_INTEGER
+        return bool(-_SAFE_INTEGER <= value <= _SAFE_INTEGER)
     if kind is dict:
         return all(type(name) is str and name.isascii() and _is_simple(each) for name, each in value.items())
     return kind is list and all(map(_is_simple, value))
@@ -53,10 +53,11 @@ def plain(value: Any) -> Any:
     try:
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="json", by_alias=True)
-        raw = _PLAIN.encode(value).encode()
-        if len(raw) > MOST_BYTES:
-            raise ValueError(f"{len(raw)} bytes are too many: keep them elsewhere and give where")
-        return json.loads(raw)
+        text = _PLAIN.encode(value)
+        size = len(text.encode())
+        if size > MOST_BYTES:
+            raise ValueError(f"{size} bytes are too many: keep them elsewhere and give where")
+        return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error
 
@@ -78,7 +79,7 @@ def keyed_hasher(key: bytes) -> Hasher:
     """A function from a JSON value to `hmac-sha256` of its canonical bytes, as 64 hex digits."""
 
     def digest(value: Any) -> str:
-        return hmac.new(key, canonical(value), hashlib.sha256).hexdigest()
+        return hmac.digest(key, canonical(value), "sha256").hex()
 
     return digest
 

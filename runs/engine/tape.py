@@ -55,7 +55,10 @@ class Slot:
 
     def at(self, attempt: int) -> Attempt:
         """The record of an attempt, empty if there is none."""
-        return self.attempts.setdefault(attempt, Attempt())
+        found = self.attempts.get(attempt)
+        if found is None:
+            found = self.attempts[attempt] = Attempt()
+        return found
 
     @property
     def now(self) -> Attempt:
@@ -89,7 +92,10 @@ class Tape:
 
     def slot(self, name: str) -> Slot:
         """The record of a slot, empty if there is none."""
-        return self.slots.setdefault(name, Slot())
+        found = self.slots.get(name)
+        if found is None:
+            found = self.slots[name] = Slot()
+        return found
 
     def add(self, event: e.Event) -> None:
         """Fold one event in, in journal order."""

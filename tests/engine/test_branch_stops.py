@@ -17,14 +17,19 @@ from tests.world import Item, Outside, Toolbox
 
 
 async def test_a_pause_lets_what_is_in_flight_be_recorded_and_begins_nothing(tools: Toolbox, outside: Outside) -> None:
-    met = Meeting(2)
+    met, asked = Meeting(2), asyncio.Event()
 
     async def ask(call: ToolCall) -> None:
         await met.come(call)
         story.run.is_pause_requested = True
+        asked.set()
+
+    async def answer(call: ToolCall) -> None:
+        await met.come(call)
+        await asked.wait()
 
     outside.trouble("order", ask)
-    outside.trouble("mail", met.come)
+    outside.trouble("mail", answer)
 
     async def two(ctx: Context, first: Any) -> str:
         await ctx.call(first, Item(name="1"))
@@ -88,17 +93,19 @@ async def test_the_strongest_reason_to_stop_stands(tools: Toolbox, outside: Outs
     """One branch stops for a pause while the other's call breaks: the run has failed, whoever was first."""
 
     async def break_late(call: ToolCall) -> None:
+        begun.set()
         await stopping.wait()
         for _ in range(20):
             await asyncio.sleep(0)
         assert story.facts("0.1/1/0/1") == ["pending", "committed"]
         raise ZeroDivisionError
 
-    def pause(call: ToolCall) -> None:
+    async def pause(call: ToolCall) -> None:
+        await begun.wait()
         story.run.is_pause_requested = True
         stopping.set()
 
-    stopping = asyncio.Event()
+    begun, stopping = asyncio.Event(), asyncio.Event()
 
     outside.trouble("order", pause)
     outside.trouble("hooked", break_late)

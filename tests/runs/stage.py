@@ -33,7 +33,8 @@ from runs.engine.visit import Control, Runtime
 from runs.models import Process, Run, Wait
 from runs.processes import boot, host
 from runs.runtime import runtime
-from runs.store import Claim, PgJournal, Pool, Worker, claim
+from runs.statements import Pool
+from runs.store import Claim, PgJournal, Worker, claim
 from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
