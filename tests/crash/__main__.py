@@ -33,7 +33,7 @@ def main() -> int:
     total, report = _reporter(is_impatient=given.until_failure)
     try:
         if light:
-            _perform_light(folder / "light", light, given.lanes, report)
+            _perform_light(folder / "light", light, given, report)
         if heavy:
             from tests.crash import heavy as heavies
 
@@ -57,7 +57,7 @@ def _seeds(given: argparse.Namespace) -> list[str]:
     return [*(f"{given.seed}:{n}" for n in numbers), *(f"{HEAVY}{given.seed}:{n}" for n in range(heavy))]
 
 
-def _perform_light(folder: Path, seeds: list[str], lanes: int, report: Callable[[str, Tally], None]) -> None:
+def _perform_light(folder: Path, seeds: list[str], given: argparse.Namespace, report: Callable[[str, Tally], None]) -> None:
     from tests.crash.light.ground import Ground
     from tests.crash.light.plan import draw
 
@@ -66,10 +66,10 @@ def _perform_light(folder: Path, seeds: list[str], lanes: int, report: Callable[
             _say(str(draw(seed)))
         report(seed, tally)
 
-    ground = Ground(folder)
+    ground = Ground(folder, given.patience)
     try:
         ground.prepare()
-        ground.perform(seeds, lanes, tell)
+        ground.perform(seeds, given.lanes, tell)
     finally:
         ground.close()
 
@@ -102,6 +102,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=6, metavar="L", help="how many of them at once (default 6)")
     parser.add_argument("--heavy", type=int, metavar="N", help="how many heavy ones after them (default one for every hundred)")
     parser.add_argument("--workers", type=int, default=3, metavar="W", help="worker processes of their installation (default 3)")
+    parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="a light one is stuck after so long (default 60)")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     return parser.parse_args()
 

@@ -1,139 +1,121 @@
-"""Is the harness any good? Each of these breaks the heart in one way, in a copy of the checkout; a crash test has to notice.
+"""Is the harness any good? Each seeded bug of `mutations.py` is put into a copy of the checkout; something has to notice it.
 
-    python -m tests.crash.mutants [name …]
+    python -m tests.crash.mutants [word …]        all of them, or those whose name has one of the words
+
+First the copy is checked as it is, for a check that fails anyway proves nothing. One line for each bug, and how many were caught.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
+from durableagents.embedded import Server
 from tests.conftest import CHECKOUT
+from tests.crash.mutations import LIGHT, MUTANTS, Mutant
 
-FENCING, FAILPOINTS = "tests/crash/test_fencing.py", "tests/crash/test_failpoints.py"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """`before` occurs once in `path`; with `after` in its place some test of `tests` that matches `only` must fail."""
-
-    name: str
-    path: str
-    before: str
-    after: str
-    tests: str
-    only: str
-
-
-MUTANTS = [
-    Mutant(
-        "no fence: a stale lease may write", "ledger/sql/append.sql",
-        "IF p_epoch IS NOT NULL AND (", "IF false AND (", FENCING, "keyed and CP4",
-    ),
-    Mutant(
-        "a claim keeps epoch and lease", "runs/sql/steps.sql",
-        "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n", "    h.lease := coalesce(h.lease, gen_random_uuid());\n",
-        FENCING, "keyed and CP6",
-    ),
-    Mutant(
-        "an unsafe call in doubt is simply sent again", "runs/engine/calls.py",
-        "if self.tool.is_unsafe and not isinstance(answer, DidNotHappen):", "if False:", FAILPOINTS, "unsafe and CP3",
-    ),
-    Mutant(
-        "a repeat has a key of its own", "runs/engine/calls.py",
-        'self.key, self.token = intent.get("key"), intent.get("callback_token")',
-        'self.key, self.token = (intent.get("key") or "") + "-again" or None, intent.get("callback_token")',
-        FAILPOINTS, "keyed and CP3",
-    ),
-    Mutant(
-        "the hook is not asked", "runs/engine/calls.py",
-        "answer = await ask_hook(self.tool, self.args, self._tool_call())", "answer = None", FAILPOINTS, "asked_about",
-    ),
-    Mutant(
-        "an intent is recorded after the call", "runs/engine/calls.py",
-        "        await self._intend(grant)\n        return await self.dispatch()",
-        "        self.key = idempotency_key(self.visit.run_id, self.slot, self.attempt)\n        await self._send()\n"
-        "        await self._intend(grant)\n        return await self.dispatch()",
-        FAILPOINTS, "keyed and effect_and_record",
-    ),
-    Mutant(
-        "a commit whose answer is lost counts as not done", "runs/store.py",
-        "return claimed.reply if await self._is_written(events, seen) else None", "return None", FENCING, "found_out",
-    ),
-    Mutant(
-        "a commit whose answer is lost counts as done", "runs/store.py",
-        "return claimed.reply if await self._is_written(events, seen) else None", "return claimed.reply", FENCING, "found_out",
-    ),
-    Mutant(
-        "a run parks on what was resolved before", "runs/sql/steps.sql",
-        "OR (p_how IN ('park', 'settle') AND EXISTS", "OR (false AND EXISTS", FENCING, "found_out or cut_at",
-    ),
-    Mutant(
-        "a dead worker's runs are left alone", "runs/recovery.py",
-        "    if run.owner != incarnation_id:\n        return 0\n", "    return 0\n", FAILPOINTS, "pure and CP3",
-    ),
-    Mutant(
-        "a call may be sent again while its sender lives", "runs/settle.py",
-        "if sender is None or sender.ended_at is not None or is_gone(sender):", "if True:", FENCING, "still_be_sending",
-    ),
-]  # fmt: skip
+# Enough for every seeded bug that they are meant for, several times over.
+SCHEDULES = ["--schedules", "240", "--heavy", "0", "--seed", "mutants", "--lanes", "6", "--until-failure", "--patience", "15"]
+SOUND = ["--schedules", "60", "--heavy", "0", "--seed", "sound", "--lanes", "6"]
 
 
 def main() -> int:
-    wanted = sys.argv[1:]
-    chosen = [mutant for mutant in MUTANTS if not wanted or any(word in mutant.name for word in wanted)]
-    survivors = [mutant.name for mutant in chosen if not _is_caught(mutant)]
-    _say(f"mutants {len(chosen)} survived {len(survivors)}")
-    return 1 if survivors else 0
+    words = sys.argv[1:]
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _copy(Path(folder)) as copy:
+        troubles = [said for check in sorted({m.check for m in chosen}) if (said := copy.check(check, SOUND)) is not None]
+        for said in troubles:
+            _say(f"FAILS WITHOUT ANY BUG: {said}")
+        caught = sum(_is_caught(copy, mutant) for mutant in chosen)
+    _say(f"caught {caught} of {len(chosen)} in {time.monotonic() - began:.0f} s")
+    return 0 if caught == len(chosen) and not troubles else 1
 
 
-def _is_caught(mutant: Mutant) -> bool:
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy = Path(folder) / "checkout"
-        _copy_checkout(copy)
-        path = copy / mutant.path
-        text = path.read_text()
-        if text.count(mutant.before) != 1:
-            _say(f"DOES NOT APPLY  {mutant.name}: {mutant.path} has changed")
-            return False
-        path.write_text(text.replace(mutant.before, mutant.after))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests, "-k", mutant.only]
-        ended = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-        _end_what_is_left(copy)
-    last = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ended.stderr[-200:]
-    # An error on the way to a test, or no test at all, is no verdict.
-    is_caught = " failed" in last
-    _say(f"{'caught' if is_caught else 'SURVIVED'}  {mutant.name}: {last}")
-    return is_caught
+def _is_caught(copy: Copy, mutant: Mutant) -> bool:
+    began = time.monotonic()
+    with copy.with_bug(mutant):
+        said = copy.check(mutant.check, SCHEDULES)
+    _say(f"{'SURVIVED' if said is None else 'caught  '} {mutant.name} ({time.monotonic() - began:.0f} s): {said or mutant.check}")
+    return said is not None
 
 
-def _copy_checkout(copy: Path) -> None:
-    """What is under version control as it lies there now, and the environment by reference."""
+class Copy:
+    """A checkout to spoil, and a database server that all its tests share."""
+
+    def __init__(self, root: Path, environment: dict[str, str]) -> None:
+        self._root, self._environment = root, environment
+
+    @contextmanager
+    def with_bug(self, mutant: Mutant) -> Iterator[None]:
+        """Put it in, and take it out again. Raises ValueError where the code has changed, so that the bug has to be put in anew."""
+        path = self._root / mutant.path
+        sound = path.read_text()
+        path.write_text(spoilt(sound, mutant))
+        try:
+            yield
+        finally:
+            path.write_text(sound)
+
+    def check(self, check: str, schedules: list[str]) -> str | None:
+        """What was found, or None. An error on the way, or no test at all, is no finding. Raises RuntimeError."""
+        if check == LIGHT:
+            command = ["-m", "tests.crash", *schedules]
+        else:
+            command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *_split(check)]
+        ended = subprocess.run(
+            [sys.executable, *command], cwd=self._root, env=self._environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        if ended.returncode == 0:
+            return None
+        if ended.returncode != 1:
+            raise RuntimeError(f"{check} could not be performed:\n{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}")
+        lines = (ended.stderr if check == LIGHT else ended.stdout).splitlines()
+        told = [line for line in lines if line.startswith(("duplicate:", "lost:", "stuck:", "broken:", "FAILED "))]
+        return (told or lines or ["?"])[-1][:200]
+
+
+def spoilt(text: str, mutant: Mutant) -> str:
+    """A file's text with the bug in it. Raises ValueError."""
+    if text.count(mutant.before) != 1:
+        raise ValueError(f"{mutant.name!r} does not apply any more: {mutant.path} has changed there; put the bug in anew")
+    return text.replace(mutant.before, mutant.after)
+
+
+def _split(check: str) -> list[str]:
+    selection, _, only = check.partition(" -k ")
+    return [*selection.split(), *(["-k", only.strip("'")] if only else [])]
+
+
+@contextmanager
+def _copy(folder: Path) -> Iterator[Copy]:
+    """What is under version control as it lies there now, the environment by reference, and one database server for all tests."""
+    root, data = folder / "checkout", folder / "data"
     listed = subprocess.run(["git", "ls-files", "-z", "-c", "-o", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         if (CHECKOUT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(CHECKOUT / name, copy / name)
-    (copy / ".venv").symlink_to(Path(sys.prefix))
-
-
-def _end_what_is_left(copy: Path) -> None:
-    """A test run that was cut off by its own time limit leaves its installation up."""
-    for process in psutil.process_iter():
-        try:
-            is_launcher = process.cwd() == str(copy) and process.cmdline()[1:] == ["manage.py", "up"]
-        except psutil.Error:
-            continue  # gone meanwhile, or somebody else's
-        if is_launcher:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CHECKOUT / name, root / name)
+    data.mkdir()
+    server = Server(data)
+    server.prepare()
+    server.start()
+    try:
+        urls = {
+            "DURABLEAGENTS_TEST_DATABASE_URL": server.url("admin"), "DURABLEAGENTS_TEST_OWNER_URL": server.url("owner"),
+            "DURABLEAGENTS_TEST_RUNTIME_URL": server.url("runtime"),
+        }  # fmt: skip
+        yield Copy(root, {**os.environ, **urls, "PYTHONDONTWRITEBYTECODE": "1"})
+    finally:
+        server.stop(patience_seconds=2)
+        server.close()
 
 
 def _say(text: str) -> None:

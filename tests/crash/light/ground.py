@@ -31,10 +31,11 @@ _CONTEXT = multiprocessing.get_context("fork")
 class Ground:
     """A cluster, migrated, and this process set up as one of the installation. One per process: Django is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience_seconds: float) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._server = Server(folder)
+        self._patience_seconds = patience_seconds
 
     def prepare(self) -> None:
         self._server.prepare()
@@ -86,7 +87,8 @@ class Ground:
         ours, theirs = _CONTEXT.Pipe()
         folder = self._folder / f"lane-{number}"
         folder.mkdir()
-        process = _CONTEXT.Process(target=_lane, args=(number, folder, self._folder, self._server.layout.pgdata, theirs), name=f"lane {number}")
+        given = (number, folder, self._folder, self._server.layout.pgdata, self._patience_seconds, theirs)
+        process = _CONTEXT.Process(target=_lane, args=given, name=f"lane {number}")
         process.start()
         theirs.close()
         return process, ours
@@ -96,7 +98,7 @@ class Ground:
         self._server.close()
 
 
-def _lane(number: int, folder: Path, data: Path, pgdata: Path, link: Connection) -> None:
+def _lane(number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection) -> None:
     """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
     from tests.crash.light.lane import Lane
     from tests.crash.light.letterbox import Letterbox
@@ -109,7 +111,7 @@ def _lane(number: int, folder: Path, data: Path, pgdata: Path, link: Connection)
         outside.start()
         outside.no_faults()
         asyncio.run(_warm_up(outside))
-        lane = Lane(_take_graph(number, 0), folder / "points", _address(data), outside, letterbox)
+        lane = Lane(_take_graph(number, 0), folder / "points", _address(data), outside, letterbox, patience_seconds)
         link.send(None)
         failures = 0
         while (seed := link.recv()) is not None:

@@ -35,6 +35,7 @@ from tests.crash.tally import Tally
 from tests.world import SHOP
 
 T = TypeVar("T")
+# For a database that is being restarted.
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.25
 # A stopped worker comes back this long after its run was taken over, if nothing needs it earlier.
@@ -44,9 +45,9 @@ ZOMBIE_SECONDS = 0.3
 class Lane:
     """What outlives a schedule: sandbox, letterbox, connections, the folder of crash points."""
 
-    def __init__(self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox) -> None:
+    def __init__(self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox, patience_seconds: float) -> None:
         self.graph_id, self.folder, self.outside, self.letterbox = graph_id, folder, outside, letterbox
-        self._dsn = dsn
+        self.patience_seconds, self._dsn = patience_seconds, dsn
         self._link: psycopg.Connection[Any] | None = None
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -142,7 +143,7 @@ class Performance:
 
     def _live(self) -> bool:
         """Until every run has ended. False out of patience: then some run is stuck."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._lane.patience_seconds
         look_at = 0.0
         while time.monotonic() < deadline:
             ready = self._lane.wait(self.crew, max(0.0, min(look_at - time.monotonic(), LOOK_SECONDS)))

@@ -65,6 +65,14 @@ class Outside:
         found: list[dict[str, Any]] = self._ask(lambda: self._client.get("/effects", params={"run_id": run_id})).json()
         return found
 
+    def receipt(self, run_id: str, tool: str) -> dict[str, Any]:
+        """What a person finds out about a call that happened: the newest of its kind, by its key."""
+        if tool != "later":
+            return {}
+        keys = [row["idempotency_key"] for row in self.effects(run_id) if row["executed"] and row["operation"] == "request_w9"]
+        found = self._ask(lambda: self._client.get("/api/portal/w9-requests", params={"idempotency_key": keys[-1]})).json()
+        return {"request_id": found["results"][0]["request_id"]}
+
     def faults(self, **entry: Any) -> None:
         self._ask(lambda: self._client.post("/faults", json=entry))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,19 +15,20 @@ from django.db import OperationalError, connection
 
 from approvals.models import Approval
 from approvals.services import decide
-from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import LedgerEntry
 from runs import services, sweeper
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
+from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, OLGA
 
 ENDED = ("completed", "failed", "cancelled")
 # By then a mail that was on its way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
-SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.detail->>'tool',
+SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt, w.detail->>'tool',
        extract(epoch FROM w.deadline - clock_timestamp())::float
 FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL WHERE r.id = ANY(%s::uuid[])"""
 WHY = "The schedule says so."
@@ -51,7 +53,7 @@ class People:
             rows = cursor.fetchall()
         self.is_waiting_for_zombies = False
         seconds, acted = 1.0, False
-        for run_id, state, is_free, wait_id, kind, tool, due in rows:
+        for run_id, state, is_free, wait_id, kind, slot, attempt, tool, due in rows:
             if state in ENDED and state != "failed":
                 continue
             if state == "failed" or kind == "operator":
@@ -63,7 +65,7 @@ class People:
                 if due <= 0:
                     sweeper.sweep()
             elif kind == "reconcile" and is_free and state == "waiting_human":
-                acted |= self._settle(run_id, wait_id, tool, crew)
+                acted |= self._settle(run_id, wait_id, (slot, attempt, tool), crew)
                 seconds = min(seconds, 0.05)
             elif kind == "timer":
                 seconds = min(seconds, max(due, 0.0))
@@ -124,24 +126,29 @@ class People:
 
     # --- unknown outcomes ---
 
-    def _settle(self, run_id: str, wait_id: UUID, tool: str, crew: Crew) -> bool:
-        """Tell the truth about a call in doubt: it happened if the oracle has one more effect than is accounted for."""
+    def _settle(self, run_id: str, wait_id: UUID, call: tuple[str, int, str], crew: Crew) -> bool:
+        """Tell the truth about a call in doubt, once its sender is gone and what was on its way has arrived."""
         if any(m.is_stopped or m.is_leaving for m in crew.members):
             self.is_waiting_for_zombies = True
             return False
+        slot, attempt, tool = call
         since = self._asked_at.setdefault(wait_id, time.monotonic())
-        done = sum(row["executed"] and row["operation"] == tool for row in self._outside.effects(run_id))
-        entries = LedgerEntry.objects.filter(run_id=run_id, tool=tool)
-        known = {(e.slot, e.attempt) for e in entries if e.fact == "committed" or (e.fact == "reconciled" and e.digest != "did_not")}
-        if done <= len(known) and time.monotonic() - since < SETTLING_SECONDS:
+        ledger = LedgerEntry.objects.filter(run_id=run_id).values("slot", "attempt", "fact", "tool", "key", "digest")
+        is_done = has_happened(slot, attempt, ledger, self._outside.effects(run_id))
+        if not is_done and time.monotonic() - since < SETTLING_SECONDS:
             return False
-        verdict = "happened" if done > len(known) else "did_not"
-        receipt = {} if verdict == "happened" else None
-        settled = self._try(
-            partial(services.reconcile, UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA)
-        )
-        self.verdicts += [verdict] * settled
-        return settled
+        verdict = "happened" if is_done else "did_not"
+        receipt = self._outside.receipt(run_id, tool) if is_done else None
+        try:
+            services.reconcile(UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA)
+        except IllegalTransition as refused:
+            # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one is told.
+            for member in crew.members:
+                if f"pid {member.pid} " in str(refused):
+                    member.signal(signal.SIGKILL)
+            return False
+        self.verdicts.append(verdict)
+        return True
 
     # --- callbacks ---
 

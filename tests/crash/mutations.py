@@ -1,0 +1,111 @@
+"""Seeded bugs: each breaks one promise, by one small change to one file. A test, or the light schedules, has to notice every one.
+
+Used by `python -m tests.crash.mutants`, which applies them to a copy of the checkout, never to the checkout itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`before` occurs once in `path`; with `after` in its place something of `check` must fail: tests, or light schedules."""
+
+    name: str
+    path: str
+    before: str
+    after: str
+    check: str
+
+
+LIGHT = "light"
+APPEND, STEPS, STORE, CALLS, DISPATCH, SETTLE = (
+    "ledger/sql/append.sql", "runs/sql/steps.sql", "runs/store.py", "runs/engine/calls.py", "runs/engine/dispatch.py", "runs/settle.py",
+)  # fmt: skip
+
+MUTANTS = [
+    # --- one writer
+    Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", LIGHT),
+    Mutant(
+        "a claim keeps epoch and lease", STEPS, "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
+        "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
+    ),
+    Mutant("a claim waits for nobody and takes what is taken", STEPS, "CONTINUE WHEN r.ready_at IS NULL OR ", "CONTINUE WHEN ", "tests/runs/test_claims.py"),
+    Mutant("sequence numbers have gaps", APPEND, "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
+    # --- intent before effect, result after it
+    Mutant(
+        "an intent is recorded after the call", CALLS, "        await self._intend(grant)\n        return await self.dispatch()",
+        "        self.key = idempotency_key(self.visit.run_id, self.slot, self.attempt)\n        await self._send()\n"
+        "        await self._intend(grant)\n        return await self.dispatch()", LIGHT,
+    ),
+    Mutant(
+        "the result and its ledger entry are two commits", STORE,
+        "        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)\n        (cut, kept)",
+        "        if entries:\n            await self.record(events, wait=wait, gate=gate, usage=usage, snapshot=snapshot)\n            events = ()\n"
+        "        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)\n        (cut, kept)", LIGHT,
+    ),
+    Mutant("a result has no ledger entry", DISPATCH, "[] if self.tool.is_pure else [self._entry(\"committed\", external_id=external, digest=digest_of(result))]", "[]", LIGHT),
+    Mutant("an intent has no ledger entry", CALLS, "entry=None if tool.is_pure else self._entry(\"pending\")", "entry=None", LIGHT),
+    # --- what may be repeated, and how
+    Mutant(
+        "an unsafe call in doubt is simply sent again", CALLS, "if self.tool.is_unsafe and not isinstance(answer, DidNotHappen):", "if False:", LIGHT,
+    ),
+    Mutant(
+        "an unsafe call without an answer is sent again", DISPATCH,
+        "                trouble = error\n                if self.tool.is_unsafe:", "                trouble = error\n                if False:", LIGHT,
+    ),
+    Mutant(
+        "a repeat has a key of its own", CALLS, "self.key, self.token = intent.get(\"key\"), intent.get(\"callback_token\")",
+        "self.key, self.token = (intent.get(\"key\") or \"\") + \"-again\" or None, intent.get(\"callback_token\")", LIGHT,
+    ),
+    Mutant(
+        "a repeat has a body of its own", CALLS, "self.callback_base = intent.get(\"callback_base\", self.callback_base)",
+        "self.callback_base = intent.get(\"callback_base\", self.callback_base).replace(\"v1\", \"v2\")", LIGHT,
+    ),
+    Mutant("a repeat is not announced", CALLS, "        await self.announce()\n", "", LIGHT),
+    Mutant("the hook is not asked", CALLS, "answer = await ask_hook(self.tool, self.args, self._tool_call())", "answer = None", "tests/engine/test_classes.py"),
+    Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or sender.ended_at is not None or is_gone(sender):", "if True:", "tests/runs/test_sender.py"),
+    # --- commits whose answer is lost
+    Mutant(
+        "a commit whose answer is lost counts as not done", STORE, "return claimed.reply if await self._is_written(events, seen) else None", "return None", LIGHT,
+    ),
+    Mutant(
+        "a commit whose answer is lost counts as done", STORE, "return claimed.reply if await self._is_written(events, seen) else None", "return claimed.reply", LIGHT,
+    ),
+    # --- gates
+    Mutant("an approval may be used again", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND grant_hash = g_hash AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
+    Mutant("an approval is not bound to what was approved", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND consumed_at IS NULL AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
+    Mutant(
+        "an approval is used up without an intent", STEPS,
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    IF g_slot IS NOT NULL THEN",
+        "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    IF g_slot IS NOT NULL THEN",
+        "tests/runs/test_journal.py -k wish",
+    ),
+    Mutant("an approval that lay too long is still good", STEPS, " AND consumed_at IS NULL AND grant_expires_at > clock_timestamp();", " AND consumed_at IS NULL;", "tests/runs/test_journal.py -k 'grant or yes'"),
+    Mutant("a gate is passed over", CALLS, "if gate is None or not is_needed:", "if True:", "tests/engine/test_gates.py"),
+    Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
+    # --- pause, cancel, park
+    Mutant("an intent ignores a cancel", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("a run parks on what was resolved before", STEPS, "OR (p_how IN ('park', 'settle') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
+    Mutant("a cancelled run completes", STEPS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
+    Mutant("a drained run is forgotten", STEPS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
+    # --- the outside
+    Mutant("a callback is taken twice", SETTLE, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
+    Mutant("a late callback overwrites a person's word", SETTLE, "if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):", "if False:", "tests/runs/test_callbacks.py"),
+    Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
+    # --- recovery
+    Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return 0\n", "    return 0\n", LIGHT),
+    Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    gone.update(dict.fromkeys(ended.values_list(\"id\", flat=True), \"the process is on record as ended\"))\n", "", "tests/runs/test_recovery.py"),
+    Mutant("a living worker is taken for dead", "runs/fleet.py", "if not is_here or not is_running(row[2], row[3])]", "]", "tests/runs/test_recovery.py"),
+    Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = head.seq == head.claimed_seq", "is_counted = False", "tests/runs/test_recovery.py"),
+    # --- what is stored is checked before it is believed
+    Mutant("a changed event is believed", "runs/history.py", "        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:", "        if False:", "tests/runs/test_history.py"),
+    Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
+    # --- time, retries, bells
+    Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
+    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "for name, slot in self.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))", "for name, slot in self.slots.items() if slot.now.result is not None", "tests/runs/test_retry.py"),
+    Mutant("watchers are rung before the commit", STORE, "        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "        self.on_write(self.run_id, self.seq + len(events))\n        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "tests/runs/test_bell.py"),
+]  # fmt: skip

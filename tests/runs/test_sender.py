@@ -1,0 +1,60 @@
+"""No fence closes the gap between a worker's check and its first byte: a call is sent again only when its sender can't be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from durableagents import Context, End, ReplayClass, ToolCall, tool
+from ledger.errors import IllegalTransition
+from runs import recovery
+from runs.models import Run
+from tests.runs.stage import Stage, dump, fresh, in_thread
+from tests.world import Done, Item, Notes, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def line() -> Iterator[threading.Event]:
+    """Until it is free, whoever sends over it doesn't come to an end."""
+    line = threading.Event()
+    yield line
+    line.set()
+
+
+@pytest.fixture
+def in_doubt(stage: Stage, line: threading.Event) -> Run:
+    """A run whose call was given up, while the thread that makes it goes on."""
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2)
+    def fax(args: Item, call: ToolCall) -> Done:
+        line.wait(60)
+        return Done(ref="fax")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(fax, Item(name="letter"))).ref)
+
+    run = stage.start(agent_of(node, tools=[fax]))
+    assert stage.drive() == "parked"
+    return run
+
+
+def test_a_call_is_not_sent_again_while_its_sender_lives(stage: Stage, in_doubt: Run) -> None:
+    before = dump()
+    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+        in_thread(lambda: stage.reconcile(in_doubt, "did_not"))
+    assert dump() == before
+
+
+def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
+    recovery.worker_died(stage.worker.id, "the test says so")
+    stage.reconcile(in_doubt, "did_not")
+    assert fresh(in_doubt).state == "running"
+
+
+def test_that_it_happened_may_be_said_at_any_time(stage: Stage, in_doubt: Run) -> None:
+    stage.reconcile(in_doubt, "happened", {"ref": "the fax's journal"})
+    assert stage.drive() == "completed"
