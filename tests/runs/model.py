@@ -1,0 +1,133 @@
+"""What a run may do, in a hundred lines that know nothing of the code: states, waits, flags, and the events that each act leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+HUMAN = ("approval", "reconcile", "operator")
+ENDED = ("completed", "failed", "cancelled")
+Call = Literal["", "sent", "accepted", "unknown"]
+
+
+@dataclass
+class Model:
+    """One run. `waits` are the open ones by kind; `call` is how far the one call in flight is."""
+
+    state: str = "pending"
+    is_ready: bool = True
+    is_owned: bool = False
+    is_woken: bool = False
+    wants_pause: bool = False
+    wants_cancel: bool = False
+    epoch: int = 0
+    call: Call = ""
+    tool: str = ""
+    grants: int = 0
+    waits: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=lambda: ["RunCreated"])
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def may_be_claimed(self) -> bool:
+        return self.is_ready and self.state in ("pending", "running")
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.call in ("sent", "unknown")
+
+    def tells(self, *kinds: str) -> None:
+        self.kinds += kinds
+
+    # --- a worker's moves
+
+    def claim(self) -> None:
+        self.state, self.is_owned, self.is_ready = "running", True, False
+        self.epoch += 1
+        self.tells("RunClaimed")
+
+    def let_go(self, state: str, *kinds: str, ready: bool = False, woken: bool = False) -> None:
+        self.state, self.is_owned, self.is_ready, self.is_woken = state, False, ready, woken
+        self.tells(*kinds)
+
+    def end(self, state: str, kind: str) -> None:
+        self.let_go(state, kind)
+        self.wants_pause = self.wants_cancel = False
+        self.waits.clear()
+
+    def named(self) -> str:
+        """The state that the open waits give: the most human of them names it."""
+        if any(kind in HUMAN for kind in self.waits):
+            return "waiting_human"
+        return "waiting_tool" if "webhook" in self.waits else "waiting_event"
+
+    # --- what happens to it from outside
+
+    def wake(self) -> None:
+        if self.is_owned or self.has_ended:
+            return
+        if self.state == "paused":
+            self.is_woken = True
+        elif self.state.startswith("waiting"):
+            self.state, self.is_ready = "running", True
+
+    def resolved(self, kind: str, *kinds: str) -> None:
+        self.waits.remove(kind)
+        self.tells(*kinds)
+        self.wake()
+
+    def pause(self) -> bool:
+        if self.has_ended or self.state == "paused" or self.wants_pause or self.wants_cancel:
+            return False
+        if self.is_owned:
+            self.wants_pause = True
+            self.tells("PauseRequested")
+        else:
+            self.let_go("paused", "RunPaused", woken=self.is_ready)
+        return True
+
+    def resume(self) -> bool:
+        if self.state != "paused" and not self.wants_pause:
+            return False
+        if self.state == "paused":
+            self.unpause()
+        self.wants_pause = False
+        self.tells("RunResumed")
+        return True
+
+    def unpause(self) -> None:
+        if self.waits and not self.is_woken:
+            self.state = self.named()
+        else:
+            self.state, self.is_ready = ("running" if self.epoch else "pending"), True
+        self.is_woken = False
+
+    def cancel(self) -> bool:
+        if self.has_ended or self.wants_cancel:
+            return False
+        if not self.is_owned and not self.is_in_doubt:
+            self.end("cancelled", "RunCancelled")
+            return True
+        self.wants_cancel, self.wants_pause = True, False
+        self.tells("CancelRequested")
+        is_asked = self.call == "unknown"
+        if not self.is_owned and self.state == "paused":
+            self.is_woken = not is_asked
+            self.unpause()
+        elif not is_asked:
+            self.wake()
+        return True
+
+    def retry(self) -> bool:
+        if self.state != "failed":
+            return False
+        self.state, self.is_ready = "running", True
+        self.tells("RunRetried")
+        return True
+
+    def dies(self) -> None:
+        self.is_owned, self.is_ready = False, True
+        self.tells("WorkerLost")

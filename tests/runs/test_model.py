@@ -1,0 +1,342 @@
+"""A run on the real database beside a small model of one: whatever is done to both, in whatever order, they agree after every act."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from approvals.models import Approval
+from approvals.services import AlreadyDecided, decide
+from ledger import events as e
+from ledger.errors import IllegalTransition, StaleLease
+from ledger.models import Event
+from ledger.views import verify
+from runs import recovery, services, sweeper
+from runs.engine.canonical import canonical
+from runs.engine.errors import ApprovalMissing
+from runs.engine.journal import Entry, GateOpening, WaitSpec
+from runs.models import Run, Wait
+from runs.runtime import hasher
+from runs.store import PgJournal
+from tests.runs.model import Model
+from tests.runs.stage import Stage, fresh, head, kinds, now
+from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+WHY = "the model says so"
+CLASSES = {"order": "idempotent_with_key", "mail": "unsafe_on_replay", "ask": "idempotent_with_key"}
+
+
+def owned(machine: Machine) -> bool:
+    return machine.model.is_owned
+
+
+def now_and_then(machine: Machine) -> bool:
+    """Every rule is picked as often as any other: what cuts a run's work short must not be on offer always, or no run gets anywhere."""
+    return len(machine.model.kinds) % 3 == 0
+
+
+def free(machine: Machine) -> bool:
+    return owned(machine) and not machine.model.call
+
+
+class Machine(RuleBasedStateMachine):
+    """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
+
+    def __init__(self, stage: Stage, tools: Toolbox) -> None:
+        super().__init__()
+        self.stage, self.agent = stage, agent_of(ends_with(1), tools=tools.all())
+        self.stale: list[PgJournal] = []
+        self.start()
+
+    def start(self) -> None:
+        self.run = self.stage.start(self.agent, text="go")
+        self.model, self.n, self.token, self.slot = Model(), 0, "", ""
+        self.gate: WaitSpec | None = None
+        self.resolved: list[UUID] = []
+
+    @precondition(lambda self: self.model.has_ended)
+    @rule()
+    def start_another(self) -> None:
+        self.start()
+
+    def next_slot(self) -> str:
+        self.n += 1
+        return f"0.1/{self.n}"
+
+    def spec(self, kind: str, slot: str, **more: Any) -> WaitSpec:
+        return WaitSpec(str(self.run.id), slot, 0, kind, 0, now() + timedelta(hours=1), {"tool": self.model.tool}, **more)
+
+    def write(self, writing: Any) -> Any:
+        return self.stage.wait(writing)
+
+    def is_done(self, act: Any, by_model: bool) -> None:
+        """The model says whether an act is legal; the service has to agree."""
+        try:
+            act()
+        except IllegalTransition:
+            assert not by_model
+        else:
+            assert by_model
+
+    # --- workers
+
+    @precondition(lambda self: not self.model.is_owned)
+    @rule()
+    def claim(self) -> None:
+        Run.objects.filter(pk=self.run.pk, ready_at__isnull=False).update(ready_at=now())  # a pause after deaths passes
+        worker = self.stage.hire(is_dead=True)
+        taken = self.stage.claim(worker, graphs=[self.agent.graph_id])
+        assert len(taken) == self.model.may_be_claimed
+        if taken:
+            self.journal = self.stage.journal(taken[0], worker)
+            self.model.claim()
+
+    @precondition(owned)
+    @rule()
+    def step(self) -> None:
+        read = e.ToolRead(slot=self.next_slot(), tool="look", requested_hash="h", payload={"arguments": {}, "result": {}})
+        reply = self.write(self.journal.record([read]))
+        assert (reply.is_pause_requested, reply.is_cancel_requested) == (self.model.wants_pause, self.model.wants_cancel)
+        self.model.tells("ToolRead")
+
+    @precondition(free)
+    @rule(tool=st.sampled_from(sorted(CLASSES)), is_granted=st.booleans())
+    def intend(self, tool: str, is_granted: bool) -> None:
+        slot, model = self.next_slot(), self.model
+        model.tool = tool
+        told = e.ToolInvoked(slot=slot, tool=tool, replay_class=CLASSES[tool], requested_hash="h", executed_hash="h", payload={"arguments": {"name": "x"}})
+        entry, wait, events = Entry(slot, 0, "pending", tool, CLASSES[tool], key=slot), None, [told]
+        if tool == "ask":
+            self.token = uuid4().hex
+            wait = self.spec("webhook", slot, token_hash=hashlib.sha256(self.token.encode()).digest())
+            events.append(e.WaitOpened(slot=slot, wait="webhook", n=0, deadline=wait.deadline.isoformat()))  # type: ignore[arg-type]
+        grant = (self.gate.slot, self.plan_hash) if is_granted and self.gate else None
+        is_wished = model.wants_pause or model.wants_cancel
+        try:
+            reply = self.write(self.journal.intend(events, entry=entry, grant=grant, wait=wait))
+        except ApprovalMissing:
+            assert grant and not model.grants and not is_wished
+            return
+        assert reply.is_done is not is_wished
+        if reply.is_done:
+            assert grant is None or model.grants == 1
+            model.grants -= grant is not None
+            model.call, self.slot = "sent", slot
+            model.waits += ["webhook"] * (wait is not None)
+            model.tells(*(event.KIND for event in events))
+
+    @precondition(lambda self: owned(self) and self.model.call == "sent")
+    @rule()
+    def answer(self) -> None:
+        tool, slot = self.model.tool, self.slot
+        if tool == "ask":
+            told: e.Event = e.ToolAccepted(slot=slot, tool=tool, payload={"receipt": {}})
+            self.write(self.journal.record([told]))
+        else:
+            told = e.ToolReturned(slot=slot, tool=tool, payload={"result": {}})
+            self.write(self.journal.record([told], entries=[Entry(slot, 0, "committed", tool, CLASSES[tool])]))
+        self.model.call = "accepted" if tool == "ask" else ""
+        self.model.tells(told.KIND)
+
+    @precondition(lambda self: owned(self) and self.model.call == "sent" and self.model.tool != "ask")
+    @rule()
+    def doubt(self) -> None:
+        wait = self.spec("reconcile", self.slot)
+        unknown = e.ToolOutcomeUnknown(slot=self.slot, tool=self.model.tool, is_sender_done=True)
+        opened = e.WaitOpened(slot=self.slot, wait="reconcile", n=0, deadline=wait.deadline.isoformat())
+        entry = Entry(self.slot, 0, "unknown", self.model.tool, CLASSES[self.model.tool])
+        self.write(self.journal.record([unknown, opened], entries=[entry], wait=wait))
+        self.model.call = "unknown"
+        self.model.waits.append("reconcile")
+        self.model.tells("ToolOutcomeUnknown", "WaitOpened")
+
+    @precondition(lambda self: free(self) and not self.model.waits)
+    @rule()
+    def ask_people(self) -> None:
+        slot, plan = self.next_slot(), {"run": str(self.run.id), "n": self.n}
+        self.plan_hash, self.gate = hasher()(plan), self.spec("approval", slot)
+        asked = e.ApprovalRequested(
+            slot=slot, payload=plan, approval_id=str(uuid4()), queue="finance_po", tool="pay", requested_hash="h", plan_hash=self.plan_hash,
+            rule="Always", deadline=self.gate.deadline.isoformat(),
+        )  # fmt: skip
+        gate = GateOpening(UUID(asked.approval_id), "finance_po", "pay", "Pay", "", "Always", canonical(plan), self.plan_hash, [], "", "key:shop")
+        self.write(self.journal.record([asked], wait=self.gate, gate=gate))
+        self.model.grants = 0
+        self.model.waits.append("approval")
+        self.model.tells("ApprovalRequested")
+
+    @precondition(lambda self: owned(self) and "timer" not in self.model.waits)
+    @rule()
+    def sleep(self) -> None:
+        wait = self.spec("timer", self.next_slot())
+        self.write(self.journal.record([e.WaitOpened(slot=wait.slot, wait="timer", n=0, deadline=wait.deadline.isoformat())], wait=wait))
+        self.model.waits.append("timer")
+        self.model.tells("WaitOpened")
+
+    @precondition(lambda self: owned(self) and self.model.waits)
+    @rule(is_too_late=st.booleans())
+    def park(self, is_too_late: bool) -> None:
+        late = self.resolved[-1:] if is_too_late else []
+        state = self.model.named()
+        ids = [wait.id for wait in Wait.objects.filter(run=self.run, resolved_at=None)]
+        reply = self.write(self.journal.leave("park", [e.RunParked(state=state, waits=[])], state=state, waits=[*ids, *late]))
+        assert reply.is_done is not bool(self.model.wants_pause or self.model.wants_cancel or late)
+        if reply.is_done:
+            self.model.let_go(state, "RunParked")
+
+    @precondition(lambda self: owned(self) and self.model.call in ("", "accepted"))
+    @rule(state=st.sampled_from(["completed", "cancelled", "failed"]))
+    def end(self, state: str) -> None:
+        if (state != "cancelled" and self.model.waits) or (state == "cancelled" and not self.model.wants_cancel):
+            return
+        told = {"completed": e.RunCompleted(), "failed": e.RunFailed(code="x"), "cancelled": e.RunCancelled(by="x", in_flight=[])}[state]
+        reply = self.write(self.journal.leave("end", [told], state=state))
+        assert reply.is_done is (state == "cancelled" or not self.model.wants_cancel)
+        if reply.is_done:
+            self.model.end(state, told.KIND)
+
+    @precondition(lambda self: owned(self) and (self.model.wants_pause or now_and_then(self)))
+    @rule()
+    def stand_still(self) -> None:
+        reply = self.write(self.journal.leave("pause", [e.RunPaused(by="x")], state="paused"))
+        assert reply.is_done is (self.model.wants_pause and not self.model.wants_cancel)
+        if reply.is_done:
+            self.model.wants_pause = False
+            self.model.let_go("paused", "RunPaused", woken=True)
+
+    @precondition(lambda self: owned(self) and now_and_then(self))
+    @rule()
+    def drain(self) -> None:
+        self.write(self.journal.leave("release", [e.RunReleased(reason="drain")], state="running"))
+        self.model.let_go("running", "RunReleased", ready=True)
+
+    @precondition(lambda self: owned(self) and now_and_then(self) and self.model.kinds.count("WorkerLost") < 9)
+    @rule()
+    def die(self) -> None:
+        assert recovery.worker_died(self.journal.worker.id, "the model says so") == 1
+        assert recovery.worker_died(self.journal.worker.id, "twice") == 0
+        self.stale.append(self.journal)
+        self.model.dies()
+
+    @precondition(lambda self: self.stale)
+    @rule(which=st.sampled_from(["record", "intend", "leave"]), data=st.data())
+    def come_back_from_the_dead(self, which: str, data: st.DataObject) -> None:
+        zombie, told = data.draw(st.sampled_from(self.stale)), e.RunReleased(reason="late")
+        late = {"record": partial(zombie.record, [told]), "intend": partial(zombie.intend, [told]), "leave": partial(zombie.leave, "release", [told], state="running")}
+        with pytest.raises(StaleLease):
+            self.write(late[which]())
+
+    # --- people, time, the outside
+
+    @precondition(lambda self: len(self.model.kinds) > 9 and now_and_then(self))
+    @rule()
+    def cancel(self) -> None:
+        self.steer("cancel")
+
+    @precondition(lambda self: self.model.state == "paused" or self.model.wants_pause)
+    @rule()
+    def resume(self) -> None:
+        self.steer("resume")
+
+    @precondition(now_and_then)
+    @rule(what=st.sampled_from(["pause", "resume", "retry"]))
+    def steer(self, what: str) -> None:
+        self.is_done(partial(getattr(services, what), self.run.id, by=OLGA, justification=WHY), getattr(self.model, what)())
+
+    @precondition(lambda self: "approval" in self.model.waits)
+    @rule(verdict=st.sampled_from(["approve", "reject"]))
+    def decide(self, verdict: str) -> None:
+        approval = Approval.objects.get(run=self.run, state="open")
+        deciding = partial(decide, approval.id, verdict=verdict, plan_hash=self.plan_hash, justification=WHY, by=FIONA)
+        deciding()
+        with pytest.raises(AlreadyDecided):
+            deciding()
+        self.model.grants = int(verdict == "approve")
+        self._resolved("approval", "ApprovalDecided")
+
+    @precondition(lambda self: "reconcile" in self.model.waits)
+    @rule(verdict=st.sampled_from(["happened", "did_not", "fail"]))
+    def reconcile(self, verdict: str) -> None:
+        receipt = {"ref": "x"} if verdict == "happened" else None
+        settling = partial(services.reconcile, self.run.id, verdict=verdict, receipt=receipt, justification=WHY, by=OLGA)
+        self.is_done(settling, not self.model.is_owned)
+        if not self.model.is_owned:
+            self.model.call = ""
+            is_end = verdict == "fail" and not self.model.wants_cancel
+            self._resolved("reconcile", "ToolReconciled")
+            if is_end:
+                self.model.end("failed", "RunFailed")
+
+    @precondition(lambda self: self.token and "webhook" in self.model.waits)
+    @rule()
+    def call_back(self) -> None:
+        for _ in range(2):
+            services.receive_callback(self.token, {"ref": "x"})
+        self.model.call = ""
+        self._resolved("webhook", "CallbackReceived")
+
+    @precondition(lambda self: {"timer", "approval"} & set(self.model.waits))
+    @rule()
+    def let_time_pass(self) -> None:
+        kind = "timer" if "timer" in self.model.waits else "approval"
+        Wait.objects.filter(run=self.run, kind=kind, resolved_at=None).update(deadline=now() - timedelta(seconds=1))
+        sweeper.sweep()
+        sweeper.sweep()
+        self._resolved(kind, "WaitResolved" if kind == "timer" else "ApprovalDecided")
+
+    def _resolved(self, kind: str, told: str) -> None:
+        self.resolved += Wait.objects.filter(run=self.run, kind=kind).exclude(resolved_at=None).values_list("id", flat=True)
+        self.model.resolved(kind, told)
+
+    # --- what holds after each of them
+
+    @invariant()
+    def they_agree(self) -> None:
+        run, top, model = fresh(self.run), head(self.run), self.model
+        assert kinds(self.run) == model.kinds
+        assert (str(run.state), run.owner is not None, run.ready_at is not None, run.is_woken) == (
+            model.state, model.is_owned, model.is_ready, model.is_woken,
+        )  # fmt: skip
+        assert (top.is_pause_requested, top.is_cancel_requested, top.epoch) == (model.wants_pause, model.wants_cancel, model.epoch)
+        waiting = Wait.objects.filter(run=self.run, resolved_at=None)
+        assert Counter(waiting.values_list("kind", flat=True)) == Counter(model.waits)
+        assert (top.lease is not None) is model.is_owned
+
+    @invariant()
+    def the_journal_holds(self) -> None:
+        rows = list(Event.objects.filter(run_id=self.run.id).order_by("seq").values_list("seq", "kind"))
+        assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
+        assert verify(self.run.id, head(self.run)).problems == []
+        told = [kind for _, kind in rows]
+        if "CancelRequested" in told:
+            assert "ToolInvoked" not in told[told.index("CancelRequested") :]
+
+    @invariant()
+    def it_is_one_thing_at_a_time(self) -> None:
+        run = fresh(self.run)
+        is_waiting = str(run.state).startswith("waiting") and Wait.objects.filter(run=run, resolved_at=None).exists()
+        is_ended = str(run.state) in ("completed", "failed", "cancelled")
+        assert [run.owner is not None, run.ready_at is not None, is_waiting, str(run.state) == "paused", is_ended].count(True) == 1
+
+
+def test_a_run_is_what_the_model_says_whatever_is_done_to_it(stage: Stage, tools: Toolbox) -> None:
+    run_state_machine_as_test(
+        lambda: Machine(stage, tools),
+        settings=settings(max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+    )
