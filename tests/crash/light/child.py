@@ -153,7 +153,7 @@ def _report_refusals(ends: Ends) -> None:
 class LossyConnection(psycopg.AsyncConnection[Any]):
     """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the process.
 
-    After `question` nothing has reached the server; after `answer` it has committed, and nobody here knows.
+    After `question` the statement may have reached the server or not; after `answer` it has committed, and nobody here knows.
     """
 
     plan: list[tuple[int, Loss]]

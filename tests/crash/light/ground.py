@@ -19,6 +19,7 @@ from typing import Any
 
 from durableagents.databases import CONNECTION_FILE
 from durableagents.embedded import Server
+from runs.processes import tie_to_parent
 from tests.conftest import CHECKOUT, plain_env
 from tests.crash.checker import Finding
 from tests.crash.light.plan import draw
@@ -87,7 +88,7 @@ class Ground:
         ours, theirs = _CONTEXT.Pipe()
         folder = self._folder / f"lane-{number}"
         folder.mkdir()
-        given = (number, folder, self._folder, self._server.layout.pgdata, self._patience_seconds, theirs)
+        given = (os.getpid(), number, folder, self._folder, self._server.layout.pgdata, self._patience_seconds, theirs)
         process = _CONTEXT.Process(target=_lane, args=given, name=f"lane {number}")
         process.start()
         theirs.close()
@@ -98,13 +99,16 @@ class Ground:
         self._server.close()
 
 
-def _lane(number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection) -> None:
+def _lane(parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection) -> None:
     """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
     from tests.crash.light.lane import Lane
     from tests.crash.light.letterbox import Letterbox
     from tests.crash.light.outside import Outside
 
+    # Whoever runs the lanes ends them; a handler inherited from it could raise where nobody hears it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    tie_to_parent(parent)
     outside, letterbox = Outside(folder, pgdata / "postmaster.pid"), Letterbox()
     try:
         _settle_in(number, folder, outside.environment | {"DURABLEAGENTS_BASE_URL": letterbox.url})

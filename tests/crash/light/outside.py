@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from durableagents import procs
 from tests.conftest import CHECKOUT, free_ports
 
 START_SECONDS = 60.0
@@ -37,6 +38,7 @@ class Outside:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "durableagents.demo.sandbox"], cwd=CHECKOUT, stdin=subprocess.DEVNULL, stderr=log,
                 env={**os.environ, **self.environment, "DURABLEAGENTS_DATA": str(self._folder)},
+                preexec_fn=procs.die_with_parent(signal.SIGKILL),
             )  # fmt: skip
         self._ask(lambda: self._client.get("/healthz"))
 
