@@ -25,6 +25,7 @@ APPEND_ONLY = frozenset(
         "ledger_overriderecord",
         "approvals_decision",
         "runs_checkpoint",
+        "runs_incident",
     }
 )
 # Known to the runtime role, but the owner's business alone.

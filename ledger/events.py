@@ -119,7 +119,12 @@ class RunReleased(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLost(Event):
-    """The worker that drove the run is proven dead. `is_counted`: it died in a step with nothing written since its claim."""
+    """The run was taken from the worker that drove it. `is_counted`: proven dead, in a step with nothing written since its claim.
+
+    `cause`: proof, suspicion, host_gone, operator; `proof` says the same in words. `reached`: how far the run had come: claimed,
+    intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call in doubt. `silent_ms`: from the
+    worker's last sign of life to this event.
+    """
 
     worker: str
     epoch: int
@@ -127,6 +132,11 @@ class WorkerLost(Event):
     proof: str
     is_counted: bool
     deaths: int
+    cause: str = "proof"
+    host: str = ""
+    reached: str = ""
+    call: str | None = None
+    silent_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

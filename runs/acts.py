@@ -105,8 +105,8 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
     run.cancel()
     run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
     save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
-    head.lease, head.is_pause_requested, head.is_cancel_requested = None, False, False
-    head.save(update_fields=["lease", "is_pause_requested", "is_cancel_requested"])
+    head.lease, head.deaths, head.is_pause_requested, head.is_cancel_requested = None, 0, False, False
+    head.save(update_fields=["lease", "deaths", "is_pause_requested", "is_cancel_requested"])
     withdraw_waits(run, by=by, now=now)
 
 

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -23,11 +24,11 @@ from django.db.models import DateTimeField, Func
 from django.db.models.expressions import Combinable
 
 from runs import notices, processes
-from runs.dsn import dsn
+from runs.dsn import dsn, tag_of
 from runs.models import Process
 from runs.processes import Identity, identify, incarnation_id, is_running
 
-__all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "bury", "forget", "gone_here", "hang_up", "identify", "incarnation_id", "is_gone"]
+__all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "beat_anchored", "bury", "forget", "gone_here", "hang_up", "hush", "identify", "incarnation_id", "is_gone", "roll_call"]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
 # Beats come every one or two seconds; a database restart may swallow a few.
@@ -35,13 +36,43 @@ FRESH_SECONDS = 15.0
 
 # A process that was buried stays buried: a last beat on its way can't bring it back.
 _BEAT = """
-    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, slots_used, slots_total)
+    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, slots_used, slots_total,
+                              end_cause, end_proof)
     VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
-            clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), %(slots_used)s, %(slots_total)s)
+            clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), %(slots_used)s, %(slots_total)s, '', '')
     ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
-_BURY = "UPDATE runs_process SET ended_at = clock_timestamp() WHERE id = %(id)s AND ended_at IS NULL"
+# A worker's own beat, on the connection that holds its lock. No row back: somebody has declared it dead.
+_BEAT_ANCHORED = """
+    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at, slots_used, slots_total,
+                              end_cause, end_proof)
+    VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s, clock_timestamp() - make_interval(secs => %(age)s),
+            clock_timestamp(), clock_timestamp(), %(slots_used)s, %(slots_total)s, '', '')
+    ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = clock_timestamp(), anchored_at = clock_timestamp(),
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total
+    WHERE runs_process.ended_at IS NULL
+    RETURNING id"""
+_BURY = """
+    UPDATE runs_process SET ended_at = clock_timestamp(), end_cause = %(cause)s, end_proof = %(proof)s
+    WHERE id = %(id)s AND ended_at IS NULL"""
+# The session lock of an incarnation, as a key of bigint; `{id}` is the incarnation's id in SQL.
+LOCK_KEY = "hashtextextended({id}::text, 7231002)"
+# Everybody who is on record as alive; for a worker, whether its lock is held by anybody.
+_ROLL = f"""
+    SELECT p.id, p.kind, p.host, p.boot, p.pid, p.born_ticks, p.last_heartbeat_at,
+           extract(epoch FROM clock_timestamp() - p.last_heartbeat_at)::float,
+           extract(epoch FROM clock_timestamp() - max(p.last_heartbeat_at) OVER (PARTITION BY p.host, p.boot))::float,
+           p.anchored_at IS NULL OR EXISTS (
+               SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND (l.classid::bigint << 32 | l.objid::bigint) = {LOCK_KEY.format(id="p.id")})
+    FROM runs_process p WHERE p.ended_at IS NULL"""
+_SERVER_AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
+# A stopped client may sit in an open transaction; its locks go with its backends.
+_HUSH = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE application_name LIKE 'durableagents %%' AND application_name LIKE '%% ' || %(tag)s AND pid <> pg_backend_pid()"""
 _FORGET = """
     UPDATE runs_process SET ended_at = clock_timestamp()
     WHERE kind = %(kind)s AND host = %(host)s AND boot = %(boot)s AND pid = %(pid)s AND ended_at IS NULL"""
@@ -91,10 +122,52 @@ def forget(kind: str, pid: int) -> bool:
     return _on_link(lambda link: link.execute(_FORGET, found)) is not None
 
 
-def bury(process: Process | Gone | UUID) -> bool:
-    """Mark an incarnation as ended. False if the database is away."""
-    which = {"id": process if isinstance(process, UUID) else process.id}
-    return _on_link(lambda link: link.execute(_BURY, which)) is not None
+def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
+    """Put an incarnation on record as ended, and why. Who did so first is told True; False also if the database is away."""
+    which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
+    return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
+
+
+def hush(incarnation: UUID) -> int:
+    """Close every connection of a worker that is to write no more, so that no transaction of its stays open. Returns how many."""
+    row = _on_link(lambda link: link.execute(_HUSH, {"tag": tag_of(incarnation)}).fetchone())
+    return int(row[0]) if row else 0
+
+
+def beat_anchored(link: psycopg.Connection, sign: Sign) -> bool:
+    """A worker's beat on the connection that holds its lock. False if it is on record as ended: it has to end."""
+    return link.execute(_BEAT_ANCHORED, _row(sign)).fetchone() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the database knows of a process on record as alive. `silence` and `host_silence` in seconds by its clock: of the process,
+    and of everybody on its host. `is_anchored`: it holds its session lock, or is none of those who take one."""
+
+    id: UUID
+    kind: str
+    host: str
+    boot: str
+    pid: int
+    born_ticks: int
+    last_heartbeat_at: datetime
+    silence: float
+    host_silence: float
+    is_anchored: bool
+
+    @property
+    def is_here(self) -> bool:
+        return (self.host, self.boot) == (processes.host(), processes.boot())
+
+
+def roll_call() -> tuple[list[Member], float] | None:
+    """Everybody on record as alive, and the database server's own age in seconds. None while it is away."""
+
+    def ask(link: psycopg.Connection) -> tuple[list[Member], float]:
+        (age,) = link.execute(_SERVER_AGE).fetchone() or (0.0,)
+        return [Member(*row) for row in link.execute(_ROLL).fetchall()], age
+
+    return _on_link(ask)
 
 
 def is_only_host() -> bool:

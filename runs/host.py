@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 import psycopg
@@ -24,6 +26,7 @@ import psycopg
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
 from django.db import close_old_connections, connection
+from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger import events as e
@@ -52,16 +55,27 @@ MOST_FAILURES = 3
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
 _ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
+# The worker with the least to finish, and for how many seconds a run has been waiting to be driven alone.
+_SOLO = """
+    SELECT p.id, (SELECT extract(epoch FROM clock_timestamp() - min(ready_at))::float FROM runs_run
+                  WHERE is_solo AND ready_at <= clock_timestamp() AND graph_id = ANY(%s))
+    FROM runs_process p
+    WHERE p.kind = 'worker' AND p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - interval '5 seconds'
+    ORDER BY p.slots_used, p.id LIMIT 1"""
+SOLO_PATIENCE_SECONDS = 15.0
 
 
 class Host:
     """Drives up to `slots` runs at once until it is drained."""
 
-    def __init__(self, *, slots: int, incarnation: UUID) -> None:
+    def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool] = lambda: False) -> None:
         import os
 
+        self._is_fenced = is_fenced
         self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
         self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
+        self._alone_with: UUID | None = None
+        self._makes_room = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
         self._failures: dict[UUID, int] = {}
@@ -101,7 +115,7 @@ class Host:
             await pool.open(wait=False)
             keeping = asyncio.create_task(self._housekeeping())
             try:
-                await self._fill(pool, runtime(self._threads), bell)
+                await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced), bell)
                 await self._finish()
             finally:
                 keeping.cancel()
@@ -144,18 +158,32 @@ class Host:
     async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
         """Take what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
-        if room <= 0:
+        if room <= 0 or self._is_fenced() or self._alone_with in self._active:
+            return False
+        if self._makes_room:
+            await self._claim_alone(pool, lent, bell)
             return False
         claimed = await claim(pool, self.worker, registry.graph_ids(), min(room, 32))
         for one in claimed:
             self._start(one, pool, lent, bell)
         return bool(claimed) and len(self._active) < self.slots
 
+    async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Take a run that workers keep dying on, once nothing else is here that could die with it."""
+        if self._active:
+            return
+        self._makes_room = False
+        for one in await claim(pool, self.worker, registry.graph_ids(), 1, solo=True):
+            self._alone_with = one.run_id
+            log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
+            self._start(one, pool, lent, bell)
+
     async def _look_after(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
             owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
             asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
+            self._makes_room = await self._is_asked_for_room(link)
         for run_id in owned:
             if run_id not in self._active:
                 with suppress(StaleLease):
@@ -163,6 +191,12 @@ class Host:
         for run_id, is_cancel in asked:
             if run_id in self._active:
                 self._active[run_id][1].ask("cancel" if is_cancel else "pause")
+
+    async def _is_asked_for_room(self, link: psycopg.AsyncConnection[TupleRow]) -> bool:
+        """Whether a run waits to be driven alone, and this worker has the least to finish before it could. Where that one doesn't
+        come, for want of the run's version perhaps, after a while everybody makes room."""
+        row = await (await link.execute(_SOLO, [registry.graph_ids()])).fetchone()
+        return row is not None and row[1] is not None and (row[0] == self.worker.id or row[1] > SOLO_PATIENCE_SECONDS)
 
     # --- driving ---
 

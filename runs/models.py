@@ -45,6 +45,7 @@ class Run(models.Model):
     ready_at = models.DateTimeField(null=True, help_text="Not null: wants driving, from this time on.")
     owner = models.UUIDField(null=True, help_text="The worker process that drives the run now.")
     is_woken = models.BooleanField(default=False, help_text="Something was resolved while the run was paused.")
+    is_solo = models.BooleanField(default=False, help_text="Workers keep dying on it: it is driven alone in a process.")
     priority = models.SmallIntegerField(default=0)
     tags = models.JSONField(default=list)
     trace_id = models.TextField()
@@ -223,10 +224,58 @@ class Process(models.Model):
     last_heartbeat_at = models.DateTimeField()
     slots_used = models.IntegerField(default=0)
     slots_total = models.IntegerField(default=0)
+    anchored_at = models.DateTimeField(null=True, help_text="When it last announced itself holding its session lock: workers only.")
     ended_at = models.DateTimeField(null=True)
+    end_cause = models.TextField(blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order.")
+    end_proof = models.TextField(blank=True, default="", help_text="The same in words.")
 
     class Meta:
         indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
+
+
+class Incident(models.Model):
+    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once, with the event.
+
+    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after `seq`.
+    """
+
+    class Cause(models.TextChoices):
+        PROOF = "proof"
+        SUSPICION = "suspicion"
+        HOST_GONE = "host_gone"
+        OPERATOR = "operator"
+        DRAIN_CUT = "drain_cut"
+
+    class Reached(models.TextChoices):
+        CLAIMED = "claimed"
+        INTENT = "intent_durable"
+        RESULT = "result_durable"
+        VISIT = "visit_entered"
+        WAIT = "wait_opened"
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField(help_text="The journal event that tells of it.")
+    at = models.DateTimeField()
+    cause = models.TextField(choices=Cause.choices)
+    proof = models.TextField()
+    worker = models.UUIDField()
+    host = models.TextField()
+    pid = models.IntegerField()
+    epoch = models.BigIntegerField(help_text="The lost worker's; the next claim's is in the journal.")
+    reached = models.TextField(choices=Reached.choices)
+    in_doubt = models.JSONField(help_text="Calls whose intent was on record and whose outcome wasn't.")
+    replayed = models.IntegerField(help_text="Outcomes on record in this visit, which the next worker answers from the journal.")
+    is_counted = models.BooleanField()
+    deaths = models.SmallIntegerField()
+    is_stopped = models.BooleanField(help_text="It was one death too many: an operator was asked.")
+    last_sign_at = models.DateTimeField(null=True)
+    detected_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run_id", "seq"], name="runs_incident_once")]
+        indexes = [models.Index(fields=["-at", "-id"], name="runs_incident_by_time")]
+        triggers = append_only()
 
 
 class IdempotencyRecord(models.Model):

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from ledger.shapes import Page, Shape
-from runs.models import State, Wait
+from runs.models import Incident, State, Wait
 
 
 class WaitRow(Shape):
@@ -154,3 +154,47 @@ class ProcessRow(Shape):
 
 class ProcessPage(Page):
     results: list[ProcessRow]
+
+
+class DoubtedCall(Shape):
+    """A call or model request that was under way when the worker was lost, and what was made of it."""
+
+    slot: str
+    attempt: int
+    tool: str
+    replay_class: Literal["pure", "idempotent_with_key", "unsafe_on_replay", "model"]
+    intent_at: datetime
+    fate: Literal["repeated", "refused", "found", "answered", "late", "told", "open"]
+    why: str
+
+
+class IncidentRow(Shape):
+    """One recovery: a run was taken from a worker that did not leave it by itself."""
+
+    id: int
+    run_id: UUID
+    seq: int = Field(description="The journal event that tells of it.")
+    cause: Incident.Cause
+    proof: str
+    worker: UUID
+    host: str
+    pid: int
+    reached: Incident.Reached = Field(description="How far the run had come.")
+    epoch_before: int
+    epoch_after: int | None
+    last_sign_at: datetime | None
+    detected_at: datetime
+    freed_at: datetime
+    claimed_at: datetime | None
+    stepped_at: datetime | None = Field(description="When the next step began.")
+    silent_seconds: float | None = Field(description="From the last sign of life until the run was freed.")
+    down_seconds: float | None = Field(description="From then until the next step began.")
+    skipped: int = Field(description="Outcomes of the visit that were on record, and answered from there.")
+    calls: list[DoubtedCall]
+    is_counted: bool = Field(description="Whether the death counts towards stopping the run.")
+    deaths: int
+    is_stopped: bool = Field(description="Whether the run was stopped for an operator.")
+
+
+class IncidentPage(Page):
+    results: list[IncidentRow]

@@ -40,7 +40,7 @@ _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 _REPLY = struct.Struct("!qq????")
 _MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
-CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s)"
+CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s, %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
@@ -84,6 +84,7 @@ class Claim:
     is_pause_requested: bool
     is_cancel_requested: bool
     is_on_hold: bool
+    is_solo: bool
 
     @property
     def reply(self) -> Reply:
@@ -100,13 +101,13 @@ def is_transient(error: BaseException) -> bool:
     ) not in (_STALE, _NO_APPROVAL, _EXPIRED)
 
 
-async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int) -> list[Claim]:
-    """Take up to `limit` of the best ready runs of these agent versions."""
+async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int, *, solo: bool = False) -> list[Claim]:
+    """Take up to `limit` of the best ready runs of these agent versions; with `solo`, of those that must be driven alone."""
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             for (run_id,) in await (await connection.execute(_READY, [list(graph_ids)])).fetchall():
                 failpoints.hit("CP9", run=str(run_id))
-        cursor = await connection.execute(CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit])
+        cursor = await connection.execute(CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo])
         return [Claim(*row) for row in await cursor.fetchall()]
 
 

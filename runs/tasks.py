@@ -3,8 +3,8 @@
 The host doesn't live inside a task: it starts with the process and looks at the run table by itself, so runs are driven even if
 no message ever arrives. A message only rings it, which takes microseconds and leaves the process free for the next one.
 
-A worker process ends in one of three ways, all of them final: drained after a SIGTERM (exit 0), its host died (exit 70), or
-killed. The supervisor starts another in every case.
+A worker process ends in one of four ways, all of them final: drained after a SIGTERM (exit 0), its host died (exit 70), it was
+declared dead while it lived (exit 71), or killed. The supervisor starts another in every case.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from django.db import OperationalError
 
 from ledger import privileges
 from runs import fleet, notices
-from runs.dsn import Patience
+from runs.dsn import Patience, sign_connections
 from runs.engine.agents import registry
+from runs.presence import Presence
 from runs.processes import Identity, identify, incarnation_id
 
 try:
@@ -40,7 +41,9 @@ BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
 # What a host gets beyond its drain deadline to cut what is still in flight, before the process ends as it is.
 DRAIN_GRACE_SECONDS = 2.0
-EXIT_DRAINED, EXIT_HOST_DIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 75, 78
+# How long a worker that was declared dead may take to find out what became of its runs.
+BURIED_SECONDS = 10.0
+EXIT_DRAINED, EXIT_HOST_DIED, EXIT_BURIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 71, 75, 78
 
 log = logging.getLogger("runs.worker")
 
@@ -73,10 +76,12 @@ class Worker:
         self._name, self._pulse = name, pulse
         self._slots = settings.DURABLEAGENTS.slots
         self._host: Host | None = None
-        self._is_draining = self._is_serving = False
+        self._is_draining = self._is_serving = self._is_buried = False
+        self._presence = Presence(self._sign)
 
     def start(self) -> None:
         """From the main thread, which alone may set signal handlers."""
+        sign_connections(incarnation_id(self._identity))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._run, name="host", daemon=True).start()
@@ -101,7 +106,7 @@ class Worker:
 
         pulse = asyncio.create_task(self._keep_pulse(), name="pulse")
         await self._announce()
-        host = Host(slots=self._slots, incarnation=incarnation_id(self._identity))
+        host = Host(slots=self._slots, incarnation=incarnation_id(self._identity), is_fenced=lambda: not self._presence.is_held)
         self._host = host
         log.info(notices.WORKER_STARTED, os.getpid(), self._slots)
         asyncio.get_running_loop().call_soon(self._begins)
@@ -109,10 +114,12 @@ class Worker:
             host.drain(drain_seconds())
         await host.serve()
         pulse.cancel()
+        if self._is_buried:
+            _leave(EXIT_BURIED)
         if not self._is_draining:
             log.error(notices.HOST_LEFT, os.getpid())
             _leave(EXIT_HOST_DIED)
-        await asyncio.to_thread(fleet.beat_all, [self._sign()])
+        await asyncio.to_thread(self._presence.announce)
         log.info(notices.WORKER_DRAINED, os.getpid())
         _leave(EXIT_DRAINED)
 
@@ -120,7 +127,7 @@ class Worker:
         """A worker that owns a run without being known to the fleet could die unnoticed: so first the row, then the work."""
         patience = Patience()
         while not self._is_draining:
-            if await asyncio.to_thread(fleet.beat_all, [self._sign()]) and await asyncio.to_thread(self._is_permitted):
+            if await asyncio.to_thread(self._presence.announce) and await asyncio.to_thread(self._is_permitted):
                 return
             await asyncio.sleep(patience.seconds())
 
@@ -149,18 +156,32 @@ class Worker:
     # --- the other threads ------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(BEAT_SECONDS):
+        while True:
+            self._presence.rest(BEAT_SECONDS)
             sign = self._sign()
             setproctitle.setproctitle(f"{self._name} worker: {sign.slots_used} of {sign.slots_total} slots")
             try:
-                fleet.beat_all([sign])
+                self._presence.announce()
             except Exception:
                 log.exception("worker %d could not announce itself", os.getpid())
+            if self._presence.is_buried:
+                self._on_buried()
+                return
 
     def _sign(self) -> fleet.Sign:
         used = 0 if self._host is None else self._host.slots_used
         return fleet.Sign("worker", self._identity, used, self._slots)
+
+    def _on_buried(self) -> None:
+        """Others believe that this worker is dead and have taken its runs. It claims and sends nothing more, lets its drives find out
+        by their first refused write (answers that they hold are handed in), and ends: its incarnation is used up."""
+        self._is_buried = True
+        log.warning(notices.WORKER_BURIED, os.getpid())
+        overdue = threading.Timer(BURIED_SECONDS + DRAIN_GRACE_SECONDS, _leave, [EXIT_BURIED])
+        overdue.daemon = True
+        overdue.start()
+        if self._host is not None:
+            self._host.drain(BURIED_SECONDS)
 
     def _on_sigterm(self, *_: Any) -> None:
         """Drain. A further signal changes nothing: the supervisor's second one is SIGKILL."""

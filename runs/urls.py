@@ -16,5 +16,6 @@ urlpatterns = [
     path("reconcile", views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", views_agents.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", views_agents.AgentPage.as_view(), name="agent"),
+    path("fleet/recoveries", views_agents.RecoveriesPage.as_view(), name="recoveries"),
     path("fleet", views_agents.FleetPage.as_view(), name="fleet"),
 ]

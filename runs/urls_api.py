@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs import api
+from runs import api, api_incidents
 
 urlpatterns = [
     path("runs", api.Runs.as_view(), name="api-runs"),
@@ -11,6 +11,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/cancel", api.Steer.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/retry", api.Steer.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/reconcile", api.Reconcile.as_view(), name="api-run-reconcile"),
+    path("runs/<uuid:run_id>/incidents", api_incidents.RunIncidents.as_view(), name="api-run-incidents"),
+    path("incidents", api_incidents.Incidents.as_view(), name="api-incidents"),
     path("callbacks/<str:token>", api.Callback.as_view(), name="api-callback"),
     path("agents", api.Agents.as_view(), name="api-agents"),
     path("fleet", api.Fleet.as_view(), name="api-fleet"),

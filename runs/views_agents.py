@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from urllib.parse import urlencode
+from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
 from ledger.access import AUDITOR, OPERATOR
 from ledger.pages import Page
-from runs import fleet
+from runs import fleet, incidents
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
-from runs.models import Process, Run
+from runs.models import Incident, Process, Run
 from runs.toolcards import cards_of
 
 
@@ -66,6 +68,41 @@ class FleetPage(Page):
             "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS],
             "used": sum(row["slots_used"] for row in workers),
             "slots": sum(row["slots_total"] for row in workers),
+            "recoveries": Incident.objects.order_by("-id")[:1],
             "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
         }
         return self.show(request, context)
+
+
+class RecoveriesPage(Page):
+    """Every time that a run was taken from a worker, newest first."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "fleet/recoveries.html"
+    section = "fleet"
+    shown: ClassVar[int] = 50
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        wanted = {name: request.GET.get(name, "").strip().replace("\x00", "")[:200] for name in ("cause", "host", "run", "before")}
+        rows = Incident.objects.order_by("-id")
+        if wanted["cause"] in Incident.Cause.values:
+            rows = rows.filter(cause=wanted["cause"])
+        if wanted["host"]:
+            rows = rows.filter(host=wanted["host"])
+        if wanted["run"]:
+            rows = rows.filter(run_id=as_uuid(wanted["run"]))
+        if wanted["before"].isascii() and wanted["before"].isdigit() and len(wanted["before"]) < 18:
+            rows = rows.filter(id__lt=int(wanted["before"]))
+        found = list(rows[: self.shown + 1])
+        filters = {name: value for name, value in wanted.items() if value and name != "before"}
+        more = urlencode({**filters, "before": found[self.shown - 1].id}) if len(found) > self.shown else ""
+        context = {"rows": incidents.told(found[: self.shown]), "more": more, "filters": filters, "causes": Incident.Cause.choices}
+        return self.show(request, context)
+
+
+def as_uuid(text: str) -> UUID:
+    """The run's id; what is none names no run."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)

@@ -143,6 +143,9 @@ class Dispatch:
     async def _send(self) -> Any:
         call = self._tool_call()
         self.visit.runtime.hit("CP2", self.tool.name)
+        if self.visit.runtime.is_fenced():
+            # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
+            raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
         async with asyncio.timeout(self.tool.timeout):
             if inspect.iscoroutinefunction(self.tool.function):
                 answer = await _no_exit(self.tool.function(self.args, call))

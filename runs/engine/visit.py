@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("durableagents.engine")
 
 StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
+FENCED_REST_SECONDS = 0.05
 _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 T = TypeVar("T")
 
@@ -42,13 +43,15 @@ class Branch:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool."""
+    """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool; `is_fenced` says that
+    this process has lost its place among the workers, and must send nothing until it has it back."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
     callback_url: Callable[[str], str]
     hit: Callable[[str, str], None] = lambda point, tool: None
     threads: Executor | None = None
+    is_fenced: Callable[[], bool] = lambda: False
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
 
@@ -293,6 +296,7 @@ class Visit:
         wait: WaitSpec | None = None,
     ) -> None:
         """TX1. Unwinds, with nothing written, when people asked for a stop."""
+        await self.unfenced()
         async with self._writing:
             self.check_stop()
             self.runtime.hit("CP1", entry.tool if entry else "")
@@ -309,6 +313,11 @@ class Visit:
             reply = await self._kept(self.journal.may_repeat(slot, attempt))
         if not reply.is_done:
             raise self.unwind(Stopped(reply.stop or "overtaken"))
+
+    async def unfenced(self) -> None:
+        """Wait until this process has its place among the workers: without it nothing new begins."""
+        while self.runtime.is_fenced():
+            await self.rest(FENCED_REST_SECONDS)
 
     async def record(
         self,

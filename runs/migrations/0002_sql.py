@@ -7,7 +7,7 @@ from django.db import migrations
 SQL = (Path(__file__).resolve().parent.parent / "sql" / "steps.sql").read_text()
 UNDO = """
 DROP FUNCTION runs_reclaim(uuid, uuid, text, int);
-DROP FUNCTION runs_claim(uuid, text, int, text[], int);
+DROP FUNCTION runs_claim(uuid, text, int, text[], int, boolean);
 DROP FUNCTION runs_take(ledger_head, text, uuid, text, int, text);
 DROP FUNCTION runs_leave(uuid, bigint, uuid, text, text, uuid[], text, ledger_line[]);
 DROP FUNCTION runs_record(uuid, bigint, uuid, text, ledger_line[], ledger_fact[], runs_opening, runs_usage, runs_cut);

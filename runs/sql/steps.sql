@@ -150,6 +150,9 @@ BEGIN
     END IF;
     h := ledger_append(h, p_lines);
     h.lease := NULL;
+    IF p_how <> 'release' THEN
+        h.deaths := 0;  -- it came to a rest by itself: whatever killed workers on it before is behind it
+    END IF;
     IF p_how IN ('pause', 'end') THEN
         h.is_pause_requested := false;
     END IF;
@@ -160,6 +163,7 @@ BEGIN
     UPDATE runs_run SET
         state = p_state,
         owner = NULL,
+        is_solo = is_solo AND p_how = 'release',
         is_woken = (p_how = 'pause'),
         ready_at = CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN p_how IN ('park', 'settle') THEN ready_at END,
         updated_at = clock_timestamp(),
@@ -197,14 +201,15 @@ END $$;
 DO $$ BEGIN
     CREATE TYPE runs_claimed AS (
         run_id uuid, graph_id text, generation int, trace_id text, created_by text, epoch bigint, lease uuid, seq bigint, at timestamptz,
-        is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean
+        is_pause_requested boolean, is_cancel_requested boolean, is_on_hold boolean, is_solo boolean
     );
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
 -- Take the best ready runs of the versions that this worker has. Candidates are read without a lock, then each head is taken if
 -- it is free, and the run is looked at again: two workers never wait for one another and never take the same run.
-CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int) RETURNS SETOF runs_claimed
+-- A run that workers keep dying on is given to one that asks for such a run, and will drive nothing beside it.
+CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int, p_solo boolean) RETURNS SETOF runs_claimed
 LANGUAGE plpgsql AS $$
 DECLARE
     candidate uuid;
@@ -215,7 +220,7 @@ DECLARE
 BEGIN
     FOR candidate IN
         SELECT q.id FROM runs_run q
-        WHERE q.ready_at <= clock_timestamp() AND q.graph_id = ANY (p_graphs)
+        WHERE q.ready_at <= clock_timestamp() AND q.graph_id = ANY (p_graphs) AND q.is_solo = p_solo
         ORDER BY q.priority DESC, q.ready_at
         LIMIT p_limit * 2 + 8
     LOOP
@@ -223,14 +228,14 @@ BEGIN
         SELECT * INTO h FROM ledger_head WHERE run_id = candidate FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         SELECT * INTO r FROM runs_run WHERE id = candidate FOR UPDATE;
-        CONTINUE WHEN r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating');
+        CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating');
         SELECT CASE e.kind WHEN 'RunCreated' THEN 'start' WHEN 'WorkerLost' THEN 'recovered' WHEN 'RunReleased' THEN 'released'
                            WHEN 'RunResumed' THEN 'resumed' WHEN 'RunRetried' THEN 'retried' ELSE 'resolved' END
         INTO cause FROM ledger_event e WHERE e.run_id = candidate AND e.seq = h.seq;
         h := runs_take(h, r.state, p_worker, p_host, p_pid, cause);
         taken := taken + 1;
         RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
-                     h.is_pause_requested, h.is_cancel_requested, h.is_on_hold)::runs_claimed;
+                     h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, r.is_solo)::runs_claimed;
     END LOOP;
 END $$;
 
@@ -249,5 +254,5 @@ BEGIN
     END IF;
     h := runs_take(h, r.state, p_worker, p_host, p_pid, 'reconnected');
     RETURN NEXT (h.run_id, r.graph_id, r.generation, r.trace_id, r.created_by, h.epoch, h.lease, h.seq, clock_timestamp(),
-                 h.is_pause_requested, h.is_cancel_requested, h.is_on_hold)::runs_claimed;
+                 h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, r.is_solo)::runs_claimed;
 END $$;

@@ -37,6 +37,12 @@ class Row:
     is_open: bool = False
     count: int = 0
     visit: int = 0
+    reached: str = ""
+    silent: int | None = None
+
+    @property
+    def silent_seconds(self) -> float | None:
+        return None if self.silent is None else self.silent / 1000
 
     @property
     def took(self) -> float | None:
@@ -219,8 +225,13 @@ def _wait_resolved(timeline: Timeline, line: Line) -> None:
         row.note = line.clear["resolution"]
 
 
+_LOST = {"proof": "worker died", "suspicion": "worker suspected", "host_gone": "host gone", "operator": "declared dead"}
+
+
 def _lost(timeline: Timeline, line: Line) -> None:
-    row = timeline.add(line, "crash", "worker died", tone="bad", note=line.clear["proof"])
+    cause = line.clear.get("cause", "proof")
+    row = timeline.add(line, "crash", _LOST.get(cause, "worker lost"), tone="bad", note=line.clear["proof"])
+    row.reached, row.silent = line.clear.get("reached", ""), line.clear.get("silent_ms")
     row.bars.append(Bar(line.at, None, "down"))
     row.count = line.clear["pid"]
     timeline._crash = row

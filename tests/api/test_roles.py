@@ -34,6 +34,8 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-agents", "GET"): EVERY,
     ("api-schema", "GET"): EVERY,
     ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
+    ("api-incidents", "GET"): frozenset({"operator", "auditor"}),
+    ("api-run-incidents", "GET"): EVERY,
     ("api-approvals", "GET"): EVERY,
     ("api-approval", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.

@@ -17,6 +17,7 @@ ALL = set(ROLES)
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
     "audit": ALL, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"}, "fleet": {"operator", "auditor"},
+    "recoveries": {"operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": {"operator"}, "resumptions": {"operator"}, "cancellations": {"operator"},
@@ -26,7 +27,7 @@ OPEN = {"login", "demo_login", "logout"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision", "runs": "/runs", "start": "/runs/new",
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit", "agents": "/agents",
-    "agent": "/agents/buyer@1.0.0", "fleet": "/fleet", "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
+    "agent": "/agents/buyer@1.0.0", "fleet": "/fleet", "recoveries": "/fleet/recoveries", "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries", "reconciliations": "/runs/{run}/reconciliations",
 }  # fmt: skip
 

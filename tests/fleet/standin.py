@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 from django.db import connection
@@ -22,7 +23,7 @@ def behaviour() -> str:
 class Host:
     """Serves nothing until drained; STANDIN_BEHAVIOUR makes it misbehave once it was rung."""
 
-    def __init__(self, *, slots: int, incarnation: UUID) -> None:
+    def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool]) -> None:
         self.slots, self.incarnation, self.slots_used, self.unsafe_calls = slots, incarnation, 1, 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rung, self._drained = asyncio.Event(), asyncio.Event()

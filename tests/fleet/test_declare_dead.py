@@ -32,6 +32,20 @@ def test_a_silent_host_is_put_on_record_as_ended() -> None:
     assert lost.ended_at is not None
 
 
+@pytest.mark.parametrize("cause", ["host_gone", "suspicion"])
+def test_the_word_also_covers_who_was_given_up_before(cause: str) -> None:
+    lost = process("lost.example", silent_seconds=300)
+    fleet.bury(lost.id, cause=cause, proof="silent")
+    lost.refresh_from_db()
+    at = lost.ended_at
+
+    call_command("declare_dead", host="lost.example")
+    fleet.hang_up()
+
+    lost.refresh_from_db()
+    assert (lost.end_cause, lost.ended_at) == ("operator", at)
+
+
 @pytest.mark.parametrize("host", ["alive.example", "never-seen.example"])
 def test_a_host_that_lives_or_is_unknown_is_left_alone(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     living = process("alive.example", silent_seconds=5)

@@ -20,7 +20,7 @@ from tests.ledger.conftest import Journal
 from tests.world import OLGA, SHOP
 
 pytestmark = pytest.mark.django_db
-TABLES = ["ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "approvals_decision", "runs_checkpoint"]
+TABLES = ["ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "approvals_decision", "runs_checkpoint", "runs_incident"]
 
 
 @pytest.fixture

@@ -40,6 +40,9 @@ class Told:
     def tell(self, event: e.Event) -> None:
         self.tape.add(event)
         self._waits(event)
+        rests = (e.RunParked, e.RunPaused, e.RunCompleted, e.RunFailed)
+        if isinstance(event, e.RunCancelled) or (self.is_claimed and isinstance(event, rests)):
+            self.deaths = 0
         match event:
             case e.RunClaimed():
                 self.epoch, self.is_claimed = event.epoch, True
