@@ -14,7 +14,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from ledger import events as e
-from runs.engine.visit import Branch, Unwind, Visit, is_being_cancelled
+from runs.engine.outcomes import Unwind
+from runs.engine.visit import Branch, Visit, is_being_cancelled
 
 Work = Coroutine[Any, Any, Any]
 

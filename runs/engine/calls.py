@@ -19,9 +19,10 @@ from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, dige
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant
+from runs.engine.outcomes import Broken
 from runs.engine.tape import payload_of
 from runs.engine.tools import DidNotHappen, Evidence, Happened, Tool, ToolCall
-from runs.engine.visit import Broken, Visit, log
+from runs.engine.visit import Visit, log
 
 
 async def call_tool(

@@ -23,9 +23,10 @@ from ledger import events as e
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFailure, TransportError
 from runs.engine.journal import Entry, Grant, Usage, WaitSpec
+from runs.engine.outcomes import Crashed, Stopped
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
-from runs.engine.visit import Crashed, Stopped, Visit, is_being_cancelled
+from runs.engine.visit import Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
 _DIGESTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

@@ -18,10 +18,11 @@ from runs.engine.canonical import plain, printable
 from runs.engine.dispatch import ATTENTION, opened_event
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Entry, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.outcomes import Broken, Crashed, Parked, Stopped
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import Happened, ToolCall
-from runs.engine.visit import Broken, Control, Crashed, Parked, Runtime, Stopped, Visit
+from runs.engine.visit import Control, Runtime, Visit
 
 _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 

@@ -24,9 +24,10 @@ from runs.engine.canonical import plain
 from runs.engine.dispatch import brief, opened_event, story
 from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
+from runs.engine.outcomes import Crashed
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.tools import FINAL, Tool
-from runs.engine.visit import Crashed, Visit, is_being_cancelled
+from runs.engine.visit import Visit, is_being_cancelled
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import Failure, ModelFailure, Rejected, ToolFailure
-from runs.engine.visit import Broken, Crashed, Parked, Stopped, Unwind, Visit, is_being_cancelled
+from runs.engine.outcomes import Broken, Crashed, Parked, Stopped, Unwind
+from runs.engine.visit import Visit, is_being_cancelled
 
 
 @dataclass(frozen=True, slots=True)

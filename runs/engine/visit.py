@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher
 from runs.engine.errors import ApprovalMissing, MisusedContext
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, Journal, Reply, Usage, WaitSpec
+from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Parked, Stopped, StopReason, Unwind, differs
 from runs.engine.retry import RetryPolicy
 from runs.engine.tape import Slot, Tape
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("durableagents.engine")
 
-StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 FENCED_REST_SECONDS = 0.05
 _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 T = TypeVar("T")
@@ -92,62 +91,10 @@ class Control:
             self.asked.clear()
 
 
-# --- how a visit ends before its node returns ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """Every branch waits for one of these."""
-
-    waits: tuple[tuple[UUID, str, str], ...]  # wait id, kind, slot
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """Somebody asked for it; the last step is durable, the next has not begun."""
-
-    reason: StopReason
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """What is stored and what the code does don't fit: an operator has to look. Nothing was sent."""
-
-    reason: str
-    payload: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Crashed:
-    """The code raised. `code` is for machines, `message` and `traceback` for people."""
-
-    code: str
-    message: str
-    traceback: str
-
-
-class Unwind(BaseException):
-    """Leaves the node function at once; the visit knows why. Not an Exception, so that a node's `except Exception` can't keep a
-    run that must stop."""
-
-
-_WEAKEST_FIRST = (Parked, Stopped, Crashed, Broken)
-
-
 def is_being_cancelled() -> bool:
     """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own making."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _differs(slot: str, recorded: str, recorded_hash: str, now: str, now_hash: str) -> Broken:
-    """What an operator sees where a replay doesn't do what the journal says: both calls. Nothing is sent."""
-    found = {
-        "slot": slot,
-        "recorded": {"call": recorded, "hash": recorded_hash},
-        "now": {"call": now, "hash": now_hash},
-    }
-    return Broken("non_determinism", found)
 
 
 class Visit:
@@ -220,8 +167,8 @@ class Visit:
 
     def unwind(self, outcome: Parked | Stopped | Broken | Crashed) -> Unwind:
         """Close the visit with an outcome; to be raised. Of several branches' outcomes the strongest stands, of equals the first."""
-        strength = _WEAKEST_FIRST.index(type(outcome))
-        if self.outcome is None or strength > _WEAKEST_FIRST.index(type(self.outcome)):
+        strength = WEAKEST_FIRST.index(type(outcome))
+        if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
             self.outcome = outcome
         self._closing.set()
         return Unwind(type(self.outcome).__name__)
@@ -260,23 +207,23 @@ class Visit:
         record = self.tape.slot(slot)
         self._asked.add(slot)
         if record.what is None and slot in self.tape.parents:
-            raise self.unwind(_differs(slot, "think", "", what, requested_hash))
+            raise self.unwind(differs(slot, "think", "", what, requested_hash))
         if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
             return record
-        raise self.unwind(_differs(slot, record.what, record.requested_hash or "", what, requested_hash))
+        raise self.unwind(differs(slot, record.what, record.requested_hash or "", what, requested_hash))
 
     def open_path(self, slot: str, what: str) -> str:
         """The path of a call that numbers others below it, after checking that the slot holds no call of its own."""
         record = self.tape.slot(slot)
         if record.what is not None:
-            raise self.unwind(_differs(slot, record.what, record.requested_hash or "", what, ""))
+            raise self.unwind(differs(slot, record.what, record.requested_hash or "", what, ""))
         return self.path_of(slot)
 
     def left_out(self) -> Broken | None:
         """A call in doubt that the node didn't come to this time: it must not be passed over."""
         for slot, record in self.tape.in_doubt():
             if slot not in self._asked:
-                return _differs(slot, record.what or "", record.requested_hash or "", "nothing", "")
+                return differs(slot, record.what or "", record.requested_hash or "", "nothing", "")
         return None
 
     def later(self, event: e.Event) -> None:
