@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from runs import sweeper
+from runs import sweeper, versions
 from runs.models import Process
 
 WORKER_LIMIT_SECONDS = 10.0
@@ -30,13 +30,23 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """The whole can take work: database, a worker that breathes, a sweep that comes round."""
     checks = {"database": _database()}
+    told: dict[str, Any] = {}
     if checks["database"]["ok"]:
         checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
         checks["sweeper"] = _aged(sweeper.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
+        told["unserved_versions"] = _unserved()
     else:
         checks["workers"] = checks["sweeper"] = {"ok": False, "age_seconds": None}
     is_ready = all(check["ok"] for check in checks.values())
-    return _answer({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
+    return _answer({"status": "ready" if is_ready else "not ready", "checks": checks, **told}, 200 if is_ready else 503)
+
+
+def _unserved() -> int | None:
+    """How many versions of ready runs no running worker has. No reason to take the installation out of service: the others run."""
+    try:
+        return len(versions.unserved())
+    except DatabaseError:
+        return None
 
 
 def _database() -> dict[str, Any]:

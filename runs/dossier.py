@@ -14,6 +14,7 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.events import unseal
 from ledger.models import Event, Head, OverrideRecord
 from ledger.visible import Change, Leaf, compare, leaves
+from runs import versions
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.looks import look, main_wait
@@ -71,6 +72,12 @@ class Dossier:
     @property
     def url(self) -> str:
         return reverse("run", args=[self.run.id])
+
+    @cached_property
+    def blocked(self) -> str | None:
+        """Why nobody drives the run though it is ready."""
+        is_ready = self.run.ready_at is not None and self.run.owner is None
+        return versions.why_not_driven(self.run, versions.drivable()) if is_ready else None
 
     @property
     def look(self) -> str:

@@ -43,6 +43,7 @@ from runs.queue import ENQUEUE_SQL, NOTIFY_SQL
 from runs.runtime import runtime
 from runs.statements import Pool
 from runs.store import Claim, PgJournal, Worker, claim, is_transient, reclaim
+from runs.versions import Loaded, Watch
 
 log = logging.getLogger("runs.host")
 
@@ -51,6 +52,7 @@ POOL_SIZE = 8  # connections per worker process: more are slower on few cores
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 RETIRE_SECONDS = 3600.0
+WATCH_SECONDS = 5.0
 MOST_FAILURES = 3
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
@@ -79,6 +81,8 @@ class Host:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
         self._failures: dict[UUID, int] = {}
+        self._loaded, self._watch = Loaded(incarnation), Watch()
+        self._watch_at = 0.0
         self._drain_at: float | None = None
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
@@ -181,6 +185,7 @@ class Host:
     async def _look_after(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
+            await self._loaded.announce(link)
             owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
             asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
             self._makes_room = await self._is_asked_for_room(link)
@@ -275,12 +280,15 @@ class Host:
         assert self._drain_at is not None
         for _, control in self._active.values():
             control.ask("drain")
+        held: dict[UUID, float] = {}
         while self._active:
-            patience = self._drain_at - time.monotonic()
-            if patience <= 0:
-                for task, control in self._active.values():
-                    if not control.unsafe_calls and not task.cancelling():
-                        task.cancel()
+            now = time.monotonic()
+            patience = self._drain_at - now
+            for run_id, (task, control) in self._active.items() if patience <= 0 else ():
+                if control.unsafe_calls:
+                    held[run_id] = now + HAND_OVER_SECONDS  # after its outcome the run has yet to be parked, or let go
+                elif held.get(run_id, 0.0) <= now and not task.cancelling():
+                    task.cancel()
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
 
@@ -300,7 +308,10 @@ class Host:
             recovery.watch()
             if time.monotonic() >= self._retire_at:
                 self._retire_at = time.monotonic() + RETIRE_SECONDS
-                sweeper.retire_processes()
+                sweeper.retire()
+            if time.monotonic() >= self._watch_at:
+                self._watch_at = time.monotonic() + WATCH_SECONDS
+                self._watch.look()
             return sweeper.sweep()
         except Exception as error:
             connection.close()

@@ -211,6 +211,17 @@ class AgentVersion(models.Model):
     first_used_at = models.DateTimeField()
 
 
+class Served(models.Model):
+    """An agent version that a worker process has loaded. Quarantined: its code there is not the version's."""
+
+    worker = models.UUIDField()
+    graph_id = models.TextField()
+    is_quarantined = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["worker", "graph_id"], name="runs_served_once")]
+
+
 class Process(models.Model):
     """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host don't."""
 
@@ -291,6 +302,7 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
+        indexes = [models.Index(fields=["created_at"], name="runs_idempotency_by_time")]
 
 
 class Sweep(models.Model):

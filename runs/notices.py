@@ -34,6 +34,9 @@ HOST_DIED = "the host of worker %d died; the process ends and is started anew"
 HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started anew"
 THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
 CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
+VERSION_CHANGED = "%s was first used with other code than this process has: give the changed code a version of its own (%s)"
+VERSION_UNSERVED = "runs of %s are ready and no running worker has that version: they wait until one does"
+VERSION_SERVED = "runs of %s don't lack a worker any more"
 FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
 
 

@@ -16,6 +16,7 @@ from ledger.present import (
     present_event,
     present_override,
 )
+from runs import versions
 from runs.engine.agents import Agent
 from runs.models import ENDED, WAITING, Run, State, Wait
 from runs.story.lines import read
@@ -55,11 +56,16 @@ def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
         waits.setdefault(wait.run_id, []).append(wait)
     endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
-    return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id)) for run in runs]
+    is_any_ready = any(run.ready_at is not None and run.owner is None for run in runs)
+    drivable = versions.drivable() if is_any_ready else frozenset()
+    blocked = {run.id: versions.why_not_driven(run, drivable) for run in runs}
+    return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id]) for run in runs]
 
 
-def present_run(run: Run, head: Head, waits: Iterable[Wait], ending: Any = None) -> dict[str, Any]:
-    """One run. `ending` is the payload of the event that ended it, if it has ended."""
+def present_run(
+    run: Run, head: Head, waits: Iterable[Wait], ending: Any = None, blocked: str | None = None
+) -> dict[str, Any]:
+    """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives it."""
     is_over = run.state in ENDED
     return {
         "id": run.id,
@@ -67,6 +73,7 @@ def present_run(run: Run, head: Head, waits: Iterable[Wait], ending: Any = None)
         "version": run.version,
         "state": str(run.state),
         "status": status_of(run.state),
+        "blocked": blocked,
         "waiting_for": [] if is_over else [present_wait(wait) for wait in waits],
         "step_index": head.steps,
         "epoch": head.epoch,

@@ -29,9 +29,10 @@ from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.engine.tape import Tape
-from runs.models import ENDED, WAITING, AgentVersion, Run, State
+from runs.models import ENDED, WAITING, Run, State
 from runs.past import tape_of
 from runs.settle import receive_callback, reconcile
+from runs.versions import note_use
 
 __all__ = ["cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "start"]
 
@@ -40,7 +41,8 @@ __all__ = ["cancel", "find", "pause", "receive_callback", "reconcile", "resume",
 
 @transaction.atomic
 def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Run:
-    """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion, InvalidInput."""
+    """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion, VersionChanged,
+    InvalidInput."""
     found = registry.find(agent)
     payload = _validated(found, input)
     now = database_now()
@@ -50,7 +52,7 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     )  # fmt: skip
     create_head(run.id)
     run.save(force_insert=True)
-    _note_version(found, now)
+    note_use(found)
     seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
     queue.drive(run.id)
     live.ring(run.id, seq)
@@ -78,19 +80,6 @@ def _problem(found: Any, agent: Agent) -> dict[str, str]:
         "problem": str(said.get("problem", found["msg"])),
         "fix": str(said.get("fix", f"see the input schema of {agent.graph_id}")),
     }
-
-
-def _note_version(agent: Agent, now: datetime) -> None:
-    """Remember what a version was made of when it was first used."""
-    if not AgentVersion.objects.filter(graph_id=agent.graph_id).exists():
-        AgentVersion.objects.bulk_create(
-            [
-                AgentVersion(
-                    graph_id=agent.graph_id, fingerprint=agent.fingerprint(), parts=agent.parts(), first_used_at=now
-                )
-            ],
-            ignore_conflicts=True,
-        )
 
 
 # --- steering -----------------------------------------------------------------------------------------------------------

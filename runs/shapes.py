@@ -58,6 +58,7 @@ class RunRow(Shape):
     ended_at: datetime | None
     output: Any
     error: Trouble | None
+    blocked: str | None = Field(description="Why nothing drives it though it is ready: no running worker has its version.")
     tags: list[str] | dict[str, str]
     trace_id: str
     created_by: str

@@ -18,7 +18,7 @@ from ledger.actors import SWEEPER, Actor
 from ledger.append import append
 from ledger.clock import database_now
 from ledger.models import Head
-from runs import live, waits
+from runs import live, versions, waits
 from runs.acts import locked, resolve, wake
 from runs.models import ENDED, Run, Wait
 
@@ -27,6 +27,9 @@ _LOCK = 7_231_001  # any number, the same in every process
 BATCH = 200
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
+_RETIRE_IDEMPOTENCY = """
+    DELETE FROM runs_idempotencyrecord WHERE id IN (
+        SELECT id FROM runs_idempotencyrecord WHERE created_at < clock_timestamp() - interval '14 days' ORDER BY created_at LIMIT %s)"""
 _troubled: dict[UUID, float] = {}
 
 
@@ -62,6 +65,24 @@ def _passed_over() -> list[UUID]:
     for wait_id in [w for w, until in _troubled.items() if until <= now]:
         del _troubled[wait_id]
     return list(_troubled)
+
+
+def retire() -> None:
+    """Forget what nothing refers to any more. Costs what there is to forget: the rows are found by time."""
+    retire_processes()
+    versions.forget_the_dead()
+    retire_idempotency_records()
+
+
+def retire_idempotency_records() -> int:
+    """Forget answers that were kept for a repeat of their request: after two weeks nobody repeats it. Batch by batch."""
+    total = 0
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(_RETIRE_IDEMPOTENCY, [BATCH])
+            total += cursor.rowcount
+            if cursor.rowcount < BATCH:
+                return total
 
 
 def retire_processes() -> int:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger.access import AUDITOR, OPERATOR
 from ledger.pages import Page
-from runs import fleet, incidents
+from runs import fleet, incidents, versions
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.models import Incident, Process, Run
@@ -30,7 +30,9 @@ class AgentsPage(Page):
     section = "agents"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.show(request, {"cards": [(agent, len(agent.all_tools())) for agent in registry.agents()]})
+        served = versions.served()
+        cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
+        return self.show(request, {"cards": cards, "unserved": versions.unserved()})
 
 
 class AgentPage(Page):
@@ -69,6 +71,7 @@ class FleetPage(Page):
             "used": sum(row["slots_used"] for row in workers),
             "slots": sum(row["slots_total"] for row in workers),
             "recoveries": Incident.objects.order_by("-id")[:1],
+            "unserved": versions.unserved(),
             "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
         }
         return self.show(request, context)

@@ -174,6 +174,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._agents: dict[str, dict[str, Agent]] = {}
+        self._quarantined: set[str] = set()
 
     def add(self, agent: Agent) -> None:
         """Enter an agent. A second one of the same name and version takes the first one's place only if it is a reload."""
@@ -182,6 +183,7 @@ class Registry:
     def remove(self, graph_id: str) -> None:
         """Forget a version (tests define agents of their own)."""
         name, _, version = graph_id.partition("@")
+        self._quarantined.discard(graph_id)
         self._agents.get(name, {}).pop(version, None)
         if not self._agents.get(name):
             self._agents.pop(name, None)
@@ -190,9 +192,13 @@ class Registry:
         """All agents, by name, newest version first."""
         return [a for name in sorted(self._agents) for a in self._newest_first(name)]
 
+    def quarantine(self, graph_id: str) -> None:
+        """The code here is not the version's: it is known, so that its runs can be shown, and not driven."""
+        self._quarantined.add(graph_id)
+
     def graph_ids(self) -> list[str]:
         """The versions that this process can drive."""
-        return [a.graph_id for a in self.agents()]
+        return [a.graph_id for a in self.agents() if a.graph_id not in self._quarantined]
 
     def find(self, reference: str) -> Agent:
         """`name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion."""

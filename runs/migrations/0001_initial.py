@@ -41,6 +41,18 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Served',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('worker', models.UUIDField()),
+                ('graph_id', models.TextField()),
+                ('is_quarantined', models.BooleanField(default=False)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('worker', 'graph_id'), name='runs_served_once')],
+            },
+        ),
+        migrations.CreateModel(
             name='IdempotencyRecord',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -173,6 +185,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='idempotencyrecord',
             constraint=models.UniqueConstraint(fields=('principal', 'key'), name='runs_idempotency_once'),
+        ),
+        migrations.AddIndex(
+            model_name='idempotencyrecord',
+            index=models.Index(fields=['created_at'], name='runs_idempotency_by_time'),
         ),
         migrations.AddIndex(
             model_name='process',

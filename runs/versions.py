@@ -1,0 +1,149 @@
+"""Which agent versions may run, and where: a version never changes in place, and a worker drives only what it has.
+
+The fingerprint of a version is stored when it is first used, by a worker that loads it or a process that starts a run of it; the first
+wins. A process that finds another one quarantines the version, in production: it drives no run of it and starts none. In development,
+where code changes under its version all day, it warns.
+
+What each worker has loaded is on record too, so that pages, API and log can say of a ready run that nobody can drive it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+from psycopg.rows import TupleRow
+
+from ledger.errors import DurableAgentsError
+from runs import notices
+from runs.engine.agents import Agent, registry
+from runs.fleet import FRESH_SECONDS
+
+log = logging.getLogger("runs.versions")
+
+_FIRST_USE = """
+    INSERT INTO runs_agentversion (graph_id, fingerprint, parts, first_used_at) VALUES (%s, %s, %s::jsonb, clock_timestamp())
+    ON CONFLICT (graph_id) DO NOTHING"""
+_STORED = "SELECT fingerprint FROM runs_agentversion WHERE graph_id = %s"
+_SERVE = """
+    INSERT INTO runs_served (worker, graph_id, is_quarantined) VALUES (%s, %s, %s)
+    ON CONFLICT (worker, graph_id) DO UPDATE SET is_quarantined = excluded.is_quarantined"""
+_SERVED = """
+    SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
+    WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
+    GROUP BY s.graph_id"""
+# Nobody claims these, so they come to the front of the queue: its first thousand tell, however long it is.
+_READY = """
+    SELECT DISTINCT graph_id FROM (
+        SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY priority DESC, ready_at LIMIT 1000
+    ) AS front"""
+
+
+class VersionChanged(DurableAgentsError):
+    """This process has other code under a version's name than the version was first used with."""
+
+    status, code, title = 409, "version-changed", "The agent's code has changed under its version"
+
+    def __init__(self, graph_id: str) -> None:
+        super().__init__(f"{graph_id} was first used with other code than this process has. Give the changed code a version of its own.")
+
+
+class Loaded:
+    """The versions that one worker process has, checked and announced as they come."""
+
+    def __init__(self, worker: UUID) -> None:
+        self._worker = worker
+        self._known: set[str] = set()
+
+    async def announce(self, link: psycopg.AsyncConnection[TupleRow]) -> None:
+        """Check what is new in the registry, quarantine what differs, and put on record that this worker has it."""
+        for agent in registry.agents():
+            if agent.graph_id in self._known:
+                continue
+            await link.execute(_FIRST_USE, _made_of(agent))
+            stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
+            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent)
+            await link.execute(_SERVE, [self._worker, agent.graph_id, is_quarantined])
+            self._known.add(agent.graph_id)
+
+
+def _quarantine(agent: Agent) -> bool:
+    """The code differs from the version's: whether that takes it out of service here."""
+    if not settings.DURABLEAGENTS.is_production:
+        log.warning(notices.VERSION_CHANGED, agent.graph_id, "in production no run of it would be driven")
+        return False
+    log.error(notices.VERSION_CHANGED, agent.graph_id, "no run of it is driven or started here")
+    registry.quarantine(agent.graph_id)
+    return True
+
+
+def _made_of(agent: Agent) -> list[str]:
+    return [agent.graph_id, agent.fingerprint(), json.dumps(agent.parts())]
+
+
+def note_use(agent: Agent) -> None:
+    """A run of this version begins: remember what it is made of, or check it. Raises VersionChanged in production."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED, [agent.graph_id])
+        stored = cursor.fetchone()
+        if stored is None:
+            cursor.execute(_FIRST_USE, _made_of(agent))
+            cursor.execute(_STORED, [agent.graph_id])
+            stored = cursor.fetchone()
+    if stored is not None and stored[0] != agent.fingerprint() and settings.DURABLEAGENTS.is_production:
+        raise VersionChanged(agent.graph_id)
+
+
+def served() -> dict[str, bool]:
+    """The versions that living workers have, and of each whether it is quarantined in all of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SERVED, [FRESH_SECONDS])
+        return dict(cursor.fetchall())
+
+
+def drivable() -> frozenset[str]:
+    """The versions that some living worker drives."""
+    return frozenset(graph_id for graph_id, is_quarantined in served().items() if not is_quarantined)
+
+
+def unserved() -> list[str]:
+    """The versions of ready runs that no living worker drives."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READY)
+        ready = [row[0] for row in cursor.fetchall()]
+    return sorted(set(ready) - drivable()) if ready else []
+
+
+def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
+    """Of a run that wants driving: the sentence that says why nobody does, or None."""
+    if run.ready_at is None or run.owner is not None or run.graph_id in drivable_now:
+        return None
+    return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
+
+
+class Watch:
+    """Says in the log, once each, which versions nobody has; and forgets what dead workers had."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def look(self) -> None:
+        now = set(unserved())
+        for graph_id in sorted(now - self._told):
+            log.warning(notices.VERSION_UNSERVED, graph_id)
+        for graph_id in sorted(self._told - now):
+            log.info(notices.VERSION_SERVED, graph_id)
+        self._told = now
+
+
+def forget_the_dead() -> None:
+    """What ended processes had loaded."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM runs_served s WHERE NOT EXISTS (SELECT 1 FROM runs_process p WHERE p.id = s.worker AND p.ended_at IS NULL)"
+        )

@@ -1,0 +1,217 @@
+"""A run stays on its version: only a worker that has it drives it, and where none has, everybody is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+
+from durableagents import Context, End
+from durableagents.auth import issue_key
+from ledger import events as e
+from runs import services, sweeper, versions
+from runs.engine.agents import Agent, registry
+from runs.models import AgentVersion, Process, Run, Served
+from runs.versions import Loaded, VersionChanged, Watch
+from tests.runs.stage import Stage, events, fresh, kinds
+from tests.world import SHOP, Notes, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def production(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"stage": "production"}))
+
+
+@pytest.fixture
+def operator(stage: Stage) -> Iterator[Client]:
+    user = User.objects.create_user("versions-operator", password="a long enough one")
+    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    client = Client(headers={"Authorization": f"Bearer {issue_key(user, 'test')}"})
+    client.force_login(user)
+    try:
+        yield client
+    finally:
+        user.delete()
+
+
+def announce(stage: Stage, worker: Any = None) -> None:
+    """What a worker process does at its start, and whenever it finds something new in its registry."""
+
+    async def act() -> None:
+        async with (await stage.connected()).connection() as link:
+            await Loaded((worker or stage.worker).id).announce(link)
+
+    stage.wait(act())
+
+
+def changed(agent: Agent) -> Agent:
+    """The same name and version, other code."""
+
+    async def another(state: Notes, ctx: Context) -> End:
+        return End("something else")
+
+    return agent_of(another, name=agent.name, version=agent.version)
+
+
+# --- who drives what ---
+
+
+def test_between_two_workers_of_which_one_has_the_version_that_one_drives_every_run(stage: Stage) -> None:
+    old, new = agent_of(ends_with("old"), name="skew"), agent_of(ends_with("new"), name="skew", version="2.0.0")
+    both, behind = stage.hire(), stage.hire()
+    runs = [services.start(agent.graph_id, {}, by=SHOP) for agent in (old, new) * 5]
+    claimed = {both.id: [], behind.id: []}  # type: ignore[var-annotated]
+    for _ in range(12):
+        for worker, graphs in ((behind, [old.graph_id]), (both, [old.graph_id, new.graph_id])):
+            for one in stage.claim(worker, graphs=graphs):
+                claimed[worker.id].append(one.graph_id)
+                assert stage.drive_claimed(one, worker) == "completed"
+    assert set(claimed[behind.id]) == {old.graph_id} and claimed[both.id].count(new.graph_id) == 5
+    assert {str(fresh(run).state) for run in runs} == {"completed"}
+    assert {len(events(run, e.RunClaimed)) for run in runs} == {1}
+
+
+def test_a_run_of_a_version_that_nobody_has_is_left_alone_until_somebody_has_it(stage: Stage) -> None:
+    agent = agent_of(ends_with("late"))
+    run = stage.start(agent)
+    registry.remove(agent.graph_id)
+    assert stage.drive() == "idle" and kinds(run) == ["RunCreated"]
+    registry.add(agent)
+    assert stage.drive() == "completed"
+
+
+# --- said so ---
+
+
+def test_a_ready_run_that_no_worker_has_the_version_of_says_so_everywhere(
+    stage: Stage, operator: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, elsewhere = agent_of(ends_with(1)), agent_of(ends_with(2), name="vendor-like", version="2.0.0")
+    run, other = stage.start(elsewhere), stage.start(here)
+    registry.remove(elsewhere.graph_id)
+    announce(stage)
+    sentence = "no running worker has vendor-like@2.0.0"
+    assert versions.unserved() == ["vendor-like@2.0.0"]
+    assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == sentence
+    assert operator.get(f"/api/v1/runs/{other.id}").json()["blocked"] is None
+    assert operator.get("/readyz").json()["unserved_versions"] == 1
+    assert sentence in operator.get(f"/runs/{run.id}").content.decode()
+    assert sentence not in operator.get(f"/runs/{other.id}").content.decode()
+    for page in ("/agents", "/fleet"):
+        told = operator.get(page).content.decode()
+        assert "No running worker has" in told and "vendor-like@2.0.0" in told, page
+    watch = Watch()
+    with caplog.at_level(logging.INFO, "runs.versions"):
+        for _ in range(3):
+            watch.look()
+        assert [r.getMessage() for r in caplog.records].count(versions.notices.VERSION_UNSERVED % "vendor-like@2.0.0") == 1
+        registry.add(elsewhere)
+        announce(stage, stage.hire())
+        watch.look()
+    assert "don't lack a worker any more" in caplog.records[-1].getMessage()
+    assert operator.get("/readyz").json()["unserved_versions"] == 0
+
+
+def test_where_no_worker_lives_that_is_what_is_said(stage: Stage, operator: Client) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    announce(stage)
+    Process.objects.update(ended_at=versions_now())
+    assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == "no worker is running"
+    assert "no worker is running: it waits until one is" in operator.get(f"/runs/{run.id}").content.decode()
+
+
+def versions_now() -> Any:
+    from tests.runs.stage import now
+
+    return now()
+
+
+def test_what_a_run_waits_for_is_no_want_of_a_version(stage: Stage, operator: Client) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.sleep(3600)
+        return End()
+
+    agent = agent_of(node)
+    run = stage.start(agent)
+    assert stage.drive() == "parked"
+    registry.remove(agent.graph_id)
+    announce(stage)
+    assert versions.unserved() == [] and operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] is None
+
+
+def test_what_dead_workers_had_is_forgotten(stage: Stage) -> None:
+    agent_of(ends_with(1))
+    announce(stage)
+    announce(stage, gone := stage.hire())
+    Process.objects.filter(pk=gone.id).update(ended_at=versions_now())
+    sweeper.retire()
+    assert set(Served.objects.values_list("worker", flat=True)) == {stage.worker.id}
+
+
+# --- a version never changes in place ---
+
+
+def test_the_first_use_is_remembered_once_and_wins(stage: Stage) -> None:
+    agent = agent_of(ends_with(1))
+    announce(stage)
+    stage.start(agent)
+    changed(agent)
+    announce(stage, stage.hire())
+    (stored,) = AgentVersion.objects.filter(graph_id=agent.graph_id)
+    assert stored.fingerprint == agent.fingerprint() and stored.parts == agent.parts()
+
+
+def test_in_production_changed_code_is_quarantined_where_it_is(
+    stage: Stage, production: None, operator: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = agent_of(ends_with(1))
+    announce(stage)
+    run = stage.start(agent)
+    assert agent.graph_id in registry.graph_ids()
+    changed(agent)
+    with caplog.at_level(logging.WARNING, "runs.versions"):
+        announce(stage, stage.hire())
+    assert [r.levelname for r in caplog.records if agent.graph_id in r.getMessage()] == ["ERROR"]
+    assert agent.graph_id not in registry.graph_ids() and registry.find(agent.graph_id)
+    assert stage.drive() == "idle" and kinds(run) == ["RunCreated"]
+    with pytest.raises(VersionChanged) as refused:
+        services.start(agent.graph_id, {}, by=SHOP)
+    assert refused.value.status == 409 and Run.objects.count() == 1
+    Served.objects.filter(worker=stage.worker.id).delete()  # the worker with the right code has gone
+    assert versions.unserved() == [agent.graph_id]
+    assert "quarantined" in operator.get("/agents").content.decode()
+
+
+def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    agent = agent_of(ends_with(1))
+    announce(stage)
+    changed(agent)
+    with caplog.at_level(logging.WARNING, "runs.versions"):
+        announce(stage, stage.hire())
+    assert [r.levelname for r in caplog.records if agent.graph_id in r.getMessage()] == ["WARNING"]
+    stage.start(agent)
+    assert stage.drive() == "completed"
+
+
+def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:
+    from tests.runs.stage import at_once
+
+    agent = agent_of(ends_with(1))
+    answers = at_once(*(lambda: services.start(agent.graph_id, {}, by=SHOP) for _ in range(16)))
+    assert [a for a in answers if isinstance(a, Exception)] == []
+    assert AgentVersion.objects.filter(graph_id=agent.graph_id).count() == 1
+
+
+def test_the_front_of_the_queue_is_all_that_is_looked_at(stage: Stage) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {versions._READY}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "Limit" in plan
