@@ -1,72 +1,105 @@
-"""`python -m tests.bench [--json]`: one table, ours beside the floor, measured in the same run."""
+"""`python -m tests.bench [--json FILE] [--scale X] [--only W1,W4]`: one table, ours beside the floor, measured in the same run."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tests.bench.figures import milliseconds, percentile
+import uvloop
+
+from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
+PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket")
 
-async def measure(scale: float) -> list[dict[str, Any]]:
-    from tests.bench import work
 
-    rows: list[dict[str, Any]] = []
+class Bench:
+    """The parts in order, each at a scale; a line is told as soon as it is known."""
 
-    def told(name: str, measured: work.Measured, against: work.Measured | None = None) -> None:
-        rows.append(
-            {
-                "what": name, "steps_per_second": round(measured.per_second), "of_floor": round(measured.per_second / against.per_second, 2) if against else 1.0,
-                "p50_p95_p99_ms": milliseconds(measured.latencies) if measured.latencies else "", "cpu_us_per_step": round(measured.cpu_per_step_us),
+    def __init__(self, folder: Path, scale: float, parts: set[str]) -> None:
+        self.folder, self.scale, self.parts = folder, scale, parts
+        self.rows: list[Figure] = []
+
+    def told(self, *figures: Figure) -> None:
+        self.rows += figures
+        for figure in figures:
+            print(
+                " · ".join(f"{name} {value}" for name, value in figure.as_json().items()), file=sys.stderr, flush=True
+            )
+
+    def size(self, full: int, least: int = 1) -> int:
+        return max(least, round(full * self.scale))
+
+    def run(self) -> None:
+        if self.parts & {"W1", "W7", "slots", "storage"}:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._here())
+        if self.parts & {"W3", "W4", "W5", "models", "socket"}:
+            self._across()
+
+    async def _here(self) -> None:
+        from tests.bench import floor, work
+
+        async with work.pool() as connections:
+            if "W1" in self.parts:
+                await asyncio.to_thread(floor.make)
+                await work.warm_up(connections)
+                for runs, steps in ((1, 600), (8, 200), (32, 75)):
+                    self.told(*await work.throughput(connections, runs, self.size(steps, 2), self.size(5)))
+            if "W7" in self.parts:
+                for per_visit in (work.SHORT_VISIT, work.LONG_VISIT):
+                    for behind in (10, 100, 1000, 5000):
+                        self.told(await work.resume(connections, self.size(behind, 10), per_visit, self.size(11)))
+            if "slots" in self.parts:
+                self.told(await work.slots(connections, self.size(200, 3)))
+            if "storage" in self.parts:
+                for kind in ("random bytes", "prose"):
+                    self.told(await work.storage(connections, kind, self.size(200, 8)))
+
+    def _across(self) -> None:
+        from tests.bench import across
+        from tests.bench.crew import Ears, crew, web
+
+        ears = Ears(self.folder)
+        with crew(self.folder, ears, workers=2, slots=512) as found:
+            parts: dict[str, Callable[[], Any]] = {
+                "W3": lambda: [across.starts(ears, self.size(200, 3))],
+                "W4": lambda: [across.decisions(ears, self.size(200, 3))],
+                "models": lambda: [across.model_calls(found, self.size(1000, 10))],
+                "W5": lambda: across.kills(ears, found, self.size(30, 1)),
             }
-        )  # fmt: skip
-        print(rows[-1], flush=True)
-
-    await asyncio.to_thread(work.make_floor)
-    await work.ours("bench-pure@1.0.0", 1, 50)  # warm
-    for runs, steps in ((1, int(1500 * scale)), (8, int(300 * scale)), (32, int(100 * scale))):
-        floor = await work.floor(runs, steps)
-        told(f"W1 floor, {runs} run(s)", floor)
-        told(f"W1 pure (one commit), {runs} run(s)", await work.ours("bench-pure@1.0.0", runs, steps), floor)
-        told(f"W1 keyed (two commits), {runs} run(s)", await work.ours("bench-keyed@1.0.0", runs, steps), floor)
-    for behind in (10, 100, 1000, 5000):
-        found = await work.resume(int(behind * min(1.0, scale)) or 10)
-        rows.append(
-            {
-                "what": f"W7 resume and finish with {behind} steps behind",
-                "p50_ms": round(percentile(found, 0.5) * 1000, 1),
-            }
-        )
-        print(rows[-1], flush=True)
-    many = await work.model_calls(1000)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    rows.append(
-        {
-            "what": "1,000 runs x one model call of 2 s, one process",
-            "seconds": round(many.seconds, 2),
-            "peak_mib": memory,
-        }
-    )
-    print(rows[-1], flush=True)
-    return rows
+            for part, measure in parts.items():
+                if part in self.parts:
+                    self.told(*measure())
+            if "socket" in self.parts:
+                with web(self.folder) as port:
+                    self.told(across.sockets(port, self.size(20, 2), self.size(40, 3)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each workload")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between: %(default)s")
     given = parser.parse_args()
-    with place():
-        from tests.bench import agents  # noqa: F401 - enters them into the registry
-
-        rows = asyncio.run(measure(given.scale))
+    wanted = set(given.only.split(","))
+    if unknown := wanted - set(PARTS):
+        parser.error(f"--only: no such part: {', '.join(sorted(unknown))}")
+    began = time.monotonic()
+    with place() as folder:
+        bench = Bench(folder, given.scale, wanted)
+        bench.run()
+    rows = [figure.as_json() for figure in bench.rows]
+    print(table(rows))
+    print(f"\n{time.monotonic() - began:.0f} s at scale {given.scale:g}")
     if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        Path(given.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,49 @@
-"""Agents that do next to nothing, so that what is measured is what it costs to make it durable."""
+"""Agents that do next to nothing, so that what is measured is what it costs to make it durable.
+
+Tools that are called in a worker process tell the bench by datagram, with the machine's monotonic clock: nothing of the system under
+test has to answer for when a step began.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import random
+import socket
+import time
+from functools import cache
 
 from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo
 
 from durableagents import Agent, Assistant, Context, End, ReplayClass, ToolCall, tool
+from runs.engine.tools import Tool
 
-TEXT = "".join(chr(97 + (i * 7919) % 26) for i in range(900))  # with its envelope about 1 KB on record
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+TEXT = "".join(random.Random(7).choices(LETTERS, k=900))  # with its envelope about 1 KB; hardly compressible
+SOCKET_VARIABLE = "DURABLEAGENTS_BENCH_SOCKET"
+
+# Of runs that are driven in the bench's own process: when the last tool returned, when a step began, when a wait was entered.
+returned_at: dict[str, float] = {}
+began_at: dict[str, float] = {}
+waited_at: dict[str, float] = {}
 
 
 class Many(BaseModel):
+    """`steps` calls, `per_visit` of them in a visit; then `rests` times a rest and a call. `pause_seconds` after each call."""
+
     steps: int
     per_visit: int = 1_000_000
-    rest: float = 0.0
+    rests: int = 0
+    pause_seconds: float = 0.0
 
 
 class Place(BaseModel):
     wanted: Many
     done: int = 0
+    rested: int = 0
 
 
 class Number(BaseModel):
@@ -32,39 +56,115 @@ class Text(BaseModel):
 
 @tool(replay_class=ReplayClass.PURE)
 async def look(args: Number, call: ToolCall) -> Text:
+    began_at[call.run_id] = returned_at[call.run_id] = time.perf_counter()
     return Text(text=TEXT)
 
 
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY)
 async def order(args: Number, call: ToolCall) -> Text:
+    returned_at[call.run_id] = time.perf_counter()
     return Text(text=TEXT)
 
 
-def _agent(name: str, using: object) -> Agent:
-    agent = Agent(name, "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[using])  # type: ignore[list-item]
+def _agent(name: str, using: Tool) -> Agent:
+    agent = Agent(
+        name, "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=list({using.name: using, "look": look}.values())
+    )  # fmt: skip
 
-    @agent.node(start=True, to=("work",))
+    @agent.node(start=True, to=("work", "rest"))
     async def work(state: Place, ctx: Context) -> str | End:
         for _ in range(min(state.wanted.per_visit, state.wanted.steps - state.done)):
-            await ctx.call(using, Number(n=state.done))  # type: ignore[arg-type]
+            await ctx.call(using, Number(n=state.done))
             state.done += 1
-        if state.done < state.wanted.steps:
-            return "work"
-        if state.wanted.rest:
-            await ctx.sleep(state.wanted.rest)
-            await ctx.call(look, Number(n=-1))
-        return End({"done": state.done})
+            if state.wanted.pause_seconds:
+                await asyncio.sleep(state.wanted.pause_seconds)
+        if state.wanted.rests and state.done >= state.wanted.steps and state.wanted.per_visit >= state.wanted.steps:
+            for _ in range(state.wanted.rests):
+                await _rest(ctx)
+            return End({})
+        return "work" if state.done < state.wanted.steps else "rest"
+
+    @agent.node(to=("rest",))
+    async def rest(state: Place, ctx: Context) -> str | End:
+        if state.rested == state.wanted.rests:
+            return End({})
+        await _rest(ctx)
+        state.rested += 1
+        return "rest"
 
     return agent
+
+
+async def _rest(ctx: Context) -> None:
+    waited_at[ctx.run_id] = time.perf_counter()
+    await ctx.sleep(0.001)
+    await ctx.call(look, Number(n=-1))
 
 
 pure_steps = _agent("bench-pure", look)
 keyed_steps = _agent("bench-keyed", order)
 
 
-async def _slow(messages: object, info: object) -> object:
-    from pydantic_ai.messages import ModelResponse, TextPart
+# --- in worker processes ------------------------------------------------------------------------------------------------
 
+
+@cache
+def _link() -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    link.connect(os.environ[SOCKET_VARIABLE])
+    return link
+
+
+def tell(run_id: str, what: str, key: str | None = None) -> None:
+    """Tell the bench that something happened now."""
+    _link().send(json.dumps([run_id, what, time.monotonic(), os.getpid(), key]).encode())
+
+
+@tool(replay_class=ReplayClass.PURE)
+async def mark(args: Number, call: ToolCall) -> Number:
+    tell(call.run_id, "step")
+    return args
+
+
+@tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY)
+async def effect(args: Number, call: ToolCall) -> Number:
+    """An upstream that takes 20 ms, and records the request before it answers."""
+    tell(call.run_id, "effect", call.key)
+    await asyncio.sleep(0.02)
+    return args
+
+
+marked = Agent(
+    "bench-mark", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[mark]
+)
+gated = Agent("bench-gate", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[mark])
+effects = Agent(
+    "bench-effects", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=[effect]
+)
+
+
+@marked.node(start=True)
+async def begin(state: Place, ctx: Context) -> End:
+    await ctx.call(mark, Number(n=0))
+    return End({})
+
+
+@gated.node(start=True)
+async def ask(state: Place, ctx: Context) -> End:
+    await ctx.approve("finance_po", title="Go on?")
+    await ctx.call(mark, Number(n=0))
+    return End({})
+
+
+@effects.node(start=True, to=("act",))
+async def act(state: Place, ctx: Context) -> str | End:
+    for _ in range(10):
+        await ctx.call(effect, Number(n=state.done))
+        state.done += 1
+    return "act" if state.done < state.wanted.steps else End({"done": state.done})
+
+
+async def _slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     await asyncio.sleep(2.0)
     return ModelResponse(parts=[TextPart("done")])
 
@@ -76,5 +176,40 @@ model_call = Agent(
 
 
 @model_call.node(start=True)
-async def ask(state: Place, ctx: Context) -> End:
+async def ask_model(state: Place, ctx: Context) -> End:
     return End({"said": await ctx.model(thinker, "Well?")})
+
+
+# --- a conversation -----------------------------------------------------------------------------------------------------
+
+MESSAGE = 4096
+pages: list[str] = []  # what the tool and the model say, in turn: set by the bench
+
+
+class Said(BaseModel):
+    turns: int
+
+
+@tool(replay_class=ReplayClass.PURE)
+async def read_page(args: Number, call: ToolCall) -> Text:
+    return Text(text=pages[args.n])
+
+
+async def _talk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    turn = sum(isinstance(message, ModelResponse) for message in messages)
+    if 2 * turn + 1 >= len(pages):
+        return ModelResponse(parts=[ToolCallPart("final_result", {"turns": turn})])
+    return ModelResponse(
+        parts=[TextPart(pages[2 * turn]), ToolCallPart("read_page", {"n": 2 * turn + 1}, tool_call_id=f"c{turn}")]
+    )
+
+
+talker = Assistant(name="talker", instructions="Read on.", output=Said, tools=[read_page], offline=_talk, max_turns=500)
+talk = Agent(
+    "bench-talk", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), assistants=[talker]
+)
+
+
+@talk.node(start=True)
+async def converse(state: Place, ctx: Context) -> End:
+    return End({"turns": (await ctx.think(talker, "Read.")).turns})

@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def place() -> Iterator[None]:
-    """Start the server, migrate, set Django up; stop and remove everything afterwards."""
+def place() -> Iterator[Path]:
+    """Start the server, migrate, set Django up; stop and remove everything afterwards. Gives the folder of its data."""
     data = tempfile.mkdtemp(prefix="durableagents-bench-")
+    for name in [name for name in os.environ if name.startswith(("DATABASE", "DURABLEAGENTS"))]:
+        del os.environ[name]
     os.environ.update(
-        DURABLEAGENTS_DATA=data, DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT)
-    )
-    for name in ("DATABASE_URL", "DATABASE_OWNER_URL", "DURABLEAGENTS_AGENTS", "DURABLEAGENTS_MODEL"):
-        os.environ.pop(name, None)
+        DURABLEAGENTS_DATA=data, DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT), DURABLEAGENTS_AGENTS="tests.bench.agents"
+    )  # fmt: skip
     from durableagents.embedded import Server
 
     server = Server(Path(data))
@@ -34,7 +36,7 @@ def place() -> Iterator[None]:
         import django
 
         django.setup()
-        yield
+        yield Path(data)
     finally:
         server.stop(patience_seconds=2)
         server.close()
@@ -42,3 +44,16 @@ def place() -> Iterator[None]:
         if server.layout.account:
             shutil.rmtree(server.layout.pgdata.parent, ignore_errors=True)
         shutil.rmtree(data, ignore_errors=True)
+
+
+def server_cpu_seconds() -> float:
+    """CPU time of PostgreSQL's processes that are alive: backends, WAL writer and all."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.name() == "postgres":
+                used = process.cpu_times()
+                total += used.user + used.system
+        except psutil.Error:
+            continue
+    return total

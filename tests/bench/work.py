@@ -1,175 +1,216 @@
-"""The workloads, driven in this process as a worker's host does it."""
+"""The workloads that are driven in this process, as a worker's host does it: W1, W2, W7, waits, storage."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from tests.bench.agents import TEXT
+from ledger.actors import Actor
+from runs import services, sweeper
+from runs.dsn import dsn
+from runs.engine.agents import registry
+from runs.engine.drive import Driver
+from runs.engine.visit import Control
+from runs.host import POOL_SIZE
+from runs.runtime import runtime
+from runs.store import PgJournal, Worker, claim
+from tests.bench import agents, floor
+from tests.bench.figures import Figure, latency, middle
+from tests.bench.place import CHECKOUT, server_cpu_seconds
+
+SHORT_VISIT, LONG_VISIT = 10, 1_000_000
+BENCH = Actor(kind="system", name="bench")
+PURE, KEYED, TALK = "bench-pure@1.0.0", "bench-keyed@1.0.0", "bench-talk@1.0.0"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Measured:
-    """One run of a workload."""
+    """One go of a workload."""
 
     steps: int
     seconds: float
     cpu_seconds: float
-    latencies: list[float] = field(default_factory=list)
+    server_cpu_seconds: float
 
     @property
     def per_second(self) -> float:
         return self.steps / self.seconds
 
-    @property
-    def cpu_per_step_us(self) -> float:
-        """This process's CPU time per step, in microseconds; the server's is not in it."""
-        return self.cpu_seconds / self.steps * 1e6
-
 
 @asynccontextmanager
-async def pool(size: int = 8) -> AsyncIterator[Any]:
-    from runs.dsn import dsn
-
+async def pool() -> AsyncIterator[Any]:
+    """As a worker has it, with every connection open."""
     async with AsyncConnectionPool(
-        dsn(name="bench"), min_size=size, max_size=size, kwargs={"autocommit": True}
+        dsn(name="bench"), min_size=POOL_SIZE, max_size=POOL_SIZE, kwargs={"autocommit": True}, check=None
     ) as made:
+        await made.wait()
         yield made
 
 
-def start(agent: str, count: int, **wanted: Any) -> None:
+def start(agent: str, count: int, **wanted: Any) -> list[UUID]:
     """Accept `count` runs."""
-    from ledger.actors import Actor
-    from runs import services
-
-    for _ in range(count):
-        services.start(agent, wanted, by=Actor(kind="system", name="bench"))
+    return [services.start(agent, wanted, by=BENCH).id for _ in range(count)]
 
 
-async def drive_all(connections: Any, graph_id: str, count: int, latencies: list[float] | None = None) -> None:
+class Timed(PgJournal):
+    """Notes how long it takes from a tool's return to its result being durable."""
+
+    seconds: list[float]
+
+    async def record(self, *args: Any, **kwargs: Any) -> Any:
+        reply = await super().record(*args, **kwargs)
+        returned = agents.returned_at.pop(self.run_id, None)
+        if returned is not None:
+            self.seconds.append(time.perf_counter() - returned)
+        return reply
+
+
+async def drive_all(connections: Any, graph_id: str, count: int, seconds: list[float] | None = None) -> None:
     """Claim `count` runs and drive them together until each is let go of."""
-    from runs.engine.agents import registry
-    from runs.engine.drive import Driver
-    from runs.engine.visit import Control
-    from runs.runtime import runtime
-    from runs.store import PgJournal, Worker, claim
-
-    class Timed(PgJournal):
-        async def record(self, *args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            reply = await super().record(*args, **kwargs)
-            if latencies is not None:
-                latencies.append(time.perf_counter() - began)
-            return reply
-
     worker, lent = Worker(uuid4(), "bench", os.getpid()), runtime()
     claimed: list[Any] = []
     while len(claimed) < count:
         claimed += await claim(connections, worker, [graph_id], count - len(claimed))
     agent = registry.find(graph_id)
-    drivers = [Driver(agent, Timed(connections, worker, c), lent, Control(), trace_id=c.trace_id) for c in claimed]
-    await asyncio.gather(*(d.drive() for d in drivers))
+    drivers = []
+    for each in claimed:
+        journal = Timed(connections, worker, each)
+        journal.seconds = [] if seconds is None else seconds
+        drivers.append(Driver(agent, journal, lent, Control(), trace_id=each.trace_id))
+    await asyncio.gather(*(driver.drive() for driver in drivers))
 
 
-async def timed(steps: int, work: Callable[[], Awaitable[None]], latencies: list[float]) -> Measured:
-    began, cpu = time.perf_counter(), time.process_time()
+async def timed(steps: int, work: Callable[[], Awaitable[None]]) -> Measured:
+    server, cpu, began = server_cpu_seconds(), time.process_time(), time.perf_counter()
     await work()
-    return Measured(steps, time.perf_counter() - began, time.process_time() - cpu, latencies)
+    return Measured(steps, time.perf_counter() - began, time.process_time() - cpu, server_cpu_seconds() - server)
 
 
-async def ours(graph_id: str, runs: int, steps: int) -> Measured:
-    """W1, W2: `runs` runs of `steps` steps each, in one process."""
-    await asyncio.to_thread(start, graph_id, runs, steps=steps)
-    latencies: list[float] = []
-    async with pool() as connections:
-        return await timed(runs * steps, lambda: drive_all(connections, graph_id, runs, latencies), latencies)
+# --- W1, W2 -------------------------------------------------------------------------------------------------------------
 
 
-_BARE = """
-WITH head AS (UPDATE floor_head SET seq = seq + 1, chain = %b WHERE run_id = %s RETURNING seq)
-INSERT INTO floor_event (run_id, seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash)
-SELECT %s, seq, 1, clock_timestamp(), 'ToolRead', '0.1/' || seq, 0, 'result', %b, %b, %b, %b FROM head
-"""
+async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> list[Figure]:
+    """Both floors, pure steps and keyed steps in turn, so that whatever else the machine does hits all of them; medians of rounds."""
+    waits: list[float] = []
+
+    async def ours(graph_id: str, steps: int) -> Measured:
+        await asyncio.to_thread(start, graph_id, runs, steps=steps)
+        seconds = waits if graph_id == PURE else None
+        return await timed(runs * steps, lambda: drive_all(connections, graph_id, runs, seconds))
+
+    async def bare(kind: floor.Kind) -> Measured:
+        return await timed(runs * steps, lambda: floor.drive(connections, kind, runs, steps))
+
+    found: dict[str, list[Measured]] = {"statement": [], "function": [], "pure": [], "keyed": []}
+    for _ in range(rounds):
+        found["statement"].append(await bare("statement"))
+        found["pure"].append(await ours(PURE, steps))
+        found["function"].append(await bare("function"))
+        found["keyed"].append(await ours(KEYED, steps))
+    names = {
+        "statement": "floor: bare statement", "function": "floor: bare function",
+        "pure": "one commit a step (pure)", "keyed": "two commits a step (keyed)",
+    }  # fmt: skip
+    goals = {"pure": "≥ 0.60 of function", "keyed": "≥ 0.35 of function"}
+    rows = [_throughput(f"W1 {names[k]}, {runs} run(s)", found[k], found, goals.get(k, "")) for k in names]
+    if runs == 1:
+        rows.append(latency("W2 step end → durable, 1 run", waits, goal="p50 ≤ 0.8, p95 ≤ 1.3"))
+    return rows
 
 
-def make_floor() -> None:
-    """Tables like ours (same columns, same indexes), without triggers, for the bare statement."""
-    from durableagents import databases, env
+def _throughput(name: str, ours: list[Measured], all_: dict[str, list[Measured]], goal: str) -> Figure:
+    def share(kind: str) -> float:
+        return round(middle(a.per_second / b.per_second for a, b in zip(ours, all_[kind], strict=True)), 2)
 
-    os.environ["DURABLEAGENTS_DB_ROLE"] = "owner"
-    owner = databases.django_databases(env.load())["default"]
-    del os.environ["DURABLEAGENTS_DB_ROLE"]
-    from django.conf import settings
-
-    role = settings.DATABASES["default"]["USER"]
-    with psycopg.connect(
-        dbname=owner["NAME"], user=owner["USER"], password=owner["PASSWORD"], host=owner["HOST"], autocommit=True
-    ) as link:
-        link.execute(
-            "CREATE TABLE floor_head (LIKE ledger_head INCLUDING ALL); CREATE TABLE floor_event (LIKE ledger_event INCLUDING ALL)"
-        )
-        link.execute(f"GRANT SELECT, INSERT, UPDATE ON floor_head, floor_event TO {role}")
+    return Figure(
+        name, per_second=round(middle(m.per_second for m in ours), 0), of_function=share("function"), of_statement=share("statement"),
+        cpu_us=round(middle(m.cpu_seconds / m.steps * 1e6 for m in ours), 0),
+        server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / sum(m.steps for m in ours) * 1e6, 0), goal=goal,
+    )  # fmt: skip
 
 
-async def floor(runs: int, steps: int) -> Measured:
-    """The same bytes through one bare statement a step, by as many coroutines."""
-    sealed, clear, link = b"\x01" + TEXT.encode()[:700], b"x" * 190, b"h" * 32
-    ids = [uuid4() for _ in range(runs)]
-    latencies: list[float] = []
-    async with pool() as connections:
-        async with connections.connection() as one:
-            for run_id in ids:
-                await one.execute(
-                    "INSERT INTO floor_head (run_id, epoch, seq, claimed_seq, deaths, chain, is_pause_requested, is_cancel_requested,"
-                    " is_on_hold, steps, tokens_in, tokens_out, usd_micro, tool_calls, model_calls)"
-                    " VALUES (%s, 1, 0, 0, 0, %b, false, false, false, 0, 0, 0, 0, 0, 0)",
-                    [run_id, link],
-                )
-
-        async def one_run(run_id: Any) -> None:
-            for _ in range(steps):
-                began = time.perf_counter()
-                async with connections.connection() as one:
-                    await one.execute(_BARE, [link, run_id, run_id, clear, sealed, link, link], prepare=True)
-                latencies.append(time.perf_counter() - began)
-
-        async def work() -> None:
-            await asyncio.gather(*(one_run(i) for i in ids))
-
-        return await timed(runs * steps, work, latencies)
+async def warm_up(connections: Any) -> None:
+    """Every connection has every plan before anything is measured, as in a worker that has worked for a second."""
+    for graph_id in (PURE, KEYED):
+        await asyncio.to_thread(start, graph_id, 2 * POOL_SIZE, steps=12)
+        await drive_all(connections, graph_id, 2 * POOL_SIZE)
+    for kind in ("statement", "function"):
+        await floor.drive(connections, kind, POOL_SIZE, 12)
 
 
-async def resume(behind: int) -> list[float]:
-    """W7: seconds from claim to the first new step, for a run with `behind` steps on record in visits of ten."""
-    graph = "bench-pure@1.0.0"
+# --- W7 -----------------------------------------------------------------------------------------------------------------
+
+
+async def resume(connections: Any, behind: int, per_visit: int, times: int) -> Figure:
+    """From the claim to the next step's begin, with `behind` steps on record."""
+    (run_id,) = await asyncio.to_thread(start, PURE, 1, steps=behind, per_visit=per_visit, rests=times)
+    await drive_all(connections, PURE, 1)
     found: list[float] = []
-    async with pool() as connections:
-        for _ in range(5):
-            await asyncio.to_thread(start, graph, 1, steps=behind, per_visit=10, rest=0.001)
-            await drive_all(connections, graph, 1)
-            from runs import sweeper
-
-            await asyncio.sleep(0.02)
-            await asyncio.to_thread(sweeper.sweep)
-            began = time.perf_counter()
-            latencies: list[float] = []
-            await drive_all(connections, graph, 1, latencies)
-            found.append(time.perf_counter() - began)
-    return found
+    for _ in range(times):
+        await asyncio.sleep(0.005)
+        await asyncio.to_thread(sweeper.sweep)
+        began = time.perf_counter()
+        await drive_all(connections, PURE, 1)
+        found.append(agents.began_at[str(run_id)] - began)
+    shape, goal = (f"in visits of {per_visit}", "≤ 10, flat") if per_visit == SHORT_VISIT else ("in one visit", "")
+    return latency(f"W7 resume, {behind:,} steps behind {shape}", found, goal=goal)
 
 
-async def model_calls(count: int) -> Measured:
-    """`count` runs of one model request of two seconds, all in this process."""
-    graph = "bench-model@1.0.0"
-    await asyncio.to_thread(start, graph, count, steps=1)
-    async with pool() as connections:
-        return await timed(count, lambda: drive_all(connections, graph, count), [])
+# --- entering a wait ----------------------------------------------------------------------------------------------------
+
+
+async def slots(connections: Any, times: int) -> Figure:
+    """From entering a wait (`ctx.sleep`) to the run being let go of, which is when its slot is free."""
+    found: list[float] = []
+    for _ in range(times):
+        (run_id,) = await asyncio.to_thread(start, PURE, 1, steps=1, rests=1)
+        await drive_all(connections, PURE, 1)
+        found.append(time.perf_counter() - agents.waited_at[str(run_id)])
+    return latency("slot released on entering a wait", found, goal="p99 ≤ 20")
+
+
+# --- storage ------------------------------------------------------------------------------------------------------------
+
+
+async def storage(connections: Any, kind: str, messages: int) -> Figure:
+    """What a conversation of `messages` messages of 4 KB takes, tables and indexes, over its text."""
+    agents.pages[:] = _texts(kind, messages)
+    raw = sum(len(text.encode()) for text in agents.pages)
+    before = await _stored(connections)
+    await asyncio.to_thread(start, TALK, 1, steps=1)
+    await drive_all(connections, TALK, 1)
+    taken = await _stored(connections) - before
+    goal = "≤ 1.6 × raw" if kind == "random bytes" else "< 1 × raw"
+    return Figure(
+        f"stored for {messages} messages of 4 KB, {kind}", bytes=taken, note=f"{taken / raw:.2f} × raw", goal=goal
+    )
+
+
+def _texts(kind: str, messages: int) -> list[str]:
+    """Random letters of 64 (a random byte has no text of its own), or prose: the project's own documents."""
+    if kind == "random bytes":
+        chance = random.Random(11)
+        return ["".join(chance.choices(agents.LETTERS, k=agents.MESSAGE)) for _ in range(messages)]
+    prose = "\n".join(path.read_text() for path in sorted(CHECKOUT.glob("**/*.md")) if ".venv" not in path.parts)
+    ends = range(0, len(prose) - agents.MESSAGE, agents.MESSAGE)
+    whole = [prose[at : at + agents.MESSAGE] for at in ends]
+    return [whole[i % len(whole)] for i in range(messages)]
+
+
+async def _stored(connections: Any) -> int:
+    query = (
+        "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE c.relkind = 'r' AND c.relname IN"
+        " ('ledger_event', 'ledger_ledgerentry', 'ledger_head', 'runs_run', 'runs_wait', 'runs_checkpoint')"
+    )
+    async with connections.connection() as link:
+        row = await (await link.execute(query)).fetchone()
+    return int(row[0])

@@ -1,0 +1,22 @@
+"""The bench runs: every part, with next to nothing to do. Its figures are for `make bench` to tell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import CHECKOUT
+
+
+def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
+    told = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.bench", "--scale", "0.002", "--json", str(told)]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["name"]: row for row in json.loads(told.read_text())}
+    for part in ("W1", "W2", "W3", "W4", "W5", "W7", "slot", "stored", "event committed"):
+        assert any(name.startswith(part) for name in rows), f"no figure of {part}"
+    assert rows["W5 effects at the other side"]["note"].endswith(" 0 duplicate")
+    assert all(str(row["name"]) in done.stdout for row in rows.values())
