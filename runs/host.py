@@ -1,6 +1,6 @@
 """The host: one event loop in a worker process that drives many runs at once, since agents mostly wait.
 
-    ring ─┐
+    ring ─┐                  (heard on a connection of its own, and by way of the queue)
     tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (runs/engine/drive.py)
     slot ─┘        └─ once a second: take back own runs that a lost answer left undriven, look for stop requests
     housekeeping (a thread of its own): sweep what is due, watch for dead workers
@@ -37,9 +37,9 @@ from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.drive import Driver
 from runs.engine.visit import Control, Runtime
-from runs.live import AsyncBell
+from runs.live import AsyncBell, heard
 from runs.processes import host as this_host
-from runs.queue import ENQUEUE_SQL, NOTIFY_SQL
+from runs.queue import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.runtime import runtime
 from runs.statements import Pool
 from runs.store import Claim, PgJournal, Worker, claim, is_transient, reclaim
@@ -117,17 +117,22 @@ class Host:
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)
-            keeping = asyncio.create_task(self._housekeeping())
+            beside = [asyncio.create_task(self._housekeeping()), asyncio.create_task(self._listen())]
             try:
                 await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced), bell)
                 await self._finish()
             finally:
-                keeping.cancel()
-                with suppress(asyncio.CancelledError):
-                    await keeping
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
                 await pool.close(timeout=1.0)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._keeper.shutdown(wait=False, cancel_futures=True)
+
+    async def _listen(self) -> None:
+        """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for."""
+        async for _ in heard(CHANNEL, name="host"):
+            self._bell.set()
 
     # --- claiming ---
 

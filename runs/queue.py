@@ -24,7 +24,7 @@ _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_fa
 
 # For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
-NOTIFY_SQL = f"SELECT pg_notify('{CHANNEL}', '')"
+NOTIFY_SQL = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/live.py
 
 # It logs a line per message sent and per message taken; a doorbell isn't worth one.
 logging.getLogger("django-q").setLevel(logging.WARNING)
