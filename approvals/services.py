@@ -150,3 +150,4 @@ def register() -> None:
         waits.on_withdraw.append(WITHDRAW)
         waits.on_reopen.append(REOPEN)
     waits.on_due["approval"] = expire
+    waits.queues.update(QUEUES)

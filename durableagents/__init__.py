@@ -2,12 +2,24 @@
 
 from runs.engine.agents import Agent, End, Sample
 from runs.engine.context import Context
-from runs.engine.errors import BusinessFailure, Failure, ModelFailure, NotSent, Rejected, ToolFailure, TransportError
+from runs.engine.errors import (
+    BadSignal,
+    BusinessFailure,
+    Expired,
+    Failure,
+    ModelFailure,
+    NotSent,
+    Rejected,
+    TimedOut,
+    ToolFailure,
+    TransportError,
+)
 from runs.engine.journal import Grant
 from runs.engine.loop import Assistant
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BusinessFailure", "Context", "DidNotHappen", "End", "Evidence", "Failure", "Gate", "Grant", "Happened", "ModelFailure",
-    "NotSent", "Pending", "Rejected", "ReplayClass", "Sample", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "BusinessFailure", "Context", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Gate", "Grant",
+    "Happened", "ModelFailure", "NotSent", "Pending", "Rejected", "ReplayClass", "Sample", "TimedOut", "ToolCall", "ToolFailure",
+    "TransportError", "tool",
 ]  # fmt: skip

@@ -381,6 +381,39 @@ class WaitOpened(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignalReceived(Event):
+    """Somebody sent the run its `n`-th signal of a name; it is kept until the node takes it. Payload: what was sent."""
+
+    name: str
+    n: int
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalTaken(Event):
+    """A call of the node got the `n`-th signal of a name. What was sent is in the event that tells of its coming."""
+
+    FACT: ClassVar[str | None] = "result"
+    name: str
+    n: int
+
+    @property
+    def fact(self) -> str | None:
+        """One result for one call, whichever signal it is."""
+        return self.FACT
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputAnswered(Event):
+    """A person answered what the node asked. Payload: the answer and the justification, if there is one."""
+
+    FACT: ClassVar[str | None] = "answer"
+    by: str
+    role: str
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaitResolved(Event):
     """What was waited for came, or its time ran out. First one wins, for ever."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
@@ -14,8 +15,8 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.access import AUDITOR, INTEGRATOR, OPERATOR
-from ledger.errors import NotFound
+from ledger.access import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
+from ledger.errors import Forbidden, NotFound
 from ledger.rest import (
     READ,
     ApiView,
@@ -27,11 +28,11 @@ from ledger.rest import (
     moment_cursor,
     read_body,
 )
-from runs import fleet, idempotency, services
+from runs import fleet, idempotency, questions, services
 from runs.engine.agents import registry
 from runs.models import Run, State
 from runs.present import present_agent, present_runs, transcript
-from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
+from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -55,6 +56,19 @@ class ReconcileBody(SteerBody):
 
     verdict: Literal["happened", "did_not", "fail"]
     receipt: Any = None
+
+
+class SignalBody(Strict):
+    """What to tell the run. With an `id` of the sender's own, a repeat is the same signal."""
+
+    payload: Any = None
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class AnswerBody(SteerBody):
+    """`answer` must fit the question's schema. A reason is welcome and not required."""
+
+    answer: Any
 
 
 class Runs(ApiView):
@@ -156,6 +170,45 @@ class Reconcile(ApiView):
             justification=body.justification,
             by=self.by,
         )
+        return Response(one(run_id))
+
+
+class Signals(ApiView):
+    """Tell a run something that it waits for, or will wait for."""
+
+    roles = {"POST": (INTEGRATOR, OPERATOR)}
+
+    @described("Send a signal to a run", SentRow, status=202, body=SignalBody, headers=("Idempotency-Key",))
+    def post(self, request: Request, run_id: UUID, name: str) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        one_exists(run_id)
+        body = read_body(request, SignalBody)
+
+        def send() -> tuple[int, Any]:
+            sent = services.signal(run_id, name, body.payload, by=self.by, sender_id=body.id)
+            return 202 if sent.is_new else 200, {"name": name, "n": sent.n}
+
+        if key is None:
+            status, answer = send()
+            return Response(answer, status=status)
+        asked = {"run": str(run_id), "signal": name, "body": request.data}
+        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, asked, send)
+        return HttpResponse(text, status=status, content_type="application/json")
+
+
+class Answers(ApiView):
+    """Answer what a run asks. Who may depends on the question, so the route lets every role in and the question decides."""
+
+    roles = {"POST": ROLES}
+
+    @described("Answer a run's question", RunRow, body=AnswerBody)
+    def post(self, request: Request, run_id: UUID, wait_id: UUID) -> Response:
+        allowed = questions.roles_for(questions.question(run_id, wait_id))
+        role = next((role for role in allowed if role in roles(request.user)), None)
+        if role is None:
+            raise Forbidden(f"Only {' or '.join(allowed)} answers this.")
+        body = read_body(request, AnswerBody)
+        services.answer(run_id, wait_id, body.answer, by=replace(self.by, role=role), justification=body.justification)
         return Response(one(run_id))
 
 

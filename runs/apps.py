@@ -4,7 +4,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-DEMO = "durableagents.demo.vendor_onboard"
+DEMO = ("durableagents.demo.vendor_onboard", "durableagents.demo.warehouse")
 
 
 class RunsConfig(AppConfig):
@@ -14,12 +14,12 @@ class RunsConfig(AppConfig):
     def ready(self) -> None:
         """Load the agents that this process knows and check each whole graph before any run of it can start.
 
-        Raises ImproperlyConfigured for a module that isn't there. The demo agent is not part of a production installation.
+        Raises ImproperlyConfigured for a module that isn't there. The demo's agents are not part of a production installation.
         """
         from runs.engine.agents import registry
 
         asked = settings.DURABLEAGENTS.agents
-        for module in asked if settings.DURABLEAGENTS.is_production else [DEMO, *asked]:
+        for module in asked if settings.DURABLEAGENTS.is_production else [*DEMO, *asked]:
             try:
                 import_module(module)
             except ModuleNotFoundError as error:

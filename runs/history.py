@@ -15,6 +15,15 @@ from runs.engine.journal import Snapshot
 
 log = logging.getLogger("runs.store")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash")
+CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
+EVENTS = f"""
+SELECT {", ".join(COLUMNS)} FROM ledger_event
+WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
+"""
+SIGNAL = f"""
+SELECT {", ".join(COLUMNS)} FROM ledger_event
+WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)
+"""
 
 
 def checksum(node: str, visit: int, state: bytes) -> bytes:
@@ -33,30 +42,33 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> tuple[int, Snapshot |
     return 0, None
 
 
+def checked(row: TupleRow) -> tuple[Link, Event]:
+    """One event, after checking that its content gives its hash and its columns. Raises JournalBroken."""
+    seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored = row
+    link = Link(seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored))
+    if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
+        raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
+    try:
+        event = decode(link.clear, unseal(link.sealed))
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalBroken(f"event {seq} can't be read: {error}") from error
+    if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
+        raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
+    return link, event
+
+
 def read(run_id: str, rows: Sequence[TupleRow], anchor: int, *, at_least: int) -> tuple[Event, list[Event]]:
     """Events as objects, after checking that they link up from the checkpoint on. Raises JournalBroken."""
     created: Event | None = None
     tail: list[Event] = []
     prev: Link | None = None
-    for seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored in rows:
-        link = Link(
-            seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
-        )
-        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:
-            raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
-        if prev is not None and prev.seq >= anchor and (seq != prev.seq + 1 or link.prev_hash != prev.hash):
-            raise JournalBroken(f"event {seq} does not follow event {prev.seq}")
-        try:
-            event = decode(link.clear, unseal(link.sealed))
-        except (KeyError, TypeError, ValueError) as error:
-            raise JournalBroken(f"event {seq} can't be read: {error}") from error
-        if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
-            raise JournalBroken(
-                f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}"
-            )
-        if seq == 1:
+    for row in rows:
+        link, event = checked(row)
+        if prev is not None and prev.seq >= anchor and (link.seq != prev.seq + 1 or link.prev_hash != prev.hash):
+            raise JournalBroken(f"event {link.seq} does not follow event {prev.seq}")
+        if link.seq == 1:
             created = event
-        if seq > anchor:
+        if link.seq > anchor:
             tail.append(event)
         prev = link
     if created is None or prev is None or prev.seq < at_least:

@@ -183,6 +183,24 @@ class Wait(models.Model):
         ]
 
 
+class Signal(models.Model):
+    """One signal that was sent to a run: kept until a call of the node takes it. What was sent is in the event that tells of it."""
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="signals")
+    name = models.TextField()
+    n = models.IntegerField()
+    seq = models.BigIntegerField()
+    sender_id = models.TextField(null=True, help_text="The sender's own name for it: a repeat is the same signal.")
+    taken_by = models.TextField(null=True, help_text="The slot of the call that got it.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "name", "n"], name="runs_signal_once"),
+            models.UniqueConstraint(fields=["run", "name", "sender_id"], name="runs_signal_sent_once"),
+        ]
+
+
 class Checkpoint(models.Model):
     """A snapshot at a consistent cut: state is plain data, no call is in flight."""
 

@@ -39,11 +39,15 @@ def status_of(state: str) -> str:
 
 def present_wait(wait: Wait) -> dict[str, Any]:
     """One thing a run waits for."""
+    detail = masked(wait.detail)
+    if wait.kind == Wait.Kind.INPUT:
+        detail["schema"] = wait.detail["schema"]  # the agent's own code; whoever answers needs every name in it
     return {
+        "id": wait.id,
         "kind": wait.kind,
         "since": wait.opened_at,
         "deadline": wait.deadline,
-        "detail": masked(wait.detail),
+        "detail": detail,
         "slot": wait.slot,
     }
 

@@ -31,10 +31,12 @@ from runs.engine.errors import JournalBroken
 from runs.engine.tape import Tape
 from runs.models import ENDED, WAITING, Run, State
 from runs.past import tape_of
+from runs.questions import answer
 from runs.settle import receive_callback, reconcile
+from runs.signals import signal
 from runs.versions import note_use
 
-__all__ = ["cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "start"]
+__all__ = ["answer", "cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
 
 # --- starting -----------------------------------------------------------------------------------------------------------
 

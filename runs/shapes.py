@@ -15,6 +15,7 @@ from runs.models import Incident, State, Wait
 class WaitRow(Shape):
     """One thing that a run waits for."""
 
+    id: UUID
     kind: Wait.Kind
     since: datetime
     deadline: datetime
@@ -72,6 +73,13 @@ class RunRow(Shape):
 
 class RunPage(Page):
     results: list[RunRow]
+
+
+class SentRow(Shape):
+    """A signal that a run was sent."""
+
+    name: str
+    n: int = Field(description="Its number among the run's signals of that name, from 1 in the order in which they came.")
 
 
 class MessageRow(Shape):

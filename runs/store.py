@@ -13,10 +13,10 @@ import random
 import re
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -26,14 +26,16 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import StaleLease
-from ledger.events import Event, encode_clear, seal
-from runs import failpoints, waits
-from runs.engine.errors import ApprovalExpired, ApprovalMissing
+from ledger.events import Event, SignalReceived, encode_clear, seal
+from runs import failpoints
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
-from runs.history import COLUMNS, checksum, newest_sound, read
+from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, checksum, newest_sound, read
 from runs.statements import Connection, Pool, one_row, turns
+from runs.waits import gate_statement, on_withdraw
 
 log = logging.getLogger("runs.store")
+T = TypeVar("T")
 
 _WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
@@ -187,10 +189,12 @@ class PgJournal:
         (cut, kept), used = _cut(snapshot), [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
         statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {told}, {booked}, {opened}, {_USAGE}, {cut})"
         values = [self.worker.ref, *values, *more, *asked, *used, *kept]
-        also = waits.gate_statement(gate, wait) if gate is not None and wait is not None else None
-        return await self._commit(
-            events, lambda: (statement, [*self._fence(), *values]), [also] if also else []
-        )
+        also = []
+        if gate is not None and wait is not None:
+            also.append(gate_statement(gate, wait))
+        if wait is not None and wait.kind == "signal":
+            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # one that came before anybody waited
+        return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also)
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
@@ -198,9 +202,8 @@ class PgJournal:
         told, values = lines(events)
         statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {told})"
         values = [how, state, list(waits), error, *values]
-        return await self._commit(
-            events, lambda: (statement, [*self._fence(), *values]), _withdrawals(self._id) if how == "end" else []
-        )
+        also = [(withdraw, [self._id]) for withdraw in on_withdraw] if how == "end" else []
+        return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also)
 
     def _fence(self) -> list[Any]:
         return [self._id, self.lease.epoch, self.lease.token]
@@ -299,15 +302,15 @@ class PgJournal:
 
     async def load(self) -> History:
         """Checkpoint and tail. The claim was a statement of its own before this one, so the old owner's last commit is seen."""
-        delay = 0.05
-        while True:
-            try:
-                return await self._load()
-            except (psycopg.Error, OSError) as error:
-                if not is_transient(error):
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 1.0)
+        return await _patiently(self._load)
+
+    async def signal(self, name: str, n: int) -> SignalReceived:
+        """One read of what can't change any more, checked against its hash."""
+        row = await _patiently(lambda: self._row(SIGNAL, self._id, self._id, name, n))
+        event = None if row is None else checked(row)[1]
+        if not isinstance(event, SignalReceived) or (event.name, event.n) != (name, n):
+            raise JournalBroken(f"run {self.run_id} has no event for signal {name} number {n}")
+        return event
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
         async with self._committing:
@@ -315,23 +318,16 @@ class PgJournal:
 
     async def _may_repeat(self, slot: str, attempt: int) -> Reply:
         """One read. While the database is away nothing is known, so nothing is sent."""
-        delay = 0.05
-        while True:
-            try:
-                async with self.pool.connection() as connection:
-                    cursor = await connection.execute(_MAY_REPEAT, [slot, attempt, self._id])
-                    head = await cursor.fetchone()
-                break
-            except (psycopg.Error, OSError) as error:
-                if not is_transient(error):
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 1.0)
+        head = await _patiently(lambda: self._row(_MAY_REPEAT, slot, attempt, self._id))
         assert head is not None
         epoch, lease, is_answered, *flags = head
         self._check_lease(epoch, lease)
         reply = Reply(*flags)
         return self._note(replace(reply, is_done=reply.stop is None and not is_answered))
+
+    async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:
+        async with self.pool.connection() as connection:
+            return await (await connection.execute(query, parameters)).fetchone()
 
     def _check_lease(self, epoch: int, lease: UUID | None) -> None:
         if (epoch, lease) != (self.lease.epoch, self.lease.token):
@@ -339,9 +335,9 @@ class PgJournal:
 
     async def _load(self) -> History:
         async with self.pool.connection() as connection:
-            cursor = await connection.execute(_CHECKPOINTS, [self._id])
+            cursor = await connection.execute(CHECKPOINTS, [self._id])
             seq, snapshot = newest_sound(self.run_id, await cursor.fetchall())
-            cursor = await connection.execute(_EVENTS, [self._id, seq])
+            cursor = await connection.execute(EVENTS, [self._id, seq])
             rows = await cursor.fetchall()
             cursor = await connection.execute(_FLAGS, [self._id])
             head = await cursor.fetchone()
@@ -352,15 +348,24 @@ class PgJournal:
         return History(snapshot, tail, created, self._note(Reply(*flags)))
 
 
-_CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
-_EVENTS = f"""
-SELECT {", ".join(COLUMNS)} FROM ledger_event
-WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq
-"""
+async def _patiently(reading: Callable[[], Awaitable[T]]) -> T:
+    """Read until the database answers."""
+    delay = 0.05
+    while True:
+        try:
+            return await reading()
+        except (psycopg.Error, OSError) as error:
+            if not is_transient(error):
+                raise
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, 1.0)
+
+
 _FLAGS = """
 SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s
 """
 
+_HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _MAY_REPEAT = """
 SELECT epoch, lease,
        EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.slot = %s AND e.attempt = %s AND e.fact = 'result'),
@@ -391,7 +396,3 @@ def _cut(snapshot: Snapshot | None) -> tuple[str, list[Any]]:
     state = seal(snapshot.state)
     proof = checksum(snapshot.node, snapshot.visit, state or b"")
     return _CUT, [snapshot.generation, snapshot.node, snapshot.visit, snapshot.fingerprint, state, proof]
-
-
-def _withdrawals(run_id: UUID) -> list[tuple[str, list[Any]]]:
-    return [(statement, [run_id]) for statement in waits.on_withdraw]

@@ -134,7 +134,7 @@ def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
 
 
-waits.on_due.update(timer=_fire, webhook=_time_out)
+waits.on_due.update(timer=_fire, webhook=_time_out, signal=_time_out, input=_time_out)
 
 
 def last_sweep_age_seconds() -> float | None:

@@ -21,6 +21,8 @@ Opener = Callable[[GateOpening, WaitSpec], tuple[str, list[Any]]]
 OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
 
 gate_opener: list[Opener] = []
+# Which role is in charge of a queue, for questions that are put to one.
+queues: dict[str, str] = {}
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits.
 on_withdraw: list[str] = []

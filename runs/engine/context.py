@@ -6,7 +6,7 @@ import functools
 import random as _random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel
@@ -21,9 +21,11 @@ from runs.engine.journal import Grant, WaitSpec
 from runs.engine.loop import Assistant, think
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit, log
+from runs.engine.waiting import RAISE, ask, await_signal
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -144,6 +146,32 @@ class Context:
         if not record.now.waits:
             await visit.record(opened_event(wait, {"call": "sleep", "hash": ""}), wait=wait)
         raise visit.park(wait)
+
+    @_step
+    async def signal(
+        self, name: str, schema: type[BaseModel] | None = None, *, within: timedelta = timedelta(days=7), or_else: Any = RAISE
+    ) -> Any:
+        """Wait for the next signal of a name that no call has taken yet; one that came before is kept for this.
+
+        Returns its payload, as a `schema` if one is given (raises BadSignal if it isn't one). When the time runs out: returns
+        `or_else`, or raises TimedOut where there is none.
+        """
+        return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
+
+    @_step
+    async def ask(
+        self, of: str, *, title: str, schema: type[M], prefilled: BaseModel | dict[str, Any] | None = None,
+        within: timedelta = timedelta(days=7), or_else: Any = RAISE,
+    ) -> M:  # fmt: skip
+        """Ask a person to fill in a form made from `schema`: an operator, or somebody of the role or queue `of`.
+
+        When the time runs out: returns `or_else`, or raises TimedOut where there is none.
+        """
+        slot = self._visit.next_slot()
+        answer = await ask(
+            self._visit, slot, of, title=title, schema=schema, prefilled=prefilled or {}, within=within, or_else=or_else
+        )
+        return cast(M, answer)
 
     async def now(self) -> datetime:
         """The database's time, the same on every replay."""

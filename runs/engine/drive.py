@@ -63,13 +63,13 @@ class Driver:
                 begun = await self._begin()
                 if begun is not None:
                     return begun
+            while True:
+                outcome = await self._visit()
+                done = await self._act(outcome)
+                if done is not None:
+                    return done
         except JournalBroken as broken:
             return await self._operator(Broken("broken_journal", {"problem": str(broken)}))
-        while True:
-            outcome = await self._visit()
-            done = await self._act(outcome)
-            if done is not None:
-                return done
 
     # --- from the journal to a position ---
 

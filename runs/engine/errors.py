@@ -70,6 +70,26 @@ class Rejected(Exception):
         self.queue, self.reason, self.by, self.verdict = queue, reason, by, verdict
 
 
+class Expired(Rejected):
+    """Nobody decided a gate before its deadline, which denies it."""
+
+
+class TimedOut(Exception):
+    """What a node waited for, a signal or a person's answer, did not come before the deadline."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} did not come before the deadline")
+        self.what = what
+
+
+class BadSignal(Exception):
+    """A signal came whose payload is not what the node waits for. The signal is used up; the node may wait for the next one."""
+
+    def __init__(self, name: str, problem: str, payload: Any) -> None:
+        super().__init__(f"signal {name}: {problem}")
+        self.name, self.problem, self.payload = name, problem, payload
+
+
 class Failure(Exception):
     """Raised by a node to end the run as failed, with a message for people."""
 

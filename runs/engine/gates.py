@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
-from runs.engine.errors import Rejected
+from runs.engine.errors import Expired, Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec
 from runs.engine.tape import Slot
 from runs.engine.tools import Evidence
@@ -77,6 +77,7 @@ def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any)
         raise visit.park(WaitSpec(visit.run_id, slot, 0, "approval", asked.n, visit.journal.now()))
     if decision.verdict != "approved":
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
-        raise Rejected(asked.queue, reason, decision.by, decision.verdict)
+        denied = Expired if decision.verdict == "expired" else Rejected
+        raise denied(asked.queue, reason, decision.by, decision.verdict)
     plan_hash = visit.runtime.hasher({**asked.payload, "tool": tool, "arguments": arguments})
     return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by, asked.queue)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from ledger.events import Event
+from ledger.events import Event, SignalReceived
 
 How = Literal["park", "settle", "pause", "release", "end"]
 
@@ -183,6 +183,10 @@ class Journal(Protocol):
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
         """Whether a call that the journal announced already may go out once more: not done where people asked for a stop, or where
         its answer is on record. Writes nothing."""
+        ...
+
+    async def signal(self, name: str, n: int) -> SignalReceived:
+        """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is none."""
         ...
 
     async def leave(

@@ -14,7 +14,7 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.canonical import plain
 from runs.engine.drive import Driver
-from runs.engine.errors import ApprovalExpired, ApprovalMissing
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.visit import Control, Runtime
 
@@ -48,6 +48,7 @@ class MemoryRun:
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
+    kept: list[e.SignalReceived] = field(default_factory=list)
     skew: timedelta = timedelta(0)
 
     def append(self, events: Sequence[e.Event]) -> None:
@@ -104,6 +105,28 @@ class MemoryRun:
         )  # fmt: skip
         self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
 
+    def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
+        """Send the run a signal, as `runs.services.signal` does. Returns its number among those of its name."""
+        n = 1 + sum(isinstance(x, e.SignalReceived) and x.name == name for x in self.events)
+        self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
+        self.kept.append(self.events[-1])  # type: ignore[arg-type]
+        self.hand_over(name)
+        return n
+
+    def hand_over(self, name: str) -> None:
+        """Give the oldest signal of a name that nobody took to whoever has waited for one the longest."""
+        waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
+        came = [x for x in self.kept if x.name == name]
+        if waiting and came:
+            self.kept.remove(came[0])
+            self.resolve(waiting[0].spec.id, "received", event=e.SignalTaken(slot=waiting[0].spec.slot, name=name, n=came[0].n))
+
+    def answer(self, answer: Any, *, by: str = "user:olga", role: str = "operator", slot: str = "") -> None:
+        """Answer the one open question, or the one at a slot."""
+        asked = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
+        said = e.InputAnswered(slot=asked.slot, n=asked.n, by=by, role=role, payload={"answer": answer})
+        self.resolve(asked.id, "answered", event=said)
+
     def open_waits(self) -> list[MemoryWait]:
         """What the run waits for now."""
         return [w for w in self.waits.values() if w.resolution is None]
@@ -128,6 +151,13 @@ class MemoryJournal:
         self._fence()
         seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
         return History(snapshot, list(self.run.events[seq:]), self.run.events[0], self._reply())
+
+    async def signal(self, name: str, n: int) -> e.SignalReceived:
+        self._fence()
+        for event in self.run.events:
+            if isinstance(event, e.SignalReceived) and (event.name, event.n) == (name, n):
+                return event
+        raise JournalBroken(f"there is no signal {name} number {n}")
 
     async def intend(
         self,
@@ -219,6 +249,8 @@ class MemoryJournal:
         known = None if wait is None else self.run.waits.get(wait.id)
         if wait is not None and known is None:
             self.run.waits[wait.id] = MemoryWait(wait, gate)
+            if wait.kind == "signal":
+                self.run.hand_over(wait.detail["name"])
         elif wait is not None and known is not None and known.resolution is None:
             known.spec = replace(known.spec, deadline=wait.deadline)
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
-from runs.engine.errors import Failure, ModelFailure, Rejected, ToolFailure
+from runs.engine.errors import BadSignal, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
 from runs.engine.outcomes import Broken, Crashed, Parked, Stopped, Unwind
 from runs.engine.visit import Visit, is_being_cancelled
 
@@ -69,6 +69,10 @@ def _crash(error: BaseException) -> Crashed:
             return Crashed(error.code, str(error), story)
         case ModelFailure():
             return Crashed(error.code, str(error), story)
+        case TimedOut():
+            return Crashed("timed_out", str(error), story)
+        case BadSignal():
+            return Crashed("bad_signal", str(error), story)
         case _:
             return Crashed("node_error", f"{type(error).__name__}: {error}", story)
 

@@ -20,6 +20,7 @@ class Attempt:
     intent: e.Event | None = None
     accepted: e.Event | None = None
     result: e.Event | None = None
+    answers: dict[int, e.InputAnswered] = field(default_factory=dict)
     unknown: e.Event | None = None
     reconciled: e.ToolReconciled | None = None
     is_in_doubt: bool = False
@@ -73,11 +74,15 @@ class Slot:
     @property
     def has_effect(self) -> bool:
         """Whether the call did something that can't be taken back, or waited for something: the node went on by it."""
-        return self.was_invoked or self.gate is not None or any(kind == "timer" for kind, _ in self.now.waits)
+        return self.was_invoked or self.gate is not None or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
 
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
+
+
+# What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
+_GONE_ON_BY = frozenset({"timer", "signal", "input"})
 
 
 class Tape:
@@ -87,6 +92,7 @@ class Tape:
         self.slots: dict[str, Slot] = {}
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
+        self.signals: dict[tuple[str, int], e.SignalReceived] = {}
         for event in events:
             self.add(event)
 
@@ -104,6 +110,8 @@ class Tape:
                 self.slot(name).current += 1
         if isinstance(event, e.VisitEntered):
             self.visits.add(event.visit)
+        if isinstance(event, e.SignalReceived):
+            self.signals[event.name, event.n] = event
         if event.slot is None:
             return
         place = event.slot.rpartition("/")[0]
@@ -205,6 +213,12 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.gate, slot.decision = event, None
         case e.ApprovalDecided():
             slot.decision = event
+        case _:
+            _fold_wait(slot, attempt, event)
+
+
+def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
+    match event:
         case e.WaitOpened():
             said = payload_of(event)
             if "call" in said:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
@@ -212,6 +226,10 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.waits[event.wait, event.n] = None
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution
+        case e.SignalTaken():
+            attempt.result, attempt.waits["signal", 0] = event, "received"
+        case e.InputAnswered():
+            attempt.answers[event.n], attempt.waits["input", event.n] = event, "answered"
         case _:
             pass
 

@@ -257,7 +257,7 @@ class Visit:
         """Whether a call that is announced already may go out once more. Unwinds if not."""
         async with self._writing:
             self.check_stop()
-            reply = await self._kept(self.journal.may_repeat(slot, attempt))
+            reply: Reply = await self._kept(self.journal.may_repeat(slot, attempt))
         if not reply.is_done:
             raise self.unwind(Stopped(reply.stop or "overtaken"))
 
@@ -295,7 +295,15 @@ class Visit:
             if not is_written:
                 self._reads[:0] = reads
 
-    async def _kept(self, asking: Coroutine[Any, Any, Reply]) -> Reply:
+    async def signal(self, name: str, n: int) -> e.SignalReceived:
+        """A signal that a call of this visit took; it may have come long before the visit."""
+        known = self.tape.signals.get((name, n))
+        if known is None:
+            async with self._writing:
+                known = await self._kept(self.journal.signal(name, n))
+        return known
+
+    async def _kept(self, asking: Coroutine[Any, Any, T]) -> T:
         """Nothing that goes wrong with the journal is the node's business: it unwinds, and is raised again at the visit's end."""
         try:
             return await asking

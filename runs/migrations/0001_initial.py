@@ -239,4 +239,19 @@ class Migration(migrations.Migration):
             model_name='wait',
             constraint=models.UniqueConstraint(fields=('run', 'slot', 'attempt', 'kind', 'n'), name='runs_wait_once'),
         ),
+        migrations.CreateModel(
+            name='Signal',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('name', models.TextField()),
+                ('n', models.IntegerField()),
+                ('seq', models.BigIntegerField()),
+                ('sender_id', models.TextField(help_text="The sender's own name for it: a repeat is the same signal.", null=True)),
+                ('taken_by', models.TextField(help_text='The slot of the call that got it.', null=True)),
+                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='signals', to='runs.run')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('run', 'name', 'n'), name='runs_signal_once'), models.UniqueConstraint(fields=('run', 'name', 'sender_id'), name='runs_signal_sent_once')],
+            },
+        ),
     ]

@@ -225,6 +225,19 @@ def _wait_resolved(timeline: Timeline, line: Line) -> None:
         row.note = line.clear["resolution"]
 
 
+def _signalled(timeline: Timeline, line: Line) -> None:
+    timeline.mark(line, f"signal {line.clear['name']}", note=line.clear["by"])
+
+
+def _taken(timeline: Timeline, line: Line) -> None:
+    """What a signal or an answer was waited for with: the wait has its end."""
+    is_signal = line.kind == "SignalTaken"
+    row = timeline._waits.get((line.slot or "", "signal" if is_signal else "input", 0 if is_signal else line.clear["n"]))
+    if row is not None:
+        finish(row, line.at)
+        row.note = "received" if is_signal else f"answered by {line.clear['by']}"
+
+
 _LOST = {"proof": "worker died", "suspicion": "worker suspected", "host_gone": "host gone", "operator": "declared dead"}
 
 
@@ -300,6 +313,9 @@ _STEPS: dict[str, Callable[[Timeline, Line], None]] = {
     "ApprovalDecided": _decided,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,
+    "SignalReceived": _signalled,
+    "SignalTaken": _taken,
+    "InputAnswered": _taken,
     "WorkerLost": _lost,
     "RunClaimed": _claimed,
     "RunReleased": _released,

@@ -31,6 +31,9 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-cancel", "POST"): OPERATE,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
+    ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
+    # The question decides who may.
+    ("api-run-answers", "POST"): EVERY,
     ("api-agents", "GET"): EVERY,
     ("api-schema", "GET"): EVERY,
     ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
@@ -58,7 +61,7 @@ def api_routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, st
 
 
 def address(path: str) -> str:
-    for placeholder in ("<uuid:run_id>", "<uuid:approval_id>", "<str:token>"):
+    for placeholder in ("<uuid:run_id>", "<uuid:approval_id>", "<uuid:wait_id>", "<str:token>", "<str:name>"):
         path = path.replace(placeholder, str(NOWHERE))
     return f"/{path}"
 

@@ -15,7 +15,11 @@ from tests.conftest import CHECKOUT
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 FILES = sorted(path for path in CHECKOUT.glob("*/sql/*.sql"))
-PAIRS = {"ledger/sql/append.sql": "ledger.migrations.0002_sql", "runs/sql/steps.sql": "runs.migrations.0002_sql"}
+PAIRS = {
+    "ledger/sql/append.sql": "ledger.migrations.0002_sql",
+    "runs/sql/signals.sql": "runs.migrations.0003_signals",
+    "runs/sql/steps.sql": "runs.migrations.0002_sql",
+}
 _DECLARED = re.compile(r"CREATE OR REPLACE FUNCTION (\w+)\(")
 _TYPES = re.compile(r"CREATE TYPE (\w+) AS")
 

@@ -21,7 +21,8 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture(autouse=True)
 def _forget_the_guides_agent() -> Iterator[None]:
     yield
-    registry.remove("refund-desk@1.0.0")
+    for made in ("refund-desk", "sum-up", "delivery"):
+        registry.remove(f"{made}@1.0.0")
     sys.modules.pop("refund_desk", None)
 
 

@@ -101,7 +101,7 @@ def test_pages_show_shells_as_sh_or_console() -> None:
 
 
 def _documented(path: str) -> str:
-    return "/" + re.sub(r"<\w+:(?:run_id|approval_id)>", "{id}", path).replace("<str:token>", "{token}")
+    return "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", re.sub(r"<\w+:(?:run_id|approval_id)>", "{id}", path))
 
 
 def _framework_codes() -> str:

@@ -112,6 +112,10 @@ def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> No
     match s.kind:
         case "timer":
             story.run.resolve(wait_id, "fired")
+        case "signal":
+            story.run.signal(s.detail["name"], s.detail["name"])
+        case "input":
+            story.run.answer({"name": s.detail["title"]}, slot=s.slot)
         case "approval":
             story.decide("rejected" if s.slot.endswith("3") else "approved", "because", slot=s.slot)
         case "webhook" if any(r.slot == s.slot for r in outside.requests):
@@ -168,7 +172,7 @@ def test_a_run_ends_the_same_in_whatever_order_things_happen(
 
 EVERYTHING: Any = [
     "order",
-    (["look", "now", "mail"], ["wire", "sleep"], ["pay", (["ask"], ["hooked", "random"])], ["refused", "away"]),
+    (["look", "now", "mail"], ["wire", "sleep", "form"], ["pay", (["ask"], ["hooked", "random", "signal"])], ["refused", "away"]),
     "mail",
 ]
 

@@ -26,8 +26,8 @@ from runs.engine.memory import MemoryJournal, MemoryRun
 from tests.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
 
-Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep"]  # fmt: skip
-OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep")  # fmt: skip
+Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep", "signal", "form"]  # fmt: skip
+OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep", "signal", "form")  # fmt: skip
 UNSAFE = ("mail", "wire")
 
 
@@ -89,6 +89,10 @@ async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
         case "sleep":
             await ctx.sleep(0)
             return None
+        case "signal":
+            return await ctx.signal(f"s.{name}")
+        case "form":
+            return (await ctx.ask("legal", title=name, schema=Item, prefilled={"name": name})).name
         case "pay" | "wire":
             try:
                 return (await ctx.call(getattr(tools, op), Item(name=name, amount=5000))).ref
@@ -161,6 +165,10 @@ def answer(story: Story, outside: Outside) -> None:
         match wait.spec.kind:
             case "timer":
                 story.run.resolve(wait_id, "fired")
+            case "signal":
+                story.run.signal(wait.spec.detail["name"], wait.spec.detail["name"])
+            case "input":
+                story.run.answer({"name": wait.spec.detail["title"]}, slot=wait.spec.slot)
             case "approval":
                 story.decide("rejected" if wait.spec.slot.endswith("3") else "approved", "because")
             case "webhook" if wait.spec.slot in outside.urls:
@@ -272,8 +280,14 @@ def _restore(run: MemoryRun, whole: Story) -> None:
                 resolved[event_.slot, 0, "approval", event_.n] = event_.verdict
             case e.CallbackReceived():
                 resolved[event_.slot, event_.attempt, "webhook", 0] = "received"
+            case e.SignalTaken():
+                resolved[event_.slot, event_.attempt, "signal", 0] = "received"
+            case e.InputAnswered():
+                resolved[event_.slot, event_.attempt, "input", event_.n] = "answered"
     opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
     opened |= {(x.slot, 0, "approval", x.n) for x in run.events if isinstance(x, e.ApprovalRequested)}
+    taken = {(x.name, x.n) for x in run.events if isinstance(x, e.SignalTaken)}
+    run.kept = [x for x in run.events if isinstance(x, e.SignalReceived) and (x.name, x.n) not in taken]
     used = {x.grant for x in run.events if isinstance(x, e.ToolInvoked)}
     for wait_id, wait in whole.run.waits.items():
         identity = (wait.spec.slot, wait.spec.attempt, wait.spec.kind, wait.spec.n)

@@ -87,6 +87,10 @@ def steps(tools: Toolbox) -> dict[str, Step]:
         "think": lambda ctx: ctx.think(ASSISTANT, "hello"),
         "think else": lambda ctx: ctx.think(ASSISTANT, "good bye"),
         "approve": lambda ctx: ctx.approve("legal", title="May I?", body={"x": 1}),
+        "signal": lambda ctx: ctx.signal("go"),
+        "another signal": lambda ctx: ctx.signal("stop"),
+        "ask": lambda ctx: ctx.ask("legal", title="Which?", schema=Item),
+        "ask else": lambda ctx: ctx.ask("legal", title="What?", schema=Item),
         "gather": lambda ctx: ctx.gather(ctx.random(), ctx.call(tools.look, Item(name="a"))),
         "gather more": lambda ctx: ctx.gather(ctx.random(), ctx.call(tools.look, Item(name="a")), ctx.uuid()),
     }
@@ -110,6 +114,10 @@ async def test_another_call_in_a_recorded_place_sends_nothing_and_shows_both(
     first = await story.drive()
     if recorded == "approve":
         story.decide()
+    elif recorded in ("signal", "another signal"):
+        story.run.signal("go" if recorded == "signal" else "stop")
+    elif recorded in ("ask", "ask else"):
+        story.run.answer({"name": "this"})
     elif recorded == "sleep":
         for wait_id, _ in story.waiting("timer"):
             story.run.resolve(wait_id, "fired")

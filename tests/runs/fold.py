@@ -80,6 +80,10 @@ class Told:
             case e.ApprovalDecided():
                 self.open.pop((slot, 0, "approval", event.n), None)
                 self.approvals[event.approval_id] = event.verdict
+            case e.SignalTaken():
+                self.open.pop((slot, attempt, "signal", 0), None)
+            case e.InputAnswered():
+                self.open.pop((slot, attempt, "input", event.n), None)
             case e.CallbackReceived() | e.ToolFailed():
                 self.open.pop((slot, attempt, "webhook", 0), None)
             case e.ToolReconciled():
@@ -90,7 +94,9 @@ class Told:
 
     def _resolution(self, event: e.Event) -> None:
         """Whatever is resolved makes a run ready that waits in nobody's hands."""
-        resolves = (e.WaitResolved, e.ApprovalDecided, e.CallbackReceived, e.ToolReconciled)
+        resolves = (
+            e.WaitResolved, e.ApprovalDecided, e.CallbackReceived, e.ToolReconciled, e.SignalTaken, e.InputAnswered,
+        )  # fmt: skip
         if isinstance(event, resolves) and self.state.startswith("waiting"):
             self.state = "running"
         if isinstance(event, e.WaitResolved) and event.resolution == "retried":

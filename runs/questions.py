@@ -1,0 +1,92 @@
+"""What a node asks people: who may answer, whether an answer fits, and the one that stands. Same rules as `services`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from jsonschema import Draft202012Validator, ValidationError
+
+from ledger import events as e
+from ledger.access import OPERATOR, ROLES
+from ledger.actors import Actor
+from ledger.append import append
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from runs import live, waits
+from runs.acts import locked, resolve, wake
+from runs.models import Run, Wait
+
+_ENDINGS = {"timed_out": "Its time ran out", "withdrawn": "Its run ended before anybody answered", "answered": "It was answered"}
+
+
+class QuestionClosed(DurableAgentsError):
+    """An answer stands, or none is wanted any more."""
+
+    status, code, title = 409, "question-closed", "No longer asked"
+
+    def __init__(self, wait: Wait) -> None:
+        at = wait.resolved_at or wait.deadline
+        how = _ENDINGS.get(wait.resolution or "timed_out", "It was settled")
+        by = wait.resolved_by if wait.resolution == "answered" else None
+        who = f" by {by}" if by else ""
+        stands = " The first answer stands." if by else ""
+        super().__init__(f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{stands}", state=wait.resolution or "timed_out", answered_by=by, at=at.isoformat())
+
+
+def roles_for(wait: Wait) -> tuple[str, ...]:
+    """Who may answer: the role that the node named, or that is in charge of the queue it named; and operators."""
+    of = str(wait.detail.get("of", ""))
+    named = waits.queues.get(of, of)
+    return (named, OPERATOR) if named in ROLES and named != OPERATOR else (OPERATOR,)
+
+
+def may_answer(wait: Wait, held: Iterable[str]) -> bool:
+    """Whether somebody with these roles may."""
+    return bool(set(roles_for(wait)) & set(held))
+
+
+def question(run_id: UUID, wait_id: UUID) -> Wait:
+    """What a run asks, or asked. Raises NotFound."""
+    found = Wait.objects.filter(pk=wait_id, run_id=run_id, kind=Wait.Kind.INPUT).first()
+    if found is None:
+        raise NotFound("question", wait_id)
+    return found
+
+
+@transaction.atomic
+def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
+    """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput."""
+    allowed = roles_for(question(run_id, wait_id))
+    if by.role not in allowed:
+        raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
+    _, run = locked(run_id, under=by)
+    wait = Wait.objects.select_for_update().get(pk=wait_id)
+    now = database_now()
+    if wait.resolved_at is not None or wait.deadline <= now:
+        raise QuestionClosed(wait)
+    problems = misfits(wait.detail["schema"], given)
+    if problems:
+        raise InvalidInput(f"The answer does not fit: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems)
+    resolve(wait, "answered", by=by.ref, now=now)
+    wake(run, now=now)
+    payload = {"answer": given} | ({"justification": justification} if justification else {})
+    event = e.InputAnswered(slot=wait.slot, attempt=wait.attempt, n=wait.n, by=by.ref, role=by.role, payload=payload)
+    live.ring(run.id, append(run.id, event, by=by))
+    return run
+
+
+def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
+    """What is wrong with an answer, field by field. What only the schema's own code can tell, the node finds out, and asks again."""
+    found = sorted(Draft202012Validator(schema).iter_errors(given), key=lambda error: [str(part) for part in error.absolute_path])
+    return [_misfit(schema, error) for error in found][:20]
+
+
+def _misfit(schema: dict[str, Any], error: ValidationError) -> dict[str, str]:
+    path = [str(part) for part in error.absolute_path]
+    if error.validator == "required":
+        missing = next((name for name in error.validator_value if name not in error.instance), "")
+        return {"field": ".".join(["answer", *path, missing]), "problem": "missing", "fix": "add it"}
+    return {"field": ".".join(["answer", *path]), "problem": error.message[:300], "fix": "see the question's schema"}
