@@ -29,12 +29,13 @@ from durableagents import (
 )
 from durableagents.demo import smtp, upstream
 from runs.engine.tools import Tool
+from tests.crash.steps import GATHERED
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance; the rest are calls."""
+    """`hop` enters the node again, `values` reads clock and chance; the rest are calls, one or several at once."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -238,9 +239,15 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return str((await ctx.think(thinker, "Do it.")).id)
         case "values":
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
+        case _ if step in GATHERED:
+            return " ".join(await ctx.gather(*(_call(ctx, kind, 100 * state.at + n) for n, kind in enumerate(GATHERED[step]))))
         case _:
-            try:
-                answer = await ctx.call(CALLS[step], Arguments(n=state.at))
-            except Rejected as no:
-                return f"denied: {no.verdict}"
-            return str(answer.request_id if isinstance(answer, _Requested) else answer.id)
+            return await _call(ctx, step, state.at)
+
+
+async def _call(ctx: Context, step: str, n: int) -> str:
+    try:
+        answer = await ctx.call(CALLS[step], Arguments(n=n))
+    except Rejected as no:
+        return f"denied: {no.verdict}"
+    return str(answer.request_id if isinstance(answer, _Requested) else answer.id)

@@ -18,6 +18,10 @@ class Mutant:
     after: str
     check: str
 
+    @property
+    def is_sql(self) -> bool:
+        return self.path.endswith(".sql")
+
 
 LIGHT = "light"
 APPEND, STEPS, STORE, CALLS, DISPATCH, SETTLE = (
@@ -104,6 +108,10 @@ MUTANTS = [
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/history.py", "        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:", "        if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
+    Mutant(
+        "branches are numbered as it happens", "runs/engine/branches.py", "[(f\"{path}/{i}/\", work) for i, work in enumerate(works)]",
+        "[(f\"{path}/{i}/\", work) for i, work in zip(__import__(\"random\").sample(range(len(works)), len(works)), works)]", "tests/engine/test_branches.py",
+    ),
     # --- time, retries, bells
     Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
     Mutant("a retry repeats what was committed", "runs/engine/tape.py", "for name, slot in self.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))", "for name, slot in self.slots.items() if slot.now.result is not None", "tests/runs/test_retry.py"),

@@ -9,16 +9,17 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runs.failpoints import POINTS
-from tests.crash.checker import Expected, Finding, judge
+from tests.crash.checker import Finding, judge
 from tests.crash.people import People
-from tests.crash.stack import AGENT, EFFECTS, Stack, cmdline, expected_of, kill, until
+from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
+from tests.crash.steps import EFFECTS, GATHERED
 from tests.crash.tally import Tally
 
-CALLS = ("pure", *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
+CALLS = ("pure", *GATHERED, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
@@ -157,8 +158,7 @@ class Performance:
     def _judge(self) -> Iterator[Finding]:
         for run_id, job in self._runs:
             whole = expected_of(job.steps)
-            expected = Expected(whole.effects, whole.gates, may_be_cancelled=job.act == "cancel")
-            yield from judge(self._stack.facts(run_id), expected)
+            yield from judge(self._stack.facts(run_id), replace(whole, may_be_cancelled=job.act == "cancel"))
 
     def _interruptions(self) -> int:
         return sum(event["kind"] == "WorkerLost" for run_id, _ in self._runs for event in self._stack.api.events(run_id))

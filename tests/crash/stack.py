@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from ledger.chain import verify
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
+from tests.crash.steps import EFFECTS, GATED, GATHERED
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -34,13 +36,6 @@ from tests.infra.installation import Installation, eventually
 
 T = TypeVar("T")
 AGENT = "crash-test"
-# What a step of the crash-test agent does to the outside.
-EFFECTS = {
-    "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor", "brief": "erp.create_vendor", "think": "erp.create_vendor",
-    "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated", "unsafe_hooked": "email.unsafe_hooked",
-    "unsafe_slow": "email.unsafe_slow",
-}  # fmt: skip
-GATED = ("gated", "brief", "unsafe_gated")
 
 
 class Stack(Installation):
@@ -260,13 +255,11 @@ def _choose_address(data: Path) -> dict[str, Any]:
     return address
 
 
-def expected_of(steps: tuple[str, ...]) -> Expected:
+def expected_of(steps: Sequence[str]) -> Expected:
     """What a run of the crash-test agent with these steps does, once."""
-    effects: dict[str, int] = {}
-    for step in steps:
-        if step in EFFECTS:
-            effects[EFFECTS[step]] = effects.get(EFFECTS[step], 0) + 1
-    return Expected(effects, gates=sum(step in GATED for step in steps))
+    calls = [call for step in steps for call in GATHERED.get(step, (step,))]
+    effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
+    return Expected(effects, gates=sum(call in GATED for call in calls), denied={call: EFFECTS[call] for call in GATED})
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -30,7 +31,7 @@ from tests.crash.light.letterbox import Letterbox
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Schedule
-from tests.crash.stack import EFFECTS, GATED
+from tests.crash.stack import expected_of
 from tests.crash.tally import Tally
 from tests.world import SHOP
 
@@ -249,15 +250,7 @@ class Performance:
         return found
 
     def _expected(self, n: int) -> Expected:
-        steps = self._schedule.jobs[n]
-        effects: dict[str, int] = {}
-        for step in steps:
-            if step in EFFECTS:
-                effects[EFFECTS[step]] = effects.get(EFFECTS[step], 0) + 1
-        return Expected(
-            effects, gates=sum(step in GATED for step in steps), may_be_cancelled=self._ids[n] in self._people.cancelled,
-            denied={step: EFFECTS[step] for step in GATED},
-        )  # fmt: skip
+        return replace(expected_of(self._schedule.jobs[n]), may_be_cancelled=self._ids[n] in self._people.cancelled)
 
     def _interruptions(self) -> int:
         query = "SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s::uuid[]) AND kind = 'WorkerLost'"

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from runs.failpoints import POINTS
 
-CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think")
+CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think", "both", "trio", "quartet")
 FREE = ("hop", "values", "sleep")
-GATED = ("gated", "brief", "unsafe_gated")
 _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 
 # What may be done at an event of a run, and how likely.
@@ -64,7 +63,8 @@ def draw(seed: str) -> Schedule:
     points, acts = _points(dice, jobs), _acts(dice, jobs)
     if any(":stop:" in point for point in points) or any(act.what == "freeze" for act in acts):
         # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they wait for it.
-        jobs = tuple(tuple(step.replace("unsafe_hooked", "unsafe") for step in job) for job in jobs)
+        instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
+        jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     return Schedule(
         seed, jobs, points, acts, _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
@@ -88,7 +88,7 @@ def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str
     drawn: list[str] = []
     for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
         n = dice.randrange(len(jobs))
-        calls = [step for step in jobs[n] if step in CALLS and step != "think"]
+        calls = [step for step in jobs[n] if step in CALLS and step not in ("think", "both", "trio", "quartet")]
         point, tool = dice.choice(POINTS), dice.choice(["", *calls])
         at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
         then = "+" if drawn and dice.random() < 0.7 else ""
