@@ -203,7 +203,7 @@ class PgJournal:
         statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {told})"
         values = [how, state, list(waits), error, *values]
         also = [(withdraw, [self._id]) for withdraw in on_withdraw] if how == "end" else []
-        return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also)
+        return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also, lets_go=True)
 
     def _fence(self) -> list[Any]:
         return [self._id, self.lease.epoch, self.lease.token]
@@ -213,15 +213,18 @@ class PgJournal:
         events: Sequence[Event],
         build: Callable[[], tuple[str, list[Any]]],
         also: Sequence[tuple[str, list[Any]]] = (),
+        *,
+        lets_go: bool = False,
     ) -> Reply:
         async with self._committing:
-            return await self._committed(events, build, also)
+            return await self._committed(events, build, also, lets_go)
 
     async def _committed(
         self,
         events: Sequence[Event],
         build: Callable[[], tuple[str, list[Any]]],
         also: Sequence[tuple[str, list[Any]]],
+        lets_go: bool,
     ) -> Reply:
         """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
         while True:
@@ -241,7 +244,7 @@ class PgJournal:
                     self.run_id,
                     str(error).strip(),
                 )
-            found = await self._find_out(events)
+            found = await self._find_out(events, lets_go)
             if found is not None:
                 reply = found
                 break
@@ -272,9 +275,9 @@ class PgJournal:
             return _reply_of(await sent)
         return _reply_of(await sending)
 
-    async def _find_out(self, events: Sequence[Event]) -> Reply | None:
+    async def _find_out(self, events: Sequence[Event], lets_go: bool) -> Reply | None:
         """What became of a commit whose answer was lost: the reply if it is there, None if it isn't and may be written again."""
-        seen, delay = self.seq, 0.05
+        seen, epoch, delay = self.seq, self.lease.epoch, 0.05
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
@@ -282,20 +285,23 @@ class PgJournal:
                 try:
                     claimed = await reclaim(self.pool, self.worker, self._id)
                 except StaleLease:
-                    # Perhaps the lost commit was the one that let the run go.
-                    if await self._is_written(events, seen):
+                    # Perhaps the lost commit was the one that let the run go. Any other is no longer ours to build on: an intent
+                    # may be on record, and whoever has the run now decides what becomes of it.
+                    if lets_go and await self._is_written(events, seen, epoch):
                         return Reply(seen, self.now())
                     raise
                 self._take(claimed)
-                return claimed.reply if await self._is_written(events, seen) else None
+                return claimed.reply if await self._is_written(events, seen, epoch) else None
             except (psycopg.Error, OSError) as error:
                 if not is_transient(error):
                     raise
 
-    async def _is_written(self, events: Sequence[Event], after: int) -> bool:
-        query = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND clear = %s LIMIT 1"
+    async def _is_written(self, events: Sequence[Event], after: int, epoch: int) -> bool:
+        """Whether this worker wrote them. The epoch tells: whoever has taken the run over since makes the same calls in the same
+        words, and an intent of theirs is no leave to send."""
+        query = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s LIMIT 1"
         async with self.pool.connection() as connection:
-            cursor = await connection.execute(query, [self._id, after, encode_clear(events[0])])
+            cursor = await connection.execute(query, [self._id, after, epoch, encode_clear(events[0])])
             return await cursor.fetchone() is not None
 
     # --- reading ---

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from runs.dsn import dsn
 from runs.engine.journal import Entry, Usage, WaitSpec
 from runs.models import Run, Wait
 from runs.store import is_transient
-from tests.runs.stage import Stage, events, facts, fresh, head, kinds, now, output
+from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output
 from tests.runs.test_steering import check_form
 from tests.runs.wire import LossyWire, counted
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
@@ -217,6 +219,39 @@ def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Sta
     with pytest.raises(StaleLease):
         stage.wait(journal.record([e.ValueRead(slot="0.1/1", what="now", payload=1)]))
     assert kinds(run) == before
+
+
+def test_an_intent_that_another_worker_wrote_in_the_same_words_is_no_leave_to_send(
+    stage: Stage, wire: LossyWire
+) -> None:
+    """Whoever was believed dead asks what became of its commit, and finds the very same call on record: its successor's."""
+    run = stage.start(agent_of(ends_with(1)))
+    journal = stage.take(run)
+    Run.objects.filter(pk=run.pk).update(owner=None, ready_at=now())
+    stage.wait(stage.take(run, stage.hire()).intend([invoked()], entry=ENTRY))
+    wire.lose((1, "question"))
+    with pytest.raises(StaleLease):
+        stage.wait(journal.intend([invoked()], entry=ENTRY))
+    assert wire.has_lost and kinds(run).count("ToolInvoked") == 1
+
+
+def test_an_intent_of_ones_own_is_no_leave_to_send_once_the_run_is_somebody_elses(stage: Stage, wire: LossyWire) -> None:
+    run = stage.start(agent_of(ends_with(1)))
+    journal, other = stage.take(run), stage.hire()
+    stage.wait(journal.intend([invoked("0.1/0")], entry=replace(ENTRY, slot="0.1/0")))  # the statement is prepared now
+
+    def take_over() -> None:
+        while kinds(run).count("ToolInvoked") < 2:
+            pass
+        Run.objects.filter(pk=run.pk).update(owner=other.id)
+
+    wire.lose((1, "answer"), *[(1, "question")] * 6)  # type: ignore[list-item]
+    taking_over = threading.Thread(target=in_thread, args=(take_over,))
+    taking_over.start()
+    with pytest.raises(StaleLease):
+        stage.wait(journal.intend([invoked()], entry=ENTRY))
+    taking_over.join()
+    assert kinds(run).count("ToolInvoked") == 2
 
 
 def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wire: LossyWire) -> None:
