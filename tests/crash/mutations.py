@@ -35,7 +35,7 @@ MUTANTS = [
         "a claim keeps epoch and lease", STEPS, "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
-    Mutant("a claim waits for nobody and takes what is taken", STEPS, "CONTINUE WHEN r.ready_at IS NULL OR ", "CONTINUE WHEN ", "tests/runs/test_claims.py"),
+    Mutant("a claim waits for nobody and takes what is taken", STEPS, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
     Mutant("sequence numbers have gaps", APPEND, "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
@@ -72,11 +72,12 @@ MUTANTS = [
     Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or sender.ended_at is not None or is_gone(sender):", "if True:", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(
-        "a commit whose answer is lost counts as not done", STORE, "return claimed.reply if await self._is_written(events, seen) else None", "return None", LIGHT,
+        "a commit whose answer is lost counts as not done", STORE, "return claimed.reply if await self._is_written(events, seen, epoch) else None", "return None", "tests/runs/test_lost_answers.py -k there_once",
     ),
     Mutant(
-        "a commit whose answer is lost counts as done", STORE, "return claimed.reply if await self._is_written(events, seen) else None", "return claimed.reply", LIGHT,
+        "a commit whose answer is lost counts as done", STORE, "return claimed.reply if await self._is_written(events, seen, epoch) else None", "return claimed.reply", LIGHT,
     ),
+    Mutant("another worker's intent is taken for one's own", STORE, "if lets_go and await self._is_written(events, seen, epoch):", "if await self._is_written(events, seen, 2):", "tests/runs/test_lost_answers.py -k leave_to_send"),
     # --- gates
     Mutant("an approval may be used again", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND grant_hash = g_hash AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant("an approval is not bound to what was approved", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND consumed_at IS NULL AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
@@ -101,12 +102,16 @@ MUTANTS = [
     Mutant("a late callback overwrites a person's word", SETTLE, "if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):", "if False:", "tests/runs/test_callbacks.py"),
     Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
     # --- recovery
-    Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return 0\n", "    return 0\n", LIGHT),
-    Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    gone.update(dict.fromkeys(ended.values_list(\"id\", flat=True), \"the process is on record as ended\"))\n", "", "tests/runs/test_recovery.py"),
+    Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
+    Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),
     Mutant("a living worker is taken for dead", "runs/fleet.py", "if not is_here or not is_running(row[2], row[3])]", "]", "tests/runs/test_recovery.py"),
-    Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = head.seq == head.claimed_seq", "is_counted = False", "tests/runs/test_recovery.py"),
+    Mutant("a lost lock is proof", "runs/suspicion.py", "if is_settled and unanchored >= GRACE_SECONDS and", "if is_settled and not member.is_anchored and", "tests/runs/test_suspicion.py"),
+    Mutant("after a restart of the database every run is seized", "runs/suspicion.py", "is_settled = min(server_age, now - self._since) > self._ttl", "is_settled = True", "tests/runs/test_suspicion.py"),
+    Mutant("a machine that slept takes everybody for dead", "runs/suspicion.py", "if member.silence > self._ttl and heard_nothing >= HEARD_NOTHING_SECONDS:", "if member.silence > self._ttl:", "tests/runs/test_suspicion.py"),
+    Mutant("a worker that lost its place goes on sending", "runs/engine/visit.py", "while self.runtime.is_fenced():", "while False:", "tests/engine/test_fenced.py"),
+    Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = cause == Cause.PROOF and not", "is_counted = False and not", "tests/runs/test_recovery.py tests/runs/test_incidents.py"),
     # --- what is stored is checked before it is believed
-    Mutant("a changed event is believed", "runs/history.py", "        if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:", "        if False:", "tests/runs/test_history.py"),
+    Mutant("a changed event is believed", "runs/history.py", "if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
     Mutant(
         "branches are numbered as it happens", "runs/engine/branches.py", "[(f\"{path}/{i}/\", work) for i, work in enumerate(works)]",

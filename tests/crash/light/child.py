@@ -11,9 +11,10 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import types
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
@@ -26,7 +27,11 @@ from psycopg_pool import AsyncConnectionPool
 
 from runs import host as hosts
 from runs import processes
+from runs.dsn import sign_connections
 from runs.engine.retry import RetryPolicy
+from runs.fleet import Sign
+from runs.presence import Presence
+from runs.tasks import BEAT_SECONDS
 from tests.crash.light.plan import Loss, Schedule
 
 RING, DRAIN = b"r", b"d"
@@ -59,6 +64,7 @@ def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoRe
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         processes.tie_to_parent(parent)
+        sign_connections(incarnation)
         if schedule.skew_days:
             skew(timedelta(days=schedule.skew_days))
         _exchange(schedule, ends)
@@ -82,7 +88,8 @@ def _exchange(schedule: Schedule, ends: Ends) -> None:
 
 
 async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
-    host = LightHost(schedule, ends, incarnation)
+    presence = _take_place() if schedule.keeps_house else None
+    host = LightHost(schedule, ends, incarnation, is_fenced=lambda: presence is not None and not presence.is_held)
 
     def hear() -> None:
         heard = os.read(ends.hears, 4096)
@@ -96,11 +103,26 @@ async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
     await host.serve()
 
 
+def _take_place() -> Presence:
+    """As a worker process does: a session lock, renewed by a thread of its own; whoever lost it sends nothing until it has it again."""
+    identity = processes.identify(os.getpid())
+    assert identity is not None
+    presence = Presence(lambda: Sign("worker", identity, 0, SLOTS))
+
+    def beat() -> None:
+        while not presence.is_buried:
+            presence.announce()
+            presence.rest(BEAT_SECONDS)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    return presence
+
+
 class LightHost(hosts.Host):
     """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants more hands at it."""
 
-    def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
-        super().__init__(slots=SLOTS, incarnation=incarnation)
+    def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
+        super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
         self._ends, self._keeps_house = ends, schedule.keeps_house
 
     async def _drive(self, *given: Any, **more: Any) -> None:

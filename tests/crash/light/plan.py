@@ -72,7 +72,7 @@ def draw(seed: str) -> Schedule:
         workers=dice.choice((1, 1, 1, 2)),
         skew_days=dice.choice((0, 0, 0, 0, -1, 1)),
         is_impatient=dice.random() < 0.5,
-        keeps_house=dice.random() < 0.1,
+        keeps_house=dice.random() < 0.15,
         is_watched=dice.random() < 0.2,
         sandbox=_sandbox(dice),
     )  # fmt: skip
