@@ -220,11 +220,7 @@ class PgJournal:
             return await self._committed(events, build, also, lets_go)
 
     async def _committed(
-        self,
-        events: Sequence[Event],
-        build: Callable[[], tuple[str, list[Any]]],
-        also: Sequence[tuple[str, list[Any]]],
-        lets_go: bool,
+        self, events: Sequence[Event], build: Callable[[], tuple[str, list[Any]]], also: Sequence[tuple[str, list[Any]]], lets_go: bool
     ) -> Reply:
         """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
         while True:
