@@ -17,6 +17,7 @@ from approvals.policy import QUEUES
 from ledger.access import roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.pages import Page, justification, stated
+from runs import lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class InboxPage(Page):
         opened = brief(chosen, held, request.user.get_username()) if chosen else None
         context = {
             "items": items, "b": opened, "show": show, "is_chosen": approval_id is not None, "refused": refused,
+            "questions": lists.questions(held) if show == "open" else [],
             "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, opened),
         }  # fmt: skip
         if refused and approval_id:

@@ -34,6 +34,7 @@ class Overview(Page):
         environment = settings.DURABLEAGENTS
         context: dict[str, Any] = {
             "items": inbox(roles(request.user)),
+            "questions": lists.questions(roles(request.user)),
             "stuck": lists.needing_operator(),
             "tiles": lists.tabs(lists.Filters(), by_state)[1:],
             "cards": cards[:10],

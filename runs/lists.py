@@ -19,6 +19,7 @@ from ledger.events import unseal
 from ledger.models import Event, Head, LedgerEntry
 from runs.looks import look, main_wait
 from runs.models import ENDED, Run, State, Wait
+from runs.questions import open_for
 from runs.subject import subject
 
 PAGE = 50
@@ -169,6 +170,22 @@ def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
         number = sum(by_state.get(state.value, 0) for state in states)
         found.append(Tab(key, label, min(number, COUNT_TO), number > COUNT_TO, filters.link(state=key), filters.state == key))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One open question, with what its run is about."""
+
+    wait: Wait
+    about: str
+
+
+def questions(held: frozenset[str]) -> list[Asked]:
+    """The open questions for a reader with these roles, by deadline, in two queries."""
+    waits = list(open_for(held).select_related("run")[:PAGE])
+    first = Event.objects.filter(run_id__in={wait.run_id for wait in waits}, seq=1).only("run_id", "seq", "sealed")
+    about = {row.run_id: _about(row.sealed) for row in first}
+    return [Asked(wait, about.get(wait.run_id) or wait.run.graph_id) for wait in waits]
 
 
 def needing_operator() -> list[Card]:

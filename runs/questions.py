@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 from jsonschema import Draft202012Validator, ValidationError
 
 from ledger import events as e
@@ -17,7 +18,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from runs import live, waits
 from runs.acts import locked, resolve, wake
-from runs.models import Run, Wait
+from runs.models import ENDED, Run, Wait
 
 _ENDINGS = {"timed_out": "Its time ran out", "withdrawn": "Its run ended before anybody answered", "answered": "It was answered"}
 
@@ -46,6 +47,15 @@ def roles_for(wait: Wait) -> tuple[str, ...]:
 def may_answer(wait: Wait, held: Iterable[str]) -> bool:
     """Whether somebody with these roles may."""
     return bool(set(roles_for(wait)) & set(held))
+
+
+def open_for(held: frozenset[str]) -> QuerySet[Wait]:
+    """The open questions that somebody with these roles may answer, by deadline; for whoever answers none, all of them."""
+    found = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
+    if OPERATOR not in held and any(role in held for role in waits.queues.values()):
+        named = {*held, *(queue for queue, role in waits.queues.items() if role in held)} & {*ROLES, *waits.queues}
+        found = found.filter(detail__of__in=sorted(named))
+    return found.order_by("deadline", "opened_at")
 
 
 def question(run_id: UUID, wait_id: UUID) -> Wait:

@@ -13,6 +13,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/cancellations", views.Cancellations.as_view(), name="cancellations"),
     path("runs/<uuid:run_id>/retries", views.Retries.as_view(), name="retries"),
     path("runs/<uuid:run_id>/reconciliations", views.Reconciliations.as_view(), name="reconciliations"),
+    path("runs/<uuid:run_id>/answers/<uuid:wait_id>", views.Answers.as_view(), name="answers"),
     path("reconcile", views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", views_agents.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", views_agents.AgentPage.as_view(), name="agent"),

@@ -13,11 +13,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from ledger import strict_json
-from ledger.access import OPERATOR
+from ledger.access import OPERATOR, roles
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.pages import Page, justification, stated
+from ledger.pages import EVERYONE, Page, justification, stated
 from ledger.rest import unstorable
-from runs import lists, services
+from runs import lists, questions, services
+from runs.asking import Wrong, answer_of, asked, given_in
 from runs.dossier import Dossier, gather
 from runs.engine.agents import registry
 from runs.models import Run
@@ -65,11 +66,14 @@ class RunPage(Page):
     def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         return self.tell(request, gather(run_id))
 
-    def tell(self, request: HttpRequest, dossier: Dossier, refused: Refused | None = None) -> HttpResponse:
+    def tell(
+        self, request: HttpRequest, dossier: Dossier, refused: Refused | None = None, wrong: Wrong | None = None
+    ) -> HttpResponse:
         tab = request.GET.get("tab", "timeline")
         tab = tab if tab in TABS else "timeline"
         context: dict[str, Any] = {
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused,
+            "questions": asked(dossier.waits, roles(request.user), wrong),
         }  # fmt: skip
         if tab == "timeline":
             context["scale"] = dossier.true_scale if request.GET.get("scale") == "true" else dossier.scale
@@ -77,9 +81,10 @@ class RunPage(Page):
             before = request.GET.get("before", "")
             is_number = before.isascii() and before.isdigit() and len(before) < 16
             context["events"], context["more"] = dossier.journal(int(before) if is_number else None)
-        if refused:
+        not_done = refused or wrong
+        if not_done:
             context["here"] = f"{reverse('run', args=[dossier.run.id])}?tab={tab}"
-        return self.show(request, context, status=refused.error.status if refused else 200)
+        return self.show(request, context, status=not_done.error.status if not_done else 200)
 
 
 class Act(RunPage):
@@ -133,6 +138,28 @@ class Reconciliations(Act):
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
         messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class Answers(RunPage):
+    """Answering what a run asks. Who may is the question's business, so the service has the last word on it."""
+
+    allowed: ClassVar[frozenset[str]] = EVERYONE
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID, wait_id: UUID) -> HttpResponse:
+        wait, text = questions.question(run_id, wait_id), justification(request)
+        document = answer_of(wait, {name: value for name, value in request.POST.items() if isinstance(value, str)})
+        try:
+            if problems := unstorable(document):
+                raise InvalidInput("The form holds values that can't be stored.", errors=problems)
+            by = self.acting(request, prefer=questions.roles_for(wait))
+            services.answer(run_id, wait_id, given_in(wait, document), by=by, justification=stated(text))
+        except InvalidInput as error:
+            return self.tell(request, gather(run_id), wrong=Wrong(wait_id, document, text, error))
+        except DurableAgentsError as error:
+            return self.tell(request, gather(run_id), Refused("answer", error, text))
+        messages.success(request, "Answered. The run goes on.", extra_tags="ok")
         return redirect("run", run_id=run_id)
 
 

@@ -21,7 +21,7 @@ READ = {
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": {"operator"}, "resumptions": {"operator"}, "cancellations": {"operator"},
-    "retries": {"operator"}, "reconciliations": {"operator"}, "decision": {"approver_finance", "approver_legal"},
+    "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"}, "decision": {"approver_finance", "approver_legal"},
 }  # fmt: skip
 OPEN = {"login", "demo_login", "logout"}
 PATHS = {
@@ -29,6 +29,7 @@ PATHS = {
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit", "agents": "/agents",
     "agent": "/agents/buyer@1.0.0", "fleet": "/fleet", "recoveries": "/fleet/recoveries", "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries", "reconciliations": "/runs/{run}/reconciliations",
+    "answers": "/runs/{run}/answers/{id}",
 }  # fmt: skip
 
 
