@@ -82,17 +82,13 @@ def _encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
     formats = [_TEXT] * len(values)
     for place, value in enumerate(values):
         kind = type(value)
-        if kind is str:
-            sent.append(_text(value))
-        elif value is None:
-            sent.append(None)
-        elif kind is bytes:
-            sent.append(value)
+        if kind is bytes:
             formats[place] = _BINARY
         elif kind is int:
-            sent.append(b"%d" % value)
-        else:
-            sent.append(_text(_other(value)))
+            value = b"%d" % value
+        elif value is not None:
+            value = _text(value if kind is str else _other(value))
+        sent.append(value)
     return sent, formats
 
 

@@ -152,10 +152,11 @@ class PgJournal:
         # One commit at a time: finding out what became of one takes the run again, and would fence off another in flight.
         self._committing = asyncio.Lock()
         self._turns = turns(pool)
+        self._actor = worker.ref
         self._take(claimed)
 
     def _take(self, claimed: Claim) -> None:
-        self.lease = Lease(claimed.epoch, claimed.lease)
+        self.lease, self._token = Lease(claimed.epoch, claimed.lease), str(claimed.lease)
         self._note(claimed.reply)
 
     def _note(self, reply: Reply) -> Reply:
@@ -178,7 +179,7 @@ class PgJournal:
     ) -> Reply:
         (told, values), (booked, more), (opened, asked) = lines(events), facts([entry] if entry else []), _opening(wait)
         statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {told}, {booked}, %s, %s, {opened})"
-        values = [self.worker.ref, *values, *more, *(grant or (None, None)), *asked]
+        values = [self._actor, *values, *more, *(grant or (None, None)), *asked]
         return await self._commit(events, lambda: (statement, [*self._fence(), *values]))
 
     async def record(
@@ -188,7 +189,7 @@ class PgJournal:
         (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)
         (cut, kept), used = _cut(snapshot), [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
         statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {told}, {booked}, {opened}, {_USAGE}, {cut})"
-        values = [self.worker.ref, *values, *more, *asked, *used, *kept]
+        values = [self._actor, *values, *more, *asked, *used, *kept]
         also = []
         if gate is not None and wait is not None:
             also.append(gate_statement(gate, wait))
@@ -206,7 +207,7 @@ class PgJournal:
         return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also, lets_go=True)
 
     def _fence(self) -> list[Any]:
-        return [self._id, self.lease.epoch, self.lease.token]
+        return [self.run_id, self.lease.epoch, self._token]
 
     async def _commit(
         self,

@@ -113,7 +113,11 @@ class Agent:
 
     def tool(self, name: str) -> Tool | None:
         """The agent's tool of that name, declared on the agent or on one of its assistants."""
-        return next((t for t in self.all_tools() if t.name == name), None)
+        for every in (self.tools, *(assistant.tools for assistant in self.assistants)):
+            for t in every:
+                if t.name == name:
+                    return t
+        return None
 
     def all_tools(self) -> list[Tool]:
         """Every tool the agent can reach, each once."""

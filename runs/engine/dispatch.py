@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import time
 import traceback
@@ -65,7 +64,7 @@ class Dispatch:
         self.token: str | None = None
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another address.
-        self.callback_base = visit.runtime.callback_url("")
+        self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
 
     @property
     def past(self) -> Attempt:
@@ -92,7 +91,7 @@ class Dispatch:
             except (TransportError, TimeoutError) as error:
                 trouble = error
                 if self.tool.is_unsafe:
-                    is_done = not isinstance(error, TimeoutError) or inspect.iscoroutinefunction(self.tool.function)
+                    is_done = not isinstance(error, TimeoutError) or self.tool.is_async
                     raise await self.unknown(story(error), is_sender_done=is_done) from error
             except (Exception, asyncio.CancelledError) as bug:
                 if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
@@ -148,7 +147,7 @@ class Dispatch:
             # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
             raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
         async with asyncio.timeout(self.tool.timeout):
-            if inspect.iscoroutinefunction(self.tool.function):
+            if self.tool.is_async:
                 answer = await _no_exit(self.tool.function(self.args, call))
             else:
                 loop = asyncio.get_running_loop()

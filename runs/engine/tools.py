@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel
@@ -123,6 +124,11 @@ class Tool:
     def is_unsafe(self) -> bool:
         """Whether upstream can't tell a repeat from a second order."""
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Whether the function is awaited; others run in a thread, which nothing can cut short."""
+        return inspect.iscoroutinefunction(self.function)
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
         """The effect's name upstream, if the tool says which output field holds it."""

@@ -77,7 +77,9 @@ BEGIN
         END IF;
     END IF;
     h := ledger_append(h, p_lines);
-    PERFORM ledger_enter(h, p_actor, p_facts);
+    IF cardinality(p_facts) > 0 THEN
+        PERFORM ledger_enter(h, p_actor, p_facts);
+    END IF;
     IF w.id IS NOT NULL THEN
         INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, token_hash, is_overdue)
         VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, w.token, false);
@@ -102,7 +104,9 @@ BEGIN
         RETURN runs_reply_of(h, false);
     END IF;
     h := ledger_append(h, p_lines);
-    PERFORM ledger_enter(h, p_actor, p_facts);
+    IF cardinality(p_facts) > 0 THEN
+        PERFORM ledger_enter(h, p_actor, p_facts);
+    END IF;
     FOREACH line IN ARRAY p_lines LOOP
         IF line.kind IN ('ToolFailed', 'ToolReconciled') THEN
             -- Upstream refused the call, or its hook told: no callback is waited for any more.

@@ -50,7 +50,7 @@ class Bench:
             if "W1" in self.parts:
                 await asyncio.to_thread(floor.make)
                 await work.warm_up(connections)
-                for runs, steps in ((1, 600), (8, 200), (32, 75)):
+                for runs, steps in ((1, 1000), (8, 300), (32, 150)):
                     self.told(*await work.throughput(connections, runs, self.size(steps, 2), self.size(5)))
             if "W7" in self.parts:
                 for per_visit in (work.SHORT_VISIT, work.LONG_VISIT):
