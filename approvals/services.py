@@ -30,13 +30,11 @@ class AlreadyDecided(DurableAgentsError):
 
     def __init__(self, approval: Approval) -> None:
         decision = approval.decisions.first()
-        at = f"{approval.decided_at:%Y-%m-%d %H:%M:%S} UTC" if approval.decided_at else ""
-        who = f"{approval.state} by {decision.by} at {at}" if decision else f"{approval.state} at {at}"
-        super().__init__(
-            f"This was {who}. The first decision stands.",
-            state=str(approval.state),
-            decided_by=decision.by if decision else None,
-        )
+        # Who let it expire, or ended its run, stands in its wait.
+        by = decision.by if decision else approval.wait.resolved_by
+        at = approval.decided_at or approval.wait.resolved_at
+        who = f"{approval.state}{f' by {by}' if by else ''}{f' at {at:%Y-%m-%d %H:%M:%S} UTC' if at else ''}"
+        super().__init__(f"This was {who}. What came first stands.", state=str(approval.state), decided_by=by)
 
 
 class StalePlan(DurableAgentsError):

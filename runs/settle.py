@@ -178,7 +178,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
         )[:1]
     )
     assert isinstance(invoked, e.ToolInvoked)
-    _check_answer(run, invoked, body)
+    _check_answer(run, wait, invoked, body)
     entry = Entry(
         wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash
     )
@@ -216,8 +216,8 @@ def _is_settled(wait: Wait) -> bool:
     return is_reconciled or told.filter(fact="result").exists()
 
 
-def _check_answer(run: Run, invoked: e.ToolInvoked, body: Any) -> None:
-    """Whether the body is an answer to the call. A process that doesn't know the tool takes it as it is."""
+def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> None:
+    """Whether the body is an answer to this call. A process that doesn't know the tool takes it as it is."""
     try:
         tool = registry.find(run.graph_id).tool(invoked.tool)
     except (UnknownAgent, UnknownVersion):
@@ -225,7 +225,7 @@ def _check_answer(run: Run, invoked: e.ToolInvoked, body: Any) -> None:
     if tool is None:
         return
     try:
-        tool.output.model_validate(body)
+        tool.output_from_callback(_receipt(wait), body)
     except ValidationError as error:
         problems = [
             {
@@ -236,6 +236,17 @@ def _check_answer(run: Run, invoked: e.ToolInvoked, body: Any) -> None:
             for p in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
+    except ValueError as error:
+        wrong = {"field": "body", "problem": str(error), "fix": "send the answer to the request that this address was given with"}
+        raise InvalidInput(f"The body is no answer to this {invoked.tool}: {error}.", errors=[wrong]) from error
+
+
+def _receipt(wait: Wait) -> Any:
+    """What upstream said when it took the call; None before that is on record. An early answer is compared on the way to the node."""
+    told = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt, fact="accepted")
+    sealed = told.values_list("sealed", flat=True).first()
+    said = None if sealed is None else e.unseal(sealed)
+    return said.get("receipt") if isinstance(said, dict) else None
 
 
 def _settle_others(run: Run, answered: Wait, now: datetime) -> list[e.Event]:

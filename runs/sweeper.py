@@ -27,9 +27,18 @@ _LOCK = 7_231_001  # any number, the same in every process
 BATCH = 200
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
+# clock_timestamp() is volatile, so that the planner would compare it row by row and read all that is open; the statement's own time
+# bounds the index scan, and each wait is looked at again under its locks.
+DUE = """
+    SELECT id, run_id FROM runs_wait
+    WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= statement_timestamp() AND NOT (id = ANY(%s::uuid[]))
+    ORDER BY deadline LIMIT %s"""
+NEXT = """
+    SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait
+    WHERE resolved_at IS NULL AND NOT is_overdue AND NOT (id = ANY(%s::uuid[])) ORDER BY deadline LIMIT 1"""
 _RETIRE_IDEMPOTENCY = """
     DELETE FROM runs_idempotencyrecord WHERE id IN (
-        SELECT id FROM runs_idempotencyrecord WHERE created_at < clock_timestamp() - interval '14 days' ORDER BY created_at LIMIT %s)"""
+        SELECT id FROM runs_idempotencyrecord WHERE created_at < statement_timestamp() - interval '14 days' ORDER BY created_at LIMIT %s)"""
 _troubled: dict[UUID, float] = {}
 
 
@@ -42,10 +51,7 @@ def sweep() -> float:
         cursor.execute(
             "INSERT INTO runs_sweep (id, at) VALUES (1, clock_timestamp()) ON CONFLICT (id) DO UPDATE SET at = excluded.at WHERE runs_sweep.at < excluded.at - interval '1 second'"
         )
-        cursor.execute(
-            "SELECT id, run_id FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= clock_timestamp() AND NOT (id = ANY(%s)) ORDER BY deadline LIMIT %s",
-            [_passed_over(), BATCH],
-        )
+        cursor.execute(DUE, [_passed_over(), BATCH])
         due = cursor.fetchall()
     for wait_id, run_id in due:
         try:
@@ -94,10 +100,7 @@ def retire_processes() -> int:
 
 def _seconds_to_next() -> float:
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait WHERE resolved_at IS NULL AND NOT is_overdue AND NOT (id = ANY(%s)) ORDER BY deadline LIMIT 1",
-            [_passed_over()],
-        )
+        cursor.execute(NEXT, [_passed_over()])
         row = cursor.fetchone()
     return IDLE_SECONDS if row is None else min(IDLE_SECONDS, max(0.0, float(row[0])))
 

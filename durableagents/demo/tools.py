@@ -139,6 +139,12 @@ class _W9Requested(Answer):
     status: str
 
 
+def _same_request(receipt: dict[str, str], w9: W9) -> str | None:
+    """The portal numbers its requests: a form for another one is no answer to ours, whichever address it came to."""
+    given = receipt["request_id"]
+    return None if w9.request_id == given else f"request_id is {w9.request_id!r}, and this request was taken as {given!r}"
+
+
 @tool(
     replay_class=ReplayClass.IDEMPOTENT_WITH_KEY,
     title="Request the W-9",
@@ -147,6 +153,7 @@ class _W9Requested(Answer):
     answers_later=True,
     output=W9,
     external_id="request_id",
+    check_answer=_same_request,
 )
 async def request_w9(args: W9Request, call: ToolCall) -> Pending:
     """Ask the vendor portal for a signed W-9. The callback URL is part of the bytes the key is bound to."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import ssl
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -89,8 +88,7 @@ def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
         return
     said, field = _problem(response)
     if status >= 500 or status in _COME_BACK:
-        asked = seconds_asked(response.headers.get("Retry-After"), time.time())
-        raise TransportError(f"{method} {url} answered {status}: {said}", retry_after=asked)
+        raise TransportError(f"{method} {url} answered {status}: {said}", retry_after=seconds_asked(response.headers))
     if 400 <= status < 500:
         details = {"status": status, **({"field": field} if field else {})}
         raise BusinessFailure(said, code=f"http_{status}", details=details)

@@ -88,8 +88,8 @@ class _Call(Dispatch):
 
     def _from_callback(self, event: e.CallbackReceived) -> BaseModel:
         try:
-            return self.tool.output.model_validate(event.payload)
-        except ValidationError as error:
+            return self.tool.output_from_callback(payload_of(self.past.accepted).get("receipt"), event.payload)
+        except ValueError as error:
             raise ToolFailure(self.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
 
     # --- an intent without a result ---

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from typing import TYPE_CHECKING, Any
 
 from runs.engine.errors import TransportError
@@ -44,7 +43,7 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
 def _asked(error: BaseException) -> float | None:
     """What the provider's `Retry-After` says: its own client's error, the cause of ours, has the response."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", None)
-    return None if headers is None else seconds_asked(headers.get("retry-after"), time.time())
+    return None if headers is None else seconds_asked(headers)
 
 
 def _scripted(assistant: Assistant) -> Model:

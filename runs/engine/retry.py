@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,18 @@ class RetryPolicy:
         return min(max(seconds, 0.0), self.asked_longest)
 
 
-def seconds_asked(header: str | None, now: float) -> float | None:
-    """What a `Retry-After` header asks for (RFC 9110 §10.2.3): seconds, or a date read against `now` (seconds since the epoch).
-    None for none, and for what can't be read."""
-    from email.utils import parsedate_to_datetime
-
-    text = (header or "").strip()
+def seconds_asked(headers: Mapping[str, str]) -> float | None:
+    """What a response's `Retry-After` asks for (RFC 9110 §10.2.3): seconds, or a date, which is read against the response's own
+    `Date`: this machine's clock may be a day off. None for none, and for what can't be read."""
+    text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
+    until, at = _moment(text), _moment(headers.get("date") or "")
+    return None if until is None or at is None else max(0.0, until - at)
+
+
+def _moment(text: str) -> float | None:
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+        return parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

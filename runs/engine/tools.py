@@ -111,6 +111,7 @@ class Tool:
     external_id: str | None = None
     reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None
     on_receipt: Callable[[Any, Any], Any] | None = None
+    check_answer: Callable[[Any, Any], str | None] | None = None
     description: str = ""
     sequential: bool = False
     parts: dict[str, Any] = field(default_factory=dict)
@@ -134,6 +135,15 @@ class Tool:
         """The effect's name upstream, if the tool says which output field holds it."""
         value = output.get(self.external_id) if self.external_id else None
         return None if value is None else printable(str(value))
+
+    def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
+        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, None while that isn't
+        known. Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to this call."""
+        output = self.output.model_validate(body)
+        wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
+        if wrong:
+            raise ValueError(wrong)
+        return output
 
     def output_from_receipt(self, args: BaseModel, receipt: Any) -> BaseModel:
         """The result of a call that a person says happened. Raises ValueError when the receipt isn't enough for it."""
@@ -159,12 +169,14 @@ def tool(
     external_id: str | None = None,
     reconcile: Callable[..., Awaitable[Happened | DidNotHappen | None]] | None = None,
     on_receipt: Callable[[Any, Any], Any] | None = None,
+    check_answer: Callable[[Any, Any], str | None] | None = None,
     sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. Without a replay class this can't be done.
 
     The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
-    `answers_later` is set; the callback's body then has to fit `output`. `timeout` is in seconds. A model that
+    `answers_later` is set; the callback's body then has to fit `output`, and `check_answer(receipt, output)` may say what is wrong with
+    it, such as an answer to another request than the receipt names. `timeout` is in seconds. A model that
     asks for several calls in one turn gets them made at once, unless one of them is of a `sequential` tool. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
@@ -190,7 +202,7 @@ def tool(
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
             function=function, input=taken, output=result, timeout=timeout, gate=gate, answers_later=answers_later,
-            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, description=doc, sequential=sequential,
+            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
         )  # fmt: skip
 
     return register

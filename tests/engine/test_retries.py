@@ -146,5 +146,10 @@ def test_rounds_grow_with_the_outage_and_do_not_come_in_step() -> None:
         ("soon", None), ("٣", None), ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
     ],
 )  # fmt: skip
-def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert seconds_asked(header, now=10.0) == seconds
+def test_retry_after_is_seconds_or_a_date_by_the_other_sides_clock(header: str | None, seconds: float | None) -> None:
+    date = {"date": "Thu, 01 Jan 1970 00:00:10 GMT"}
+    assert seconds_asked(date if header is None else {**date, "retry-after": header}) == seconds
+
+
+def test_a_date_without_a_clock_to_read_it_by_asks_for_nothing() -> None:
+    assert seconds_asked({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}) is None

@@ -61,6 +61,41 @@ def test_of_many_decisions_at_once_the_first_stands(situations: Situations, stag
     assert stage.drive() == ("completed" if state == "approved" else "failed") and stage.drive() == "idle"
 
 
+@pytest.mark.parametrize("other", ["reject", "expire", "cancel"])
+def test_of_sixty_four_that_approve_or_do_something_else_one_wins_and_the_losers_are_told_who(
+    situations: Situations, stage: Stage, other: str
+) -> None:
+    run = situations.make("at_gate")
+    approval = run.approvals.get()
+    if other == "expire":
+        soon = now() + timedelta(seconds=0.3)
+        Wait.objects.filter(pk=approval.wait_id).update(deadline=soon)
+        Approval.objects.filter(pk=approval.pk).update(deadline=soon)
+    others = {"reject": deciding(approval, "reject", FRANK), "expire": sweeper.sweep, "cancel": partial(act, "cancel", run)}
+    acts: list[Callable[[], Any]] = [(deciding(approval, "approve"), others[other])[i % 2] for i in range(MANY)]
+    answers = at_once(*acts)
+    sweeper.sweep()
+    losers = [a for a in answers if isinstance(a, Exception)]
+    winners(answers, (AlreadyDecided, IllegalTransition))  # type: ignore[arg-type]
+    approval = Approval.objects.get(pk=approval.pk)
+    wait = Wait.objects.get(pk=approval.wait_id)
+    told = events(run, e.ApprovalDecided)
+    assert len(told) == (approval.state != "withdrawn") and wait.resolution == str(approval.state)
+    assert Decision.objects.filter(approval=approval).count() == (approval.state in ("approved", "rejected"))
+    for loser in losers:
+        if isinstance(loser, AlreadyDecided):
+            assert loser.extra["state"] in (str(approval.state), "expired")
+            assert loser.extra["decided_by"] in (wait.resolved_by, None) and str(approval.state) in loser.detail
+        else:
+            assert loser.extra["state"]
+    if other == "cancel" and approval.state == "withdrawn":
+        assert {loser.extra["decided_by"] for loser in losers if isinstance(loser, AlreadyDecided)} <= {OLGA.ref}
+    check(run)
+    stage.drive()
+    check(run)
+    assert stage.drive() == "idle" and fresh(run).state in ("completed", "failed", "cancelled")
+
+
 @pytest.mark.parametrize("how", ["happened", "did_not", "fail"])
 def test_of_many_verdicts_on_one_call_the_first_stands(situations: Situations, stage: Stage, how: str) -> None:
     run = situations.make("unknown")
