@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import struct
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -24,12 +25,16 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb, JsonbDumper
 from psycopg_pool import AsyncConnectionPool
 
+from runs.engine.journal import Reply
+
 Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 
 # A step has a statement for each number of events and facts, with and without wait and checkpoint: some dozens in all.
 MOST_PREPARED = 100
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_REPLY = struct.Struct("!qq????")
+_MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 _turns: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
 _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
@@ -68,6 +73,12 @@ async def _result(link: Connection) -> Any:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_from_result(result)
     return result
+
+
+def reply_of(row: Sequence[bytes | None]) -> Reply:
+    """A `runs_reply` as the binary format has it: a bigint, a timestamp in microseconds since 2000, four booleans."""
+    seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
+    return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 @lru_cache(maxsize=512)

@@ -11,11 +11,10 @@ import asyncio
 import logging
 import random
 import re
-import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -31,7 +30,7 @@ from runs import failpoints
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, checksum, newest_sound, read
-from runs.statements import Connection, Pool, one_row, turns
+from runs.statements import Connection, Pool, one_row, reply_of, turns
 from runs.waits import gate_statement, on_withdraw
 
 log = logging.getLogger("runs.store")
@@ -40,8 +39,6 @@ T = TypeVar("T")
 _WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
-_REPLY = struct.Struct("!qq????")
-_MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s, %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
@@ -269,8 +266,8 @@ class PgJournal:
             # The statement is on its way; whether it commits before the kill is the database's business.
             await asyncio.sleep(0.001)
             failpoints.hit("CP5")
-            return _reply_of(await sent)
-        return _reply_of(await sending)
+            return reply_of(await sent)
+        return reply_of(await sending)
 
     async def _find_out(self, events: Sequence[Event], lets_go: bool) -> Reply | None:
         """What became of a commit whose answer was lost: the reply if it is there, None if it isn't and may be written again."""
@@ -375,12 +372,6 @@ SELECT epoch, lease,
        seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold
 FROM ledger_head h WHERE run_id = %s
 """
-
-
-def _reply_of(row: Sequence[bytes | None]) -> Reply:
-    """A `runs_reply` as the binary format has it: a bigint, a timestamp in microseconds since 2000, four booleans."""
-    seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
-    return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 def _opening(wait: WaitSpec | None) -> tuple[str, list[Any]]:
