@@ -35,7 +35,8 @@ from tests.crash.steps import GATHERED
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance; the rest are calls, one or several at once."""
+    """`hop` enters the node again, `values` reads clock and chance, `signal` and `question` wait to be told; the rest are calls, one
+    or several at once."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -246,6 +247,10 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
 
 
 async def _call(ctx: Context, step: str, n: int) -> str:
+    if step == "signal":
+        return str(await ctx.signal(f"step-{n}"))
+    if step == "question":
+        return str((await ctx.ask("legal", title=f"Step {n}", schema=Answer)).id)
     try:
         answer = await ctx.call(CALLS[step], Arguments(n=n))
     except Rejected as no:

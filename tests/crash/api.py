@@ -67,6 +67,14 @@ class Api:
         body = {"verdict": verdict, "receipt": receipt, "justification": "The oracle says so."}
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
+    def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:
+        """Send the signal, or give the answer, that a run waits for. It may have come already, or the run may have ended."""
+        if wait["kind"] == "signal":
+            name = wait["detail"]["name"]
+            self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})
+        else:
+            self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": {"id": "told"}})
+
     def steer(self, run_id: str, action: str) -> httpx.Response:
         """Pause, resume, cancel or retry."""
         return self._ask("operator", "POST", f"/runs/{run_id}/{action}", json={"justification": "The test says so."})

@@ -77,7 +77,7 @@ def draw(seed: str, *, jobs: int = 12) -> Schedule:
 def _draw_job(dice: random.Random) -> Job:
     steps = ["sleep"]  # the door: while it sleeps, its crash points are armed
     for _ in range(dice.randint(2, 6)):
-        steps.append(dice.choice((*CALLS, "hop", "values", "sleep")))
+        steps.append(dice.choice((*CALLS, "hop", "values", "sleep", "signal", "question")))
     calls = [step for step in steps if step in CALLS]
     points: list[str] = []
     for _ in range(dice.choice((0, 0, 1, 1, 2))):

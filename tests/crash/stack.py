@@ -208,6 +208,9 @@ class Stack(Installation):
         if "approval" in kinds:
             for approval in api.approvals(run["id"], state="open"):
                 api.decide(approval)
+        for wait in run["waiting_for"]:
+            if wait["kind"] in ("signal", "input"):
+                api.tell(run["id"], wait)
         if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
             return _settle(run, api)
         return []

@@ -22,13 +22,13 @@ from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.truth import has_happened
-from tests.world import FIONA, FRANK, OLGA
+from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
 
 ENDED = ("completed", "failed", "cancelled")
 # By then a mail that was on its way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
-SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt, w.detail->>'tool',
+SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt, coalesce(w.detail->>'tool', w.detail->>'name'),
        extract(epoch FROM w.deadline - clock_timestamp())::float
 FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL WHERE r.id = ANY(%s::uuid[])"""
 WHY = "The schedule says so."
@@ -67,6 +67,9 @@ class People:
             elif kind == "reconcile" and is_free and state == "waiting_human":
                 acted |= self._settle(run_id, wait_id, (slot, attempt, tool), crew)
                 seconds = min(seconds, 0.05)
+            elif kind in ("signal", "input"):
+                self._tell(run_id, wait_id, tool)
+                acted = True
             elif kind == "timer":
                 seconds = min(seconds, max(due, 0.0))
                 if due <= 0:
@@ -123,6 +126,16 @@ class People:
                 return sweeper.sweep
             case _:
                 return self._verdict(approval, what, n)
+
+    # --- what a run waits to be told ---
+
+    def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
+        """Tell it three times at once: one is taken, the others are the same or too late."""
+        if name is None:
+            by = (OLGA, LENA, OLGA)
+            _at_once([partial(services.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
+        else:
+            _at_once([partial(services.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     # --- unknown outcomes ---
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
+from tests.crash.steps import EFFECTS, GATHERED
 
-CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think", "both", "trio", "quartet")
+CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think", *GATHERED, "signal", "question")
 FREE = ("hop", "values", "sleep")
 _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 
@@ -88,7 +89,7 @@ def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str
     drawn: list[str] = []
     for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
         n = dice.randrange(len(jobs))
-        calls = [step for step in jobs[n] if step in CALLS and step not in ("think", "both", "trio", "quartet")]
+        calls = [step for step in jobs[n] if (step in EFFECTS and step != "think") or step == "pure"]
         point, tool = dice.choice(POINTS), dice.choice(["", *calls])
         at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
         then = "+" if drawn and dice.random() < 0.7 else ""
