@@ -8,6 +8,7 @@ the row stays binary, while sending, waiting, cancelling and telling what went w
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import struct
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _REPLY = struct.Struct("!qq????")
 _MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 _turns: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
+_names = itertools.count()
 _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 
@@ -56,7 +58,8 @@ async def one_row(link: Connection, statement: str, values: Sequence[Any]) -> li
         names = _prepared[link] = {}
     pgconn, name = link.pgconn, names.get(statement)
     if name is None and len(names) < MOST_PREPARED:
-        name = b"step_%d" % len(names)
+        # A name is used up even if the preparing is cut off: the server may know it by then.
+        name = b"step_%d" % next(_names)
         pgconn.send_prepare(name, numbered(statement))
         await _result(link)
         names[statement] = name

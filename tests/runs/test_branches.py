@@ -14,7 +14,7 @@ from ledger.errors import StaleLease
 from runs import services, sweeper
 from runs.engine.agents import Agent
 from runs.engine.drive import Driver
-from runs.models import Run, Wait
+from runs.models import Process, Run, Wait
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -50,7 +50,9 @@ def help_on(stage: Stage, run: Run, outside: Outside) -> None:
                 stage.decide(run)
             case "reconcile":
                 sent = [r for r in outside.requests if r.tool == "mail"]
+                Process.objects.update(ended_at=now())  # whoever sent it is gone
                 stage.reconcile(run, "happened" if sent else "did_not", {"ref": "mail:m"} if sent else None)
+                Process.objects.update(ended_at=None)
             case "signal":
                 services.signal(run.id, "go", "told", by=SHOP, sender_id="once")
             case "input":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -65,6 +66,22 @@ def test_more_statements_than_are_kept_prepared_still_run(stage: Stage) -> None:
             ]
 
     assert stage.wait(ask()) == [[b"x%d" % n] for n in range(statements.MOST_PREPARED + 3)]
+
+
+@pytest.mark.parametrize("turns", range(1, 6))
+def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(stage: Stage, turns: int) -> None:
+    """A drain's deadline may strike while the statement is being prepared: the server knows it then, and nobody here does."""
+
+    async def ask() -> list[list[bytes | None]]:
+        async with (await stage.connected()).connection() as link:
+            cut = asyncio.ensure_future(statements.one_row(link, "SELECT %s::text || 'cut'", ["x"]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            cut.cancel()
+            await asyncio.gather(cut, return_exceptions=True)
+            return [await statements.one_row(link, f"SELECT %s::text || '{said}'", ["x"]) for said in ("cut", "other")]
+
+    assert stage.wait(ask()) == [[b"xcut"], [b"xother"]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 40])
