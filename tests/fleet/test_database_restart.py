@@ -109,3 +109,53 @@ def test_without_a_database_the_supervisor_waits_and_stops_when_told(server: Any
     until(lambda: crew.log().count("the database is away") >= 2, what="everybody noticing")
     assert crew.stop() == 0
     assert crew.log().count("the database is away") <= 4
+
+
+START = """
+import sys, django
+django.setup()
+from ledger.actors import Actor
+from runs import services
+for _ in range(int(sys.argv[1])):
+    print(services.start("fleet-counter", {"steps": 12}, by=Actor("key", "shop", role="integrator")).id)
+"""
+
+
+def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was_acknowledged(
+    server: Any, tmp_path: Path
+) -> None:
+    """`pg_ctl stop -m immediate`, in a loop, in the middle of steps whose effects nobody deduplicates."""
+    env = plain_env(tmp_path / "data") | {
+        "PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime"), "DURABLEAGENTS_AGENTS": "tests.fleet.agents",
+        "COUNTER_FILE": str(tmp_path / "effects"),
+    }  # fmt: skip
+    crew = Crew(env, tmp_path, settings="durableagents.settings")
+
+    def start(count: int) -> list[str]:
+        command = [sys.executable, "-c", START, str(count)]
+        settings = env | {"DJANGO_SETTINGS_MODULE": "durableagents.settings"}
+        return subprocess.run(command, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout.split()
+
+    try:
+        crew.start(processes=2, wait=False)
+        runs = start(6)
+        for round_ in range(1, 5):
+            done = round_ * 6
+            until(lambda done=done: _lines(tmp_path / "effects") >= done, what="some steps", seconds=60)  # type: ignore[misc]
+            server.stop(at_once=True)
+            server.start()
+        runs += start(2)
+        states = "SELECT state, count(*) FROM runs_run GROUP BY state"
+        until(lambda: ask(server, states) == [("completed", 8)], what="the end of every run", seconds=90)
+        assert sorted(str(row[0]) for row in ask(server, "SELECT id FROM runs_run")) == sorted(runs)
+        effects = (tmp_path / "effects").read_text().split()
+        assert len(effects) == len(set(effects)) == 8 * 12, "each effect once"
+        troubled = "SELECT kind FROM ledger_event WHERE kind IN ('WorkerLost', 'ToolOutcomeUnknown', 'RunFailed', 'OperatorNeeded')"
+        assert ask(server, troubled) == [], "no worker was declared dead and no person asked"
+    finally:
+        crew.clean_up()
+        print(crew.log())  # noqa: T201  pytest shows it when the test failed
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0

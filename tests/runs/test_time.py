@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from durableagents import Context, End, TransportError
 from ledger import events as e
+from ledger.views import verify
 from runs import services, sweeper
+from runs.engine.retry import RetryPolicy
 from runs.models import IdempotencyRecord, Process, Run, Wait
 from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.fleet.conftest import until
 from tests.runs import clockwork
-from tests.runs.stage import Stage, events, fresh, kinds, now, waiting
-from tests.world import SHOP
+from tests.runs.stage import Stage, events, fresh, head, kinds, now, waiting
+from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 MANY, DUE = 100_000, 50
@@ -153,3 +156,28 @@ def test_a_worker_whose_clock_is_a_day_off_takes_no_run_from_another(stage: Stag
     assert Process.objects.get(pk=stage.worker.id).ended_at is None, "who is alive isn't declared dead"
     assert fresh(held).owner == stage.worker.id and "WorkerLost" not in kinds(held)
     assert stage.drive_claimed(claimed) == "parked"
+
+
+def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_effect(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Each round is one claim, one try and one timer, however the timers are passed; the database's clock rings them."""
+    stage.retry = RetryPolicy(first=0, longest=0, in_place=-1)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.order, Item(name="x"))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    outside.trouble("order", *[TransportError("away")] * 40, when="after")
+    elapsed = timedelta(0)
+    for _ in range(40):
+        assert stage.drive() == "parked"
+        (timer,) = waiting(run)
+        elapsed += timer.deadline - now()
+        Wait.objects.filter(pk=timer.pk).update(deadline=now())
+        sweeper.sweep()
+    assert elapsed > timedelta(hours=2)
+    assert stage.drive() == "completed" and len(outside.executed("order")) == 1
+    per_hour = len(kinds(run)) / (elapsed / timedelta(hours=1))
+    assert per_hour < 150 and kinds(run).count("ToolRedispatched") == 40
+    assert verify(run.id, head(run)).problems == []
