@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -109,17 +109,26 @@ class _Call(Dispatch):
                     self.tool.name, "no_answer", "no callback came before the deadline", payload_of(past.accepted)
                 )
             raise self.visit.park(self._wait("webhook", 0))
+        self.intended_at = datetime.fromisoformat(intent["intended_at"]) if "intended_at" in intent else None
         self._wait_for_timer()
-        if past.is_in_doubt and not self.tool.is_pure:
-            answer = await ask_hook(self.tool, self.args, self._tool_call())
-            if isinstance(answer, Happened):
-                return await self._reconciled_by_hook(answer)
-            if self.tool.is_unsafe and not isinstance(answer, DidNotHappen):
-                raise await self.unknown(
-                    "the worker ended after the intent and before an outcome was recorded", is_sender_done=False
-                )
+        if past.is_in_doubt and not self.tool.is_pure and (known := await self.settle_doubt(is_sender_done=False)) is not None:
+            return known
         await self.announce()
         return await self.dispatch()
+
+    async def settle_doubt(self, *, is_sender_done: bool) -> BaseModel | None:
+        answer = await ask_hook(self.tool, self.args, self._tool_call())
+        if isinstance(answer, Happened):
+            return await self._reconciled_by_hook(answer)
+        if isinstance(answer, DidNotHappen):
+            self.intended_at = self.visit.journal.now()  # nothing is there under the key: its time begins with the next send
+        elif self.is_key_spent:
+            told = f"it is longer ago than the other side remembers keys ({self.tool.key_ttl}), and no outcome is on record"
+            raise await self.unknown(told, is_sender_done=is_sender_done)
+        elif self.tool.is_unsafe:
+            told = "the worker ended after the intent and before an outcome was recorded"
+            raise await self.unknown(told, is_sender_done=is_sender_done)
+        return None
 
     def _wait_for_timer(self) -> None:
         """If a retry timer of this attempt still runs, park on it."""
@@ -180,6 +189,9 @@ class _Call(Dispatch):
             self.key = idempotency_key(visit.run_id, self.slot, self.attempt)
         wait = None
         stored: dict[str, Any] = {"arguments": self.arguments, "key": self.key}
+        if tool.key_ttl is not None:
+            self.intended_at = visit.journal.now()
+            stored["intended_at"] = self.intended_at.isoformat()
         if tool.answers_later:
             self.token = stored["callback_token"] = secrets.token_urlsafe(32)
             stored["callback_base"] = self.callback_base

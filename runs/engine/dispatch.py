@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -62,6 +62,7 @@ class Dispatch:
         self.attempt = self.record.current
         self.key: str | None = None
         self.token: str | None = None
+        self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
@@ -70,6 +71,18 @@ class Dispatch:
     def past(self) -> Attempt:
         """What is on record of the attempt in force."""
         return self.record.at(self.attempt)
+
+    @property
+    def is_key_spent(self) -> bool:
+        """Whether the other side may have forgotten the key, so that a repeat could be taken for a second order. Counted from the first
+        intent: that is when it may have learnt the key. An intent that doesn't say when it was made counts as too old."""
+        if self.key is None or self.tool.key_ttl is None:
+            return False
+        return self.intended_at is None or self.visit.journal.now() >= self.intended_at + self.tool.key_ttl
+
+    async def settle_doubt(self, *, is_sender_done: bool) -> BaseModel | None:
+        """What the other side says of a call in doubt, or None if it may be sent again. Unwinds where only a person can tell."""
+        raise NotImplementedError
 
     async def dispatch(self) -> BaseModel:
         """Send, and retry what may be retried, until there is an outcome on record."""
@@ -103,6 +116,10 @@ class Dispatch:
             if policy.is_over(time.monotonic() - began + delay, self.past.waits_of("timer")):
                 raise await self._try_later(trouble)
             await self.visit.rest(delay)
+            if self.is_key_spent:
+                is_done = not isinstance(trouble, TimeoutError) or self.tool.is_async
+                if (known := await self.settle_doubt(is_sender_done=is_done)) is not None:
+                    return known
             if self.past.intent is not None:
                 await self.announce()
 

@@ -106,6 +106,7 @@ class Tool:
     input: type[BaseModel]
     output: type[BaseModel]
     timeout: float = 30.0
+    key_ttl: timedelta | None = None
     gate: Gate | None = None
     answers_later: bool = False
     external_id: str | None = None
@@ -163,6 +164,7 @@ def tool(
     system: str = "",
     effect: str = "",
     timeout: float = 30.0,
+    key_ttl: timedelta | None = None,
     gate: Gate | None = None,
     answers_later: bool = False,
     output: type[BaseModel] | None = None,
@@ -196,12 +198,14 @@ def tool(
             raise DefinitionError(
                 f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
             )
+        if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
+            raise DefinitionError(f"tool {name!r}: key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key")
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
-            function=function, input=taken, output=result, timeout=timeout, gate=gate, answers_later=answers_later,
+            function=function, input=taken, output=result, timeout=timeout, key_ttl=key_ttl, gate=gate, answers_later=answers_later,
             external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
         )  # fmt: skip
 
