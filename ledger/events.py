@@ -310,6 +310,20 @@ class CallbackArrivedLate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolAnsweredLate(Event):
+    """A worker that has lost the run tells how its call came out, and it changes nothing: the outcome was settled already, or somebody
+    else is getting it. `outcome`: happened, refused. `contradicts` is the verdict it belies: did_not, fail; or empty. Payload: the answer.
+    """
+
+    FACT: ClassVar[str | None] = "answered_late"
+    tool: str
+    by: str
+    outcome: str
+    contradicts: str
+    n: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolNotDispatched(Event):
     """Proof that no byte of the call left; it may be sent again under the same attempt. Payload: the error."""
 

@@ -56,6 +56,7 @@ class ReconcileBody(SteerBody):
 
     verdict: Literal["happened", "did_not", "fail"]
     receipt: Any = None
+    sender_is_gone: bool = Field(default=False, description="Attests that nothing runs any more of a worker that was given up without proof.")
 
 
 class SignalBody(Strict):
@@ -167,6 +168,7 @@ class Reconcile(ApiView):
             run_id,
             verdict=body.verdict,
             receipt=body.receipt,
+            sender_is_gone=body.sender_is_gone,
             justification=body.justification,
             by=self.by,
         )

@@ -28,7 +28,7 @@ from runs.dsn import dsn, tag_of
 from runs.models import Process
 from runs.processes import Identity, identify, incarnation_id, is_running
 
-__all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "beat_anchored", "bury", "forget", "gone_here", "hang_up", "hush", "identify", "incarnation_id", "is_gone", "roll_call"]
+__all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "beat_anchored", "bury", "forget", "gone_here", "hang_up", "hush", "identify", "incarnation_id", "is_gone", "is_here", "roll_call"]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
 # Beats come every one or two seconds; a database restart may swallow a few.
@@ -176,9 +176,14 @@ def is_only_host() -> bool:
     return not settings.DURABLEAGENTS.database_url
 
 
+def is_here(process: Process) -> bool:
+    """Whether this host and boot can see the process, if it runs."""
+    return process.host == processes.host() and process.boot == processes.boot()
+
+
 def is_gone(process: Process) -> bool:
     """Proof of death, which the process's own host and boot can give: elsewhere False, however long it is silent."""
-    if process.host == processes.host() and process.boot == processes.boot():
+    if is_here(process):
         return not is_running(process.pid, process.born_ticks)
     return is_only_host()
 

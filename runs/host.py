@@ -25,7 +25,7 @@ import psycopg
 # Importing it lazily from several threads at once also trips over its own circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
-from django.db import close_old_connections, connection
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -36,7 +36,9 @@ from runs.dsn import Patience, dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.drive import Driver
+from runs.engine.outcomes import LateAnswer
 from runs.engine.visit import Control, Runtime
+from runs.late import hand_in, lost_worker
 from runs.live import AsyncBell, heard
 from runs.processes import host as this_host
 from runs.queue import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
@@ -76,6 +78,7 @@ class Host:
         self._is_fenced = is_fenced
         self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
         self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
+        self._late: set[asyncio.Task[None]] = set()
         self._alone_with: UUID | None = None
         self._makes_room = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -119,7 +122,7 @@ class Host:
             await pool.open(wait=False)
             beside = [asyncio.create_task(self._housekeeping()), asyncio.create_task(self._listen())]
             try:
-                await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced), bell)
+                await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._hand_in), bell)
                 await self._finish()
             finally:
                 for task in beside:
@@ -243,6 +246,27 @@ class Host:
                 del self._active[claimed.run_id]
             self._bell.set()
 
+    def _hand_in(self, late: LateAnswer) -> None:
+        """An answer whose run somebody else has by now: told to the database as news, as often as it takes."""
+        task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _keep_handing_in(self, late: LateAnswer) -> None:
+        loop, patience, by = asyncio.get_running_loop(), Patience(), lost_worker(self.worker.id)
+        while True:
+            try:
+                await loop.run_in_executor(self._keeper, self._with_connection, hand_in, late, by)
+                return
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("run %s: a late answer could not be handed in (%s); trying on", late.run_id, str(error).strip())
+                await asyncio.sleep(patience.seconds())
+
+    @staticmethod
+    def _with_connection(act: Callable[..., object], *given: object) -> None:
+        close_old_connections()
+        act(*given)
+
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
         """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
@@ -296,6 +320,8 @@ class Host:
                     task.cancel()
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
+        if self._late:
+            await asyncio.wait(self._late, timeout=HAND_OVER_SECONDS)
 
     # --- housekeeping ---
 

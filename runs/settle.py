@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -25,8 +25,8 @@ from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
 from runs.engine.journal import Entry
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
-from runs.fleet import is_gone
-from runs.models import ENDED, Process, Run, Wait
+from runs.fleet import is_gone, is_here
+from runs.models import ENDED, Incident, Process, Run, Wait
 from runs.past import tape_of
 
 log = logging.getLogger("runs.settle")
@@ -34,14 +34,19 @@ VERDICTS = ("happened", "did_not", "fail")
 RECEIVED = {"status": "received"}
 # After either of these the call may be on its way.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
+_WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
+# Clocks and networks are given this much beyond a request's own time.
+SLACK = timedelta(seconds=5)
 
 
 @transaction.atomic
-def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification: str, by: Actor) -> Run:
+def reconcile(
+    run_id: UUID, *, verdict: str, receipt: Any = None, sender_is_gone: bool = False, justification: str, by: Actor
+) -> Run:
     """Settle the oldest unknown outcome of a run.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the old worker is
-    proven gone. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound.
+    proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound.
     """
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
@@ -54,8 +59,8 @@ def reconcile(run_id: UUID, *, verdict: str, receipt: Any = None, justification:
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
-    elif verdict == "did_not":
-        _refuse_while_sender_lives(act, slot, wait)
+    elif verdict == "did_not" and (attested := _refuse_while_sender_lives(act, slot, wait, is_attested=sender_is_gone)):
+        payload["attested"] = attested
     settled = e.ToolReconciled(
         slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, verdict=verdict, by=by.ref, n=slot.at(wait.attempt).waits_of("reconcile") - 1,
         payload=payload,
@@ -136,23 +141,39 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
     return _tool(run, invoked.tool).external_id_of(payload["result"]) if "result" in payload else None
 
 
-def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait) -> None:
-    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its sender must be gone."""
+def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
+    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its sender must be gone.
+
+    Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its request's time must be
+    over, and the person must say that nothing of it runs any more. Answers what was attested, if anything had to be.
+    """
     unknown = slot.at(wait.attempt).unknown
     if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
-        return
+        return ""
     sends = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, kind__in=_SENDS)
-    epoch = sends.order_by("-seq").values_list("epoch", flat=True)[0]
+    epoch, sent_at = sends.order_by("-seq").values_list("epoch", "at")[0]
     claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
     claimed = e.decode(claims.values_list("clear", flat=True)[0])
     assert isinstance(claimed, e.RunClaimed)
     sender = Process.objects.filter(pk=claimed.worker).first()
-    if sender is None or sender.ended_at is not None or is_gone(sender):
-        return
-    raise IllegalTransition(
-        "send the call again", str(act.run.state),
-        f"The worker that sent it (pid {sender.pid} on {sender.host}) is still alive and could still be sending: end it first.",
-    )  # fmt: skip
+    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in _WITHOUT_PROOF):
+        return ""
+    who = f"pid {sender.pid} on {sender.host}"
+    if sender.ended_at is None or is_here(sender):
+        raise _not_again(act, f"The worker that sent it ({who}) is still alive and could still be sending: end it first.")
+    tool = slot.at(wait.attempt).intent
+    assert isinstance(tool, e.ToolInvoked)
+    over_at = sent_at + timedelta(seconds=_tool(act.run, tool.tool).timeout) + SLACK
+    if act.now < over_at:
+        raise _not_again(act, f"The worker that sent it ({who}) was given up without proof; its request may last until {over_at.isoformat()}: wait.")
+    if not is_attested:
+        told = f"The worker that sent it ({who}) was given up without proof: {sender.end_proof}. Make sure that nothing of it runs any more"
+        raise _not_again(act, f"{told}, and say so: send `sender_is_gone: true` with the verdict, or run `manage.py declare_dead --host {sender.host}`.")
+    return f"{who} is gone"
+
+
+def _not_again(act: Act, hint: str) -> IllegalTransition:
+    return IllegalTransition("send the call again", str(act.run.state), hint)
 
 
 # --- callbacks ----------------------------------------------------------------------------------------------------------

@@ -134,7 +134,10 @@ class Reconciliations(Act):
                 problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
                 raise InvalidInput("Choose what became of the call.", errors=[problem])
             receipt = receipt_of(written) if verdict == "happened" else None
-            services.reconcile(run_id, verdict=verdict, receipt=receipt, justification=stated(text), by=self.acting(request))
+            is_gone = request.POST.get("sender_is_gone") == "on"
+            services.reconcile(
+                run_id, verdict=verdict, receipt=receipt, sender_is_gone=is_gone, justification=stated(text), by=self.acting(request)
+            )
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
         messages.success(request, self.done, extra_tags="ok")

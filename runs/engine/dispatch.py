@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFailure, TransportError
-from runs.engine.journal import Entry, Grant, Usage, WaitSpec
-from runs.engine.outcomes import Crashed, Stopped
+from runs.engine.journal import Entry, Grant, Reply, Usage, WaitSpec
+from runs.engine.outcomes import Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit, is_being_cancelled
@@ -58,7 +58,7 @@ class Dispatch:
         self.arguments = plain(args)
         self.args = tool.input.model_validate(self.arguments)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
-        self.record = visit.remember(slot, tool.name, self.requested_hash)
+        self.record = visit.remember(slot, tool.name, self.requested_hash, self.arguments)
         self.attempt = self.record.current
         self.key: str | None = None
         self.token: str | None = None
@@ -196,10 +196,22 @@ class Dispatch:
             entries = (
                 [] if self.tool.is_pure else [self._entry("committed", external_id=external, digest=digest_of(result))]
             )
-        reply = await self.visit.record(event, entries=entries, usage=STEP)
+        reply = await self._told(event, entries, self._late(result=result, external_id=self.tool.external_id_of(result)))
         self.visit.runtime.hit("CP6", self.tool.name)
         self.visit.boundary(reply)
         return answer.output
+
+    def _late(self, **what: Any) -> LateAnswer:
+        return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
+
+    async def _told(self, event: e.Event, entries: Sequence[Entry], late: LateAnswer) -> Reply:
+        """TX2 of an outcome. Where somebody else has the run by now, the answer is handed in as news: it may settle what they don't know."""
+        try:
+            return await self.visit.record(event, entries=entries, usage=STEP)
+        except Unwind:
+            if self.visit.has_lost_lease and self.past.intent is not None and not self.tool.is_pure:
+                self.visit.runtime.hand_in(late)
+            raise
 
     async def _accepted(self, answer: Pending) -> BaseException:
         """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
@@ -229,7 +241,7 @@ class Dispatch:
         entries = (
             [] if self.past.intent is None or self.tool.is_pure else [self._entry("failed", digest=digest_of(payload))]
         )
-        self.visit.boundary(await self.visit.record(event, entries=entries, usage=STEP))
+        self.visit.boundary(await self._told(event, entries, self._late(failure=payload | {"code": refusal.code})))
         return ToolFailure(self.tool.name, refusal.code, refusal.message, refusal.details)
 
     async def _not_sent(self, error: NotSent) -> None:

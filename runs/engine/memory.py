@@ -229,8 +229,9 @@ class MemoryJournal:
         return self._reply(is_done=is_free)
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
-        asks = (x for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown)))
-        return any((x.slot, x.attempt, "result") in self.run.facts for x in asks)
+        asks = {(x.slot, x.attempt) for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown))}
+        settled = {(x.slot, x.attempt) for x in self.run.events if isinstance(x, e.ToolReconciled) and x.verdict == "happened"}
+        return any((*x, "result") in self.run.facts or x in settled for x in asks)
 
     def _granted(self, slot: str, plan_hash: str) -> MemoryWait:
         for wait in self.run.waits.values():

@@ -10,6 +10,20 @@ StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 
 
 @dataclass(frozen=True, slots=True)
+class LateAnswer:
+    """What a worker holds that has lost its lease while its call was under way: it may not write it, but it may tell. `result` is
+    the call's recorded form; `failure` what the other side refused it with."""
+
+    run_id: str
+    slot: str
+    attempt: int
+    tool: str
+    result: Any = None
+    external_id: str | None = None
+    failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """Every branch waits for one of these."""
 
@@ -48,11 +62,11 @@ class Unwind(BaseException):
 WEAKEST_FIRST = (Parked, Stopped, Crashed, Broken)
 
 
-def differs(slot: str, recorded: str, recorded_hash: str, now: str, now_hash: str) -> Broken:
+def told(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:
+    """One of two calls, as an operator sees it: with its arguments, where they are known."""
+    return {"call": call, "hash": hash} | ({} if arguments is None else {"arguments": arguments})
+
+
+def differs(slot: str, recorded: dict[str, Any], now: dict[str, Any]) -> Broken:
     """What an operator sees where a replay doesn't do what the journal says: both calls. Nothing is sent."""
-    found = {
-        "slot": slot,
-        "recorded": {"call": recorded, "hash": recorded_hash},
-        "now": {"call": now, "hash": now_hash},
-    }
-    return Broken("non_determinism", found)
+    return Broken("non_determinism", {"slot": slot, "recorded": recorded, "now": now})

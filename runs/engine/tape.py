@@ -76,6 +76,12 @@ class Slot:
         """Whether the call did something that can't be taken back, or waited for something: the node went on by it."""
         return self.was_invoked or self.gate is not None or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
 
+    @property
+    def arguments(self) -> Any:
+        """What the call was made with, where the journal holds it: with the intent, a read's answer, a refusal or a plan."""
+        events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
+        return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
+
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash

@@ -174,7 +174,7 @@ def tool(
     check_answer: Callable[[Any, Any], str | None] | None = None,
     sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Register a function as a tool. Without a replay class this can't be done.
+    """Register a function as a tool. Without a replay class this can't be done. Raises DefinitionError.
 
     The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
     `answers_later` is set; the callback's body then has to fit `output`, and `check_answer(receipt, output)` may say what is wrong with
@@ -198,8 +198,7 @@ def tool(
             raise DefinitionError(
                 f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
             )
-        if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-            raise DefinitionError(f"tool {name!r}: key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key")
+        _check_key_ttl(name, replay_class, key_ttl)
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
@@ -210,6 +209,11 @@ def tool(
         )  # fmt: skip
 
     return register
+
+
+def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
+    if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
+        raise DefinitionError(f"tool {name!r}: key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key")
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:

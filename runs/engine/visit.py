@@ -11,11 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ledger import events as e
+from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher
 from runs.engine.errors import ApprovalMissing, MisusedContext
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, Journal, Reply, Usage, WaitSpec
-from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Parked, Stopped, StopReason, Unwind, differs
+from runs.engine.outcomes import (
+    WEAKEST_FIRST,
+    Broken,
+    Crashed,
+    LateAnswer,
+    Parked,
+    Stopped,
+    StopReason,
+    Unwind,
+    differs,
+    told,
+)
 from runs.engine.retry import RetryPolicy
 from runs.engine.tape import Slot, Tape
 
@@ -43,7 +55,8 @@ class Branch:
 @dataclass(frozen=True)
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool; `is_fenced` says that
-    this process has lost its place among the workers, and must send nothing until it has it back."""
+    this process has lost its place among the workers, and must send nothing until it has it back. `hand_in` takes an answer that
+    this process may no longer record."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -51,6 +64,7 @@ class Runtime:
     hit: Callable[[str, str], None] = lambda point, tool: None
     threads: Executor | None = None
     is_fenced: Callable[[], bool] = lambda: False
+    hand_in: Callable[[LateAnswer], None] = lambda late: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
 
@@ -97,6 +111,10 @@ def is_being_cancelled() -> bool:
     """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own making."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _of(record: Slot) -> dict[str, Any]:
+    return told(record.what or "", record.requested_hash or "", record.arguments)
 
 
 class Visit:
@@ -176,6 +194,11 @@ class Visit:
         return Unwind(type(self.outcome).__name__)
 
     @property
+    def has_lost_lease(self) -> bool:
+        """Whether somebody else has the run by now, so that nothing of this visit can be recorded any more."""
+        return isinstance(self._lost, StaleLease)
+
+    @property
     def has_ended(self) -> bool:
         """Whether the visit stops, for whatever reason: what is in flight is still recorded, and nothing more is begun."""
         return self.outcome is not None or self._was_cut or self._lost is not None
@@ -202,30 +225,30 @@ class Visit:
             self.outcome = self.outcome or Crashed("cut_call", told, "")
         return self.outcome
 
-    def remember(self, slot: str, what: str, requested_hash: str) -> Slot:
+    def remember(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
         """The slot's record, after checking that this is the call that it holds. Unwinds to an operator if it isn't."""
         if self.has_ended:
             raise Unwind
         record = self.tape.slot(slot)
         self._asked.add(slot)
         if record.what is None and slot in self.tape.parents:
-            raise self.unwind(differs(slot, "think", "", what, requested_hash))
+            raise self.unwind(differs(slot, told("think"), told(what, requested_hash, arguments)))
         if record.what is None or (record.what == what and record.requested_hash in ("", requested_hash)):
             return record
-        raise self.unwind(differs(slot, record.what, record.requested_hash or "", what, requested_hash))
+        raise self.unwind(differs(slot, _of(record), told(what, requested_hash, arguments)))
 
     def open_path(self, slot: str, what: str) -> str:
         """The path of a call that numbers others below it, after checking that the slot holds no call of its own."""
         record = self.tape.slot(slot)
         if record.what is not None:
-            raise self.unwind(differs(slot, record.what, record.requested_hash or "", what, ""))
+            raise self.unwind(differs(slot, _of(record), told(what)))
         return self.path_of(slot)
 
     def left_out(self) -> Broken | None:
         """A call in doubt that the node didn't come to this time: it must not be passed over."""
         for slot, record in self.tape.in_doubt():
             if slot not in self._asked:
-                return differs(slot, record.what or "", record.requested_hash or "", "nothing", "")
+                return differs(slot, _of(record), told("nothing"))
         return None
 
     def later(self, event: e.Event) -> None:

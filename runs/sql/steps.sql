@@ -41,7 +41,8 @@ DECLARE
 BEGIN
     FOREACH line IN ARRAY p_lines LOOP
         IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS (
-            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt AND e.fact = 'result'
+            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt
+            AND (e.fact = 'result' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened')
         ) THEN
             RETURN true;
         END IF;

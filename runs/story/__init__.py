@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from ledger.visible import Change, compare, leaves
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
 from runs.story.lines import Line, line_of, read
@@ -50,6 +51,17 @@ class Trouble:
     message: str
     trace: str = ""
     details: Any = None
+
+    @property
+    def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:
+        """Where a replay came to another call than the journal has: the recorded one, today's, and how their arguments differ."""
+        found = self.details if isinstance(self.details, dict) else {}
+        recorded, now = found.get("recorded"), found.get("now")
+        if not isinstance(recorded, dict) or not isinstance(now, dict):
+            return None
+        both = "arguments" in recorded and "arguments" in now
+        changes = compare(leaves(now["arguments"]), leaves(recorded["arguments"])) if both else []
+        return recorded, now, [change for change in changes if change.what != "same"]
 
 
 @dataclass
@@ -155,7 +167,7 @@ class Story:
     def _trouble(self, line: Line) -> None:
         where = line.clear.get("tool") or line.clear.get("conversation") or self.node
         trouble = Trouble(line.kind, line.at, line.seq, where, message_of(line), trace_of(line))
-        trouble.details = line.get("details") if line.kind != "OperatorNeeded" else line.payload
+        trouble.details = line.get("details") if line.kind != "OperatorNeeded" else line.shown
         if not trouble.message:
             trouble.message = line.clear.get("reason") or line.clear.get("code") or line.kind
         self.troubles.append(trouble)

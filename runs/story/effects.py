@@ -43,6 +43,8 @@ class Effect:
     queue: str = ""
     plan_hash: str = ""
     is_sender_done: bool = False
+    late: str = ""
+    belied: str = ""
 
     @property
     def is_under_way(self) -> bool:
@@ -189,6 +191,13 @@ def _reconciled(effects: Effects, line: Line) -> None:
         effect.result = line.get("result", line.get("receipt"))
 
 
+def _answered_late(effects: Effects, line: Line) -> None:
+    """What the worker that sent the call said when the outcome was settled already; `belied` is the verdict it contradicts."""
+    effect = effects.at(line)
+    if effect is not None:
+        effect.late, effect.belied = line.clear["outcome"], line.clear["contradicts"] or effect.belied
+
+
 def _lost(effects: Effects, line: Line) -> None:
     for effect in effects.by_slot.values():
         if effect.status == "sent":
@@ -228,5 +237,6 @@ _STEPS: dict[str, Callable[[Effects, Line], None]] = {
     "ToolFailed": _failed,
     "ToolOutcomeUnknown": _unknown,
     "ToolReconciled": _reconciled,
+    "ToolAnsweredLate": _answered_late,
     "WorkerLost": _lost,
 }

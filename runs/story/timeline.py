@@ -171,6 +171,7 @@ def _call_trouble(timeline: Timeline, line: Line) -> None:
     row.note, row.trace = message_of(line), trace_of(line)
 
 
+_WITNESSES = {"hook": "upstream was asked", "worker": "the worker that had sent it handed its answer in"}
 _VERDICTS = {"happened": "it had happened", "did_not": "it had not happened", "fail": "the run was to fail"}
 
 
@@ -181,8 +182,17 @@ def _reconciled(timeline: Timeline, line: Line) -> None:
     was_unknown = row.tone == "unsure"
     if not was_unknown:
         finish(row, line.at)
-    who = "upstream was asked" if line.clear["by"] == "hook" else f"settled by {line.clear['by']}"
+    who = _WITNESSES.get(line.clear["by"].partition(":")[0], f"settled by {line.clear['by']}")
     row.tone, row.note, row.trace = "settled", f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}", ""
+
+
+def _answered_late(timeline: Timeline, line: Line) -> None:
+    outcome, belied = line.clear["outcome"], line.clear["contradicts"]
+    told = f"the worker that had sent {line.clear['tool']} says that it {'was refused' if outcome == 'refused' else 'happened'}"
+    if belied:
+        timeline.mark(line, "a verdict is belied", tone="bad", note=f"{told}; the verdict was: {_VERDICTS.get(belied, belied)}", kind="error")
+    else:
+        timeline.mark(line, "late answer", note=f"{told}; it was settled already")
 
 
 def _not_sent(timeline: Timeline, line: Line) -> None:
@@ -307,6 +317,7 @@ _STEPS: dict[str, Callable[[Timeline, Line], None]] = {
     "ToolFailed": _call_trouble,
     "ToolOutcomeUnknown": _call_trouble,
     "ToolReconciled": _reconciled,
+    "ToolAnsweredLate": _answered_late,
     "ToolNotDispatched": _not_sent,
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,

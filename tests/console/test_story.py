@@ -207,3 +207,42 @@ def test_bars_keep_their_order_and_stay_on_the_track(is_true: bool) -> None:
         assert lefts == sorted(lefts) and all(left >= 0 and end <= 100.01 for left, end in zip(lefts, ends, strict=True))
     widest = max(float(bar.width.rstrip("%")) for placed in scale.rows for bar in placed.bars if bar.tone == "wait")
     assert (widest > 95) == is_true
+
+
+def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_heard() -> None:
+    lost = e.WorkerLost(
+        worker="w", epoch=1, pid=7, proof="nobody beats", is_counted=False, deaths=0, cause="host_gone", host="h", reached="intent_durable",
+        call="0.1/1", silent_ms=31_000,
+    )  # fmt: skip
+    (seam,) = rows(begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).story(), "crash")
+    assert (seam.label, seam.reached, seam.silent_seconds, seam.took) == ("host gone", "intent_durable", 31.0, 0.5)
+
+
+def test_a_late_answer_that_belies_a_verdict_is_loud_and_another_one_is_not() -> None:
+    for contradicts, kind in (("did_not", "error"), ("", "mark")):
+        tape = begun().invoked(replay_class="unsafe_on_replay")
+        tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga", n=0))
+        tape.add(e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:w", outcome="happened", contradicts=contradicts, payload={"result": {}}))
+        effect = only(tape.story())
+        assert (effect.late, effect.belied) == ("happened", contradicts)
+        assert tape.story().timeline.rows[-1].kind == kind
+
+
+def test_a_worker_that_hands_its_answer_in_settles_the_call() -> None:
+    tape = begun().invoked(replay_class="unsafe_on_replay")
+    tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=False, payload={"reason": "?"}))
+    tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="worker:w", payload={"result": {"ref": "R"}}))
+    (call,) = rows(tape.story(), "call")
+    assert only(tape.story()).status == "committed" and "handed its answer in" in call.note
+
+
+def test_where_a_replay_differs_both_calls_are_told_and_what_differs() -> None:
+    found = {
+        "slot": "0.1/1",
+        "recorded": {"call": "order", "hash": "h", "arguments": {"amount": 5, "name": "a"}},
+        "now": {"call": "order", "hash": "g", "arguments": {"amount": 6, "name": "a"}},
+    }
+    stop = begun().add(e.OperatorNeeded(reason="non_determinism", payload=found)).story().stop
+    assert stop is not None and stop.two_calls is not None
+    recorded, now, changes = stop.two_calls
+    assert (recorded["call"], now["call"], [c.path for c in changes]) == ("order", "order", ["amount"])

@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
-from durableagents import Assistant, Context, End
+from durableagents import Assistant, BusinessFailure, Context, End, ToolFailure
 from ledger import events as e
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -135,6 +135,30 @@ async def test_another_call_in_a_recorded_place_sends_nothing_and_shows_both(
         story.found.payload["recorded"]["hash"] != story.found.payload["now"]["hash"]
     )
     assert story.found.payload["slot"].startswith("0.1/1")
+
+
+@pytest.mark.parametrize("how", ["look", "order", "pay", "refused"])
+async def test_both_calls_are_shown_with_their_arguments(tools: Toolbox, outside: Outside, how: str) -> None:
+    """From the answer of a read, an intent, a plan that waits at its gate, a refusal: wherever the journal holds them."""
+    names = iter(("recorded", "now"))
+
+    async def node(state: Notes, ctx: Context) -> End:
+        name = next(names)
+        try:
+            await ctx.call(tools.pay if how == "pay" else tools.look if how == "look" else tools.order, Item(name=name, amount=5000))
+        except ToolFailure:
+            pass
+        await ctx.sleep(60)
+        return End()
+
+    if how == "refused":
+        outside.trouble("order", BusinessFailure("no"))
+    story = Story(agent_of(node, tools=tools.all()))
+    assert await story.drive() == "parked"
+    assert await story.drive() == "operator"
+    found = story.found.payload
+    assert found["recorded"]["arguments"] == {"name": "recorded", "amount": 5000}
+    assert found["now"]["arguments"] == {"name": "now", "amount": 5000}
 
 
 async def test_a_recorded_call_in_doubt_that_the_replay_leaves_out_is_not_forgotten(

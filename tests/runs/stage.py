@@ -28,6 +28,7 @@ from runs import fleet, services, sweeper
 from runs.dsn import dsn
 from runs.engine.agents import Agent, registry
 from runs.engine.drive import Driver
+from runs.engine.outcomes import LateAnswer
 from runs.engine.retry import RetryPolicy
 from runs.engine.visit import Control, Runtime
 from runs.models import Process, Run, Wait
@@ -60,6 +61,7 @@ class Stage:
         self.pool: Pool | None = None
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
+        self.late: list[LateAnswer] = []
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -142,7 +144,7 @@ class Stage:
 
     @property
     def runtime(self) -> Runtime:
-        return replace(runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model)
+        return replace(runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append)
 
     def _hit(self, point: str, tool: str) -> None:
         self.at(point, tool)
@@ -176,8 +178,9 @@ class Stage:
         by = {"finance_po": FIONA, "legal": LENA}[approval.queue]
         return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=why, by=by)
 
-    def reconcile(self, run: Run, verdict: str, receipt: Any = None) -> Run:
-        return services.reconcile(run.id, verdict=verdict, receipt=receipt, justification="looked it up", by=OLGA)
+    def reconcile(self, run: Run, verdict: str, receipt: Any = None, *, sender_is_gone: bool = False) -> Run:
+        said = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
+        return services.reconcile(run.id, **said, justification="looked it up", by=OLGA)
 
 
 # --- looking ---

@@ -1,0 +1,111 @@
+"""News from a worker that lost its run while its call was under way: the answer, which it may not record under its lease any more.
+
+It is the best witness there is: its answer settles a call that is in doubt or unknown, whoever was going to be asked. Where the outcome
+is settled already it is recorded without effect, and loudly if it belies what a person said.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append
+from ledger.clock import database_now
+from ledger.events import decode, unseal
+from ledger.models import Event
+from runs import live
+from runs.acts import locked, resolve, wake
+from runs.engine.dispatch import digest_of
+from runs.engine.journal import Entry
+from runs.engine.outcomes import LateAnswer
+from runs.engine.tape import Attempt, Tape, payload_of
+from runs.models import ENDED, Run
+
+log = logging.getLogger("runs.late")
+
+
+def lost_worker(incarnation: UUID) -> Actor:
+    """The worker as an outside witness: it acts without a lease."""
+    return Actor(kind="worker", name=str(incarnation), role="lost", auth="system")
+
+
+@transaction.atomic
+def hand_in(late: LateAnswer, by: Actor) -> bool:
+    """Take the answer. True if it settled the call. Handing it in again changes nothing."""
+    _, run = locked(UUID(late.run_id), under=by)
+    told = _told_of(run, late)
+    attempt = Tape(told).slot(late.slot).at(late.attempt)
+    if not isinstance(attempt.intent, e.ToolInvoked) or any(getattr(x, "by", None) == by.ref for x in told):
+        return False
+    if late.result is not None and _may_settle(run, attempt):
+        _settle(run, late, attempt, attempt.intent, by)
+        return True
+    contradicts = _contradicted(late, attempt)
+    n = sum(isinstance(x, e.ToolAnsweredLate) for x in told)
+    outcome = "refused" if late.result is None else "happened"
+    event = e.ToolAnsweredLate(
+        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
+        payload=late.failure if late.result is None else {"result": late.result},
+    )  # fmt: skip
+    live.ring(run.id, append(run.id, event, by=by))
+    level = logging.ERROR if contradicts else logging.WARNING
+    log.log(level, "run %s: %s of slot %s %s, says the worker that sent it%s", run.id, late.tool, late.slot, outcome,
+            f"; the verdict on record was {contradicts!r}" if contradicts else "; recorded, without effect")  # fmt: skip
+    return False
+
+
+def _told_of(run: Run, late: LateAnswer) -> list[e.Event]:
+    rows = Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt).order_by("seq").values_list("clear", "sealed")
+    return [decode(clear, unseal(sealed)) for clear, sealed in rows]
+
+
+def _may_settle(run: Run, attempt: Attempt) -> bool:
+    """Whether nobody knows the outcome, and nobody is about to: a worker that repeats a keyed call gets the answer itself."""
+    if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
+        return False
+    if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:
+        return False
+    assert isinstance(attempt.intent, e.ToolInvoked)
+    return run.owner is None or attempt.intent.replay_class == "unsafe_on_replay"
+
+
+def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked, by: Actor) -> None:
+    now = database_now()
+    n = attempt.open_wait("reconcile")
+    event = e.ToolReconciled(
+        slot=late.slot, attempt=late.attempt, tool=late.tool, verdict="happened", by=by.ref, n=n or 0,
+        payload={"result": late.result, "receipt": {"from": "the worker that sent the call, after it had lost the run"}},
+    )  # fmt: skip
+    entry = Entry(
+        late.slot, late.attempt, "reconciled", late.tool, intent.replay_class, key=payload_of(intent).get("key"),
+        input_hash=intent.requested_hash, external_id=late.external_id, digest=digest_of(late.result),
+    )  # fmt: skip
+    told = _resolve_waits(run, late, by, now)
+    wake(run, now=now)
+    live.ring(run.id, append(run.id, event, *told, by=by, entries=[entry]))
+    log.warning("run %s: the worker that had sent %s handed its answer in: settled", run.id, late.tool)
+
+
+def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
+    """Whatever is waited for because of this call: a person's verdict, which the event itself closes, or a timer to send it again."""
+    told: list[e.Event] = []
+    for wait in run.waits.select_for_update().filter(slot=late.slot, attempt=late.attempt, resolved_at__isnull=True):
+        is_asked = wait.kind == "reconcile"
+        resolve(wait, "happened" if is_asked else "settled" if wait.kind == "webhook" else "answered", by=by.ref, now=now)
+        if wait.kind not in ("reconcile", "webhook"):
+            said = e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="answered", by=by.ref)
+            told.append(said)
+    return told
+
+
+def _contradicted(late: LateAnswer, attempt: Attempt) -> str:
+    """The verdict on record that the answer belies."""
+    verdict = attempt.reconciled.verdict if attempt.reconciled is not None else ""
+    if late.result is None:
+        return verdict if verdict == "happened" else ""
+    return verdict if verdict in ("did_not", "fail") else ""
