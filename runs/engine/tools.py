@@ -178,8 +178,8 @@ def tool(
 
     The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
     `answers_later` is set; the callback's body then has to fit `output`, and `check_answer(receipt, output)` may say what is wrong with
-    it, such as an answer to another request than the receipt names. `timeout` is in seconds. A model that
-    asks for several calls in one turn gets them made at once, unless one of them is of a `sequential` tool. Raises DefinitionError.
+    it, such as an answer to another request than the receipt names. `timeout` is in seconds; `key_ttl`: how long keys are remembered.
+    A model that asks for several calls in one turn gets them made at once, unless one of them is of a `sequential` tool.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -195,9 +195,7 @@ def tool(
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            raise DefinitionError(
-                f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
-            )
+            raise DefinitionError(f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output=")
         _check_key_ttl(name, replay_class, key_ttl)
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")

@@ -180,11 +180,14 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("nth", [1, 2], ids=["preparing", "committing"])  # a statement's first use is a round trip of its own
 @pytest.mark.parametrize("write", WRITES)
-def test_a_commit_whose_answer_is_lost_is_there_once(stage: Stage, wire: LossyWire, write: str, what: Any) -> None:
+def test_a_commit_whose_answer_is_lost_is_there_once(
+    stage: Stage, wire: LossyWire, write: str, nth: int, what: Any
+) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
-    wire.lose((1, what))
+    wire.lose((nth, what))
     reply = stage.wait(WRITES[write](journal))
     assert wire.has_lost and reply.is_done
     written = {"intend": "ToolInvoked", "record": "ValueRead", "end": "RunCompleted", "release": "RunReleased"}[write]
@@ -204,7 +207,7 @@ def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     for nth in (1, 2):  # the reclaim, the look at the journal
-        wire.lose((1, "answer"), (nth, what))
+        wire.lose((2, "answer"), (nth, what))
         stage.wait(journal.record([e.ValueRead(slot=f"0.1/{nth}", what="now", payload=nth)]))
         assert wire.has_lost and kinds(run).count("ValueRead") == nth
     assert verify(run.id, head(run)).problems == []
@@ -261,7 +264,7 @@ def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wi
     asked = head(run)
     asked.is_cancel_requested = True
     asked.save(update_fields=["is_cancel_requested"])
-    wire.lose((1, "answer"))
+    wire.lose((2, "answer"))
     reply = stage.wait(journal.intend([invoked()], entry=ENTRY))
     assert not reply.is_done and reply.stop == "cancel" and "ToolInvoked" not in kinds(run)
 
