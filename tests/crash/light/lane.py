@@ -120,6 +120,8 @@ class Performance:
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
             self._people = People(lane.outside, schedule, self._ids)
+            if schedule.tells_early:
+                patiently(self._people.tell_early)
             for _ in range(schedule.workers):
                 self.crew.hire()
             is_quiet = self._live()

@@ -21,6 +21,7 @@ from runs import services, sweeper
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
+from tests.crash.steps import GATHERED
 from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
 
@@ -128,6 +129,15 @@ class People:
                 return self._verdict(approval, what, n)
 
     # --- what a run waits to be told ---
+
+    def tell_early(self) -> None:
+        """Signals that come before anybody waits for them are kept."""
+        for run_id, steps in zip(self._ids, self._schedule.jobs, strict=True):
+            for at, step in enumerate(steps, start=1):
+                for n, call in enumerate(GATHERED.get(step, (step,))):
+                    name = f"step-{100 * at + n if step in GATHERED else at}"
+                    if call == "signal":
+                        self._try(partial(services.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name))
 
     def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
         """Tell it three times at once: one is taken, the others are the same or too late."""

@@ -42,6 +42,7 @@ class Schedule:
     losses: tuple[tuple[int, Loss], ...] = ()
     race: tuple[str, ...] = ()
     callbacks: str = "plain"
+    tells_early: bool = False
     workers: int = 1
     skew_days: int = 0
     is_impatient: bool = False
@@ -70,6 +71,7 @@ def draw(seed: str) -> Schedule:
         seed, jobs, points, acts, _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
+        tells_early=dice.random() < 0.3,
         workers=dice.choice((1, 1, 1, 2)),
         skew_days=dice.choice((0, 0, 0, 0, -1, 1)),
         is_impatient=dice.random() < 0.5,
