@@ -53,7 +53,7 @@ MUTANTS = [
     Mutant("an intent has no ledger entry", CALLS, "entry=None if tool.is_pure else self._entry(\"pending\")", "entry=None", LIGHT),
     # --- what may be repeated, and how
     Mutant(
-        "an unsafe call in doubt is simply sent again", CALLS, "if self.tool.is_unsafe and not isinstance(answer, DidNotHappen):", "if False:", LIGHT,
+        "an unsafe call in doubt is simply sent again", CALLS, "        elif self.tool.is_unsafe:\n            told = \"the worker", "        elif False:\n            told = \"the worker", LIGHT,
     ),
     Mutant(
         "an unsafe call without an answer is sent again", DISPATCH,
@@ -68,8 +68,9 @@ MUTANTS = [
         "self.callback_base = intent.get(\"callback_base\", self.callback_base).replace(\"v1\", \"v2\")", LIGHT,
     ),
     Mutant("a repeat is not announced", CALLS, "        await self.announce()\n", "", LIGHT),
+    Mutant("a key is trusted for ever", CALLS, "elif self.is_key_spent:", "elif False:", "tests/engine/test_key_ttl.py"),
     Mutant("the hook is not asked", CALLS, "answer = await ask_hook(self.tool, self.args, self._tool_call())", "answer = None", "tests/engine/test_classes.py"),
-    Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or sender.ended_at is not None or is_gone(sender):", "if True:", "tests/runs/test_sender.py"),
+    Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(
         "a commit whose answer is lost counts as not done", STORE, "return claimed.reply if await self._is_written(events, seen, epoch) else None", "return None", "tests/runs/test_lost_answers.py -k there_once",
