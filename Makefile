@@ -38,7 +38,7 @@ lint: install ## ruff, mypy, import contracts
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)
 
-bench: install ## figures of the hot path, beside the floor measured in the same run
+bench: install ## every figure of docs/performance.md, beside the floor (BENCH_ARGS="--only W1 --json FILE")
 	@exec $(PY) -m tests.bench $(BENCH_ARGS)
 
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)

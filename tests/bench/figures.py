@@ -52,15 +52,25 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]] = _COLUMNS) -> str:
     """Markdown, padded so that it reads in a terminal too."""
-    cells = [[title for title, _ in _COLUMNS], *([_cell(row.get(name)) for _, name in _COLUMNS] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(_COLUMNS))]
+    cells = [[title for title, _ in columns], *([_cell(row.get(name)) for _, name in columns] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def tables(rows: Sequence[dict[str, Any]]) -> str:
+    """For a page: rates, times and the rest apart, each with the columns that it fills."""
+    rates = [row for row in rows if "per_second" in row]
+    times = [row for row in rows if "p50" in row]
+    rest = [row for row in rows if row not in rates and row not in times]
+    return "\n\n".join(
+        table(part, [c for c in _COLUMNS if any(c[1] in row for row in part)]) for part in (rates, times, rest)
+    )
 
 
 def _cell(value: Any) -> str:

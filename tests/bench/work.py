@@ -6,9 +6,9 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,6 +27,8 @@ from tests.bench import agents, floor
 from tests.bench.figures import Figure, latency, middle
 from tests.bench.place import CHECKOUT, server_cpu_seconds
 
+OUR_TABLES = ("ledger_event", "ledger_ledgerentry", "ledger_head", "runs_run", "runs_wait", "runs_checkpoint")
+FLOOR_TABLES = ("floor_event", "floor_head")
 SHORT_VISIT, LONG_VISIT = 10, 1_000_000
 BENCH = Actor(kind="system", name="bench")
 PURE, KEYED, TALK = "bench-pure@1.0.0", "bench-keyed@1.0.0", "bench-talk@1.0.0"
@@ -40,6 +42,7 @@ class Measured:
     seconds: float
     cpu_seconds: float
     server_cpu_seconds: float
+    bytes: int = 0
 
     @property
     def per_second(self) -> float:
@@ -102,7 +105,7 @@ async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> li
     """Both floors, pure steps and keyed steps in turn, so that whatever else the machine does hits all of them; medians of rounds."""
     waits: list[float] = []
 
-    async def ours(graph_id: str, steps: int) -> Measured:
+    async def ours(graph_id: str) -> Measured:
         await asyncio.to_thread(start, graph_id, runs, steps=steps)
         seconds = waits if graph_id == PURE else None
         return await timed(runs * steps, lambda: drive_all(connections, graph_id, runs, seconds))
@@ -110,12 +113,17 @@ async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> li
     async def bare(kind: floor.Kind) -> Measured:
         return await timed(runs * steps, lambda: floor.drive(connections, kind, runs, steps))
 
+    async def weighed(work: Awaitable[Measured], tables: Sequence[str]) -> Measured:
+        before = await _stored(connections, tables)
+        done = await work
+        return replace(done, bytes=await _stored(connections, tables) - before)
+
     found: dict[str, list[Measured]] = {"statement": [], "function": [], "pure": [], "keyed": []}
     for _ in range(rounds):
-        found["statement"].append(await bare("statement"))
-        found["pure"].append(await ours(PURE, steps))
-        found["function"].append(await bare("function"))
-        found["keyed"].append(await ours(KEYED, steps))
+        found["statement"].append(await weighed(bare("statement"), FLOOR_TABLES))
+        found["pure"].append(await weighed(ours(PURE), OUR_TABLES))
+        found["function"].append(await weighed(bare("function"), FLOOR_TABLES))
+        found["keyed"].append(await weighed(ours(KEYED), OUR_TABLES))
     names = {
         "statement": "floor: bare statement", "function": "floor: bare function",
         "pure": "one commit a step (pure)", "keyed": "two commits a step (keyed)",
@@ -131,10 +139,11 @@ def _throughput(name: str, ours: list[Measured], all_: dict[str, list[Measured]]
     def share(kind: str) -> float:
         return round(middle(a.per_second / b.per_second for a, b in zip(ours, all_[kind], strict=True)), 2)
 
+    steps = sum(m.steps for m in ours)
     return Figure(
         name, per_second=round(middle(m.per_second for m in ours), 0), of_function=share("function"), of_statement=share("statement"),
         cpu_us=round(middle(m.cpu_seconds / m.steps * 1e6 for m in ours), 0),
-        server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / sum(m.steps for m in ours) * 1e6, 0), goal=goal,
+        server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / steps * 1e6, 0), bytes=round(sum(m.bytes for m in ours) / steps), goal=goal,
     )  # fmt: skip
 
 
@@ -185,10 +194,10 @@ async def storage(connections: Any, kind: str, messages: int) -> Figure:
     """What a conversation of `messages` messages of 4 KB takes, tables and indexes, over its text."""
     agents.pages[:] = _texts(kind, messages)
     raw = sum(len(text.encode()) for text in agents.pages)
-    before = await _stored(connections)
+    before = await _stored(connections, OUR_TABLES)
     await asyncio.to_thread(start, TALK, 1, steps=1)
     await drive_all(connections, TALK, 1)
-    taken = await _stored(connections) - before
+    taken = await _stored(connections, OUR_TABLES) - before
     goal = "≤ 1.6 × raw" if kind == "random bytes" else "< 1 × raw"
     return Figure(
         f"stored for {messages} messages of 4 KB, {kind}", bytes=taken, note=f"{taken / raw:.2f} × raw", goal=goal
@@ -206,11 +215,9 @@ def _texts(kind: str, messages: int) -> list[str]:
     return [whole[i % len(whole)] for i in range(messages)]
 
 
-async def _stored(connections: Any) -> int:
-    query = (
-        "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE c.relkind = 'r' AND c.relname IN"
-        " ('ledger_event', 'ledger_ledgerentry', 'ledger_head', 'runs_run', 'runs_wait', 'runs_checkpoint')"
-    )
+async def _stored(connections: Any, tables: Sequence[str]) -> int:
+    """Bytes of these tables with their indexes."""
+    query = "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE c.relkind = 'r' AND c.relname = ANY(%s)"
     async with connections.connection() as link:
-        row = await (await link.execute(query)).fetchone()
+        row = await (await link.execute(query, [list(tables)])).fetchone()
     return int(row[0])

@@ -1,0 +1,73 @@
+"""`python -m tests.bench.publish FILE.json`: put a run's figures into docs/performance.md and the README, between their marks."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import tables
+from tests.bench.place import CHECKOUT
+
+PAGE, README = CHECKOUT / "docs" / "performance.md", CHECKOUT / "README.md"
+
+
+def put(page: Path, mark: str, text: str) -> None:
+    """Replace what stands between a page's marks."""
+    old = page.read_text()
+    new, found = re.subn(
+        rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", lambda m: f"{m[1]}\n{text}\n\n{m[2]}", old, flags=re.DOTALL
+    )
+    if found != 1:
+        raise SystemExit(
+            f"{page.name}: the marks <!-- {mark} --> … <!-- /{mark} --> stand there {found} times, not once"
+        )
+    page.write_text(new)
+
+
+def headline(rows: list[dict[str, Any]]) -> str:
+    """The README's few lines."""
+    by_name = {row["name"]: row for row in rows}
+
+    def of(start: str) -> dict[str, Any]:
+        found = next((row for name, row in by_name.items() if name.startswith(start)), None)
+        if found is None:
+            raise SystemExit(f"no figure {start!r}: only a whole run at scale 1 is published")
+        return found
+
+    def share(row: dict[str, Any]) -> str:
+        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of a bare function's rows)"
+
+    lines = [
+        ("durable 1 KB steps, one commit each, 1 run", share(of("W1 one commit a step (pure), 1 run"))),
+        ("the same, 32 runs in one process", share(of("W1 one commit a step (pure), 32 run"))),
+        ("keyed steps, two commits each, 32 runs", share(of("W1 two commits a step (keyed), 32 run"))),
+        ("step end → durable", _p(of("W2"), "p50", "p95")),
+        ("decision committed → next step begins, across processes", _p(of("W4"), "p50", "p99")),
+        ("`kill -9` of a worker → next step begins", f"{_p(of('W5 kill'), 'p50', 'p99')}; {of('W5 effects')['note']}"),
+        ("resume with 5,000 steps behind", _p(of("W7 resume, 5,000 steps behind in visits"), "p50")),
+        ("1,000 runs × one model call of 2 s, two worker processes", of("1,000 runs")["note"]),
+        ("event committed → on the screen's socket", _p(of("event committed"), "p50", "p95")),
+        (
+            "a conversation of 200 messages of 4 KB, stored",
+            of("stored for 200 messages of 4 KB, prose")["note"] + " (prose)",
+        ),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {what} | {said} |" for what, said in lines)])
+
+
+def _p(row: dict[str, Any], *names: str) -> str:
+    return ", ".join(f"{name} {row[name]:,.1f} ms" for name in names)
+
+
+def main() -> None:
+    rows = json.loads(Path(sys.argv[1]).read_text())
+    brief = headline(rows)
+    put(PAGE, "figures", tables(rows))
+    put(README, "figures", brief)
+
+
+if __name__ == "__main__":
+    main()
