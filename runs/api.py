@@ -57,6 +57,7 @@ class ReconcileBody(SteerBody):
     verdict: Literal["happened", "did_not", "fail"]
     receipt: Any = None
     sender_is_gone: bool = Field(default=False, description="Attests that nothing runs any more of a worker that was given up without proof.")
+    wait_id: UUID | None = None
 
 
 class SignalBody(Strict):
@@ -171,6 +172,7 @@ class Reconcile(ApiView):
             sender_is_gone=body.sender_is_gone,
             justification=body.justification,
             by=self.by,
+            wait_id=body.wait_id,
         )
         return Response(one(run_id))
 

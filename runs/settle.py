@@ -41,9 +41,10 @@ SLACK = timedelta(seconds=5)
 
 @transaction.atomic
 def reconcile(
-    run_id: UUID, *, verdict: str, receipt: Any = None, sender_is_gone: bool = False, justification: str, by: Actor
-) -> Run:
-    """Settle the oldest unknown outcome of a run.
+    run_id: UUID, *, verdict: str, receipt: Any = None, sender_is_gone: bool = False, justification: str, by: Actor,
+    wait_id: UUID | None = None,
+) -> Run:  # fmt: skip
+    """Settle an unknown outcome of a run: the one that `wait_id` names, which may be left out where only one is open.
 
     `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the old worker is
     proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound.
@@ -55,7 +56,7 @@ def reconcile(
         )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
-    wait, slot, invoked = _unsettled(act)
+    wait, slot, invoked = _unsettled(act, wait_id)
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
         payload["result"] = _result(run, invoked, receipt)
@@ -79,12 +80,19 @@ def reconcile(
     return act.done(settled, entries=[entry])
 
 
-def _unsettled(act: Act) -> tuple[Wait, Slot, e.ToolInvoked]:
-    """The call that a person is asked about: its wait, locked, its record and its intent. Raises IllegalTransition."""
+def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
+    """The call that a person speaks of: its wait, locked, its record and its intent. Raises IllegalTransition, InvalidInput.
+
+    A verdict on one call must never settle another, also when it is sent twice: so where several are open, it names its own.
+    """
     asked = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
-    wait = asked.order_by("opened_at").first()
-    if wait is None:
-        raise act.refuse("It has no unknown outcome to settle.")
+    found = [wait for wait in asked.order_by("opened_at") if wait_id in (None, wait.id)]
+    if not found:
+        raise act.refuse("It has no unknown outcome to settle." if wait_id is None else "That call has been settled.")
+    if len(found) > 1:
+        problem = {"field": "wait_id", "problem": f"{len(found)} outcomes are unknown", "fix": "name one: waiting_for lists them"}
+        raise InvalidInput("Several calls of this run are in doubt: say which one is meant.", errors=[problem])
+    wait = found[0]
     if act.run.owner is not None:
         raise act.refuse("Its worker is just parking it: try again in a moment.")
     try:

@@ -136,8 +136,9 @@ class Reconciliations(Act):
             receipt = receipt_of(written) if verdict == "happened" else None
             is_gone = request.POST.get("sender_is_gone") == "on"
             services.reconcile(
-                run_id, verdict=verdict, receipt=receipt, sender_is_gone=is_gone, justification=stated(text), by=self.acting(request)
-            )
+                run_id, verdict=verdict, receipt=receipt, sender_is_gone=is_gone, justification=stated(text), by=self.acting(request),
+                wait_id=wait_named(request.POST.get("wait", "")),
+            )  # fmt: skip
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
         messages.success(request, self.done, extra_tags="ok")
@@ -164,6 +165,14 @@ class Answers(RunPage):
             return self.tell(request, gather(run_id), Refused("answer", error, text))
         messages.success(request, "Answered. The run goes on.", extra_tags="ok")
         return redirect("run", run_id=run_id)
+
+
+def wait_named(text: str) -> UUID | None:
+    """Which call the form speaks of. One that was cut or made up names none that is open."""
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return UUID(int=0)
 
 
 def receipt_of(written: str) -> Any:

@@ -62,9 +62,9 @@ class Api:
         answer = self._ask(role, "POST", f"/approvals/{approval['id']}/decision", json=body)
         return answer.status_code != 409 and bool(_good(answer))
 
-    def reconcile(self, run_id: str, verdict: str, receipt: Any = None) -> httpx.Response:
+    def reconcile(self, run_id: str, verdict: str, receipt: Any = None, *, wait_id: str | None = None) -> httpx.Response:
         """Settle an unknown outcome; the bare answer, for it may be a refusal."""
-        body = {"verdict": verdict, "receipt": receipt, "justification": "The oracle says so."}
+        body = {"verdict": verdict, "receipt": receipt, "justification": "The oracle says so.", "wait_id": wait_id}
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
     def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:

@@ -273,7 +273,7 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
     if is_done and wait["detail"]["tool"] == "later":
         return []
     verdict = "happened" if is_done else "did_not"
-    answer = api.reconcile(run_id, verdict, {} if is_done else None)
+    answer = api.reconcile(run_id, verdict, {} if is_done else None, wait_id=wait["id"])
     # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer lost.
     assert answer.status_code in (200, 409), answer.text
     if "still alive" in answer.text and (sender := re.search(r"pid (\d+) on", answer.text)):

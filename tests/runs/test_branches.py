@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, End
+from durableagents import Context, End, TransportError
 from ledger import events as e
-from ledger.errors import StaleLease
+from ledger.errors import IllegalTransition, InvalidInput, StaleLease
 from runs import services, sweeper
 from runs.engine.agents import Agent
 from runs.engine.drive import Driver
@@ -150,3 +150,43 @@ def stolen(run: Run) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE ledger_head SET epoch = epoch + 1, lease = NULL WHERE run_id = %s", [run.id])
         cursor.execute("UPDATE runs_run SET owner = NULL, ready_at = clock_timestamp() WHERE id = %s", [run.id])
+
+
+def two_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    async def node(state: Notes, ctx: Context) -> End:
+        done = await ctx.gather(ctx.call(tools.mail, Item(name="m")), ctx.call(tools.fax, Item(name="f")))
+        return End([each.ref for each in done])
+
+    for name in ("mail", "fax"):
+        outside.trouble(name, TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"] * 2
+    return run
+
+
+def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """Sent twice, or for the call that somebody else has settled, it settles no other."""
+    run = two_in_doubt(stage, tools, outside)
+    mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
+    with pytest.raises(InvalidInput, match="say which one"):
+        stage.reconcile(run, "happened", {"ref": "?"})
+    settle = partial(services.reconcile, run.id, verdict="happened", justification="looked it up", by=OLGA)
+    answers = at_once(*[partial(settle, receipt={"ref": "the fax"}, wait_id=fax.id)] * 6)
+    assert len([x for x in answers if isinstance(x, IllegalTransition)]) == 5
+    check_against_journal(run)
+    assert stage.drive() == "parked" and [w.id for w in waiting(run)] == [mail.id]
+    with pytest.raises(IllegalTransition, match="has been settled"):
+        settle(receipt={"ref": "the fax"}, wait_id=fax.id)
+    settle(receipt={"ref": "the mail"}, wait_id=mail.id)
+    assert stage.drive() == "completed" and output(run) == ["the mail", "the fax"]
+    assert len(outside.executed()) == 2
+
+
+def test_a_cancelled_run_has_every_call_in_doubt_settled_before_it_ends(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run = two_in_doubt(stage, tools, outside)
+    services.cancel(run.id, by=OLGA, justification="not needed")
+    for left, wait in enumerate(waiting(run)[::-1]):
+        services.reconcile(run.id, verdict="happened", receipt={"ref": "x"}, justification="looked", by=OLGA, wait_id=wait.id)
+        check_against_journal(run)
+        assert stage.drive() == ("parked", "cancelled")[left]
+    assert waiting(run) == [] and len(outside.executed()) == 2

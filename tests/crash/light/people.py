@@ -163,7 +163,7 @@ class People:
         verdict = "happened" if is_done else "did_not"
         receipt = self._outside.receipt(run_id, tool) if is_done else None
         try:
-            services.reconcile(UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA)
+            services.reconcile(UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA, wait_id=wait_id)
         except IllegalTransition as refused:
             # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one is told.
             for member in crew.members:
