@@ -56,6 +56,7 @@ class Supervisor:
         self._start_at = dict.fromkeys(range(1, processes + 1), 0.0)
         self._young_deaths: dict[int, int] = {}
         self._to_renew: list[int] = []
+        self._is_renewing = False
         self._coming: Tree | None = None
         self._leaving: dict[Tree, float] = {}
         self._drain_until: float | None = None
@@ -205,7 +206,7 @@ class Supervisor:
 
     def _begin_renewal(self) -> None:
         """Again while one is under way: whoever was renewed already is renewed once more, for the code may have changed since."""
-        self._to_renew = list(range(1, self._count + 1))
+        self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(notices.RENEWING, self._count)
         if spare := self._take_spare():  # imported the code of before
             self._fell(spare)
@@ -227,6 +228,9 @@ class Supervisor:
                 log.error(notices.CLUSTER_NOT_STARTED, number, error, TICK_SECONDS)
                 return
             self._coming.go(number)
+        elif self._is_renewing and not self._to_renew and not self._leaving:
+            self._is_renewing = False
+            log.info(notices.RENEWAL_DONE)
 
     def _change_over(self, new: Tree) -> None:
         old, self._coming = self._trees.get(new.number), None
@@ -237,12 +241,10 @@ class Supervisor:
             self._leaving[old] = monotonic() + drain_limit_seconds()
             if not old.drain():
                 self._fell(old)
-        if not self._to_renew:
-            log.info(notices.RENEWAL_DONE)
 
     def _give_renewal_up(self, tree: Tree) -> None:
         log.error(notices.RENEWAL_GIVEN_UP, tree.number, tree.trouble())
-        self._to_renew = []
+        self._to_renew, self._is_renewing = [], False
         self._fell(tree)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
