@@ -22,6 +22,8 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _FINAL_FACTS = frozenset({"committed", "failed", "reconciled"})
 # Two clocks of one machine: the database's and the sandbox's.
 _CLOCKS = timedelta(milliseconds=5)
+# How long a request may be under way on a busy machine: one that comes later was sent after the result was on record.
+_ON_ITS_WAY = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,15 @@ class Finding:
 @dataclass(frozen=True)
 class Expected:
     """What the whole of a run does to the outside, by `system.operation`; how many gates it passes. `denied`: which effect doesn't
-    happen where a gate of that tool is not opened."""
+    happen where a gate of that tool is not opened. `may_send_late`: some worker was believed dead and wasn't, so that it may have sent
+    when the result was on record already: no fence reaches so far."""
 
     effects: Mapping[str, int]
     gates: int = 0
     state: str = "completed"
     may_be_cancelled: bool = False
     denied: Mapping[str, str] = field(default_factory=dict)
+    may_send_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     elif facts.run["state"] != expected.state and not (expected.may_be_cancelled and facts.run["state"] == "cancelled"):
         found.append(("lost", f"{facts.run['state']} instead of {expected.state}: {facts.run['error']}"))
     found += _effects(facts, expected)
-    found += _calls(facts)
+    found += _calls(facts, expected)
     found += _people(facts, expected)
     found += _journal(facts)
     found += _chain(facts.run_id, facts.links)
@@ -124,7 +128,7 @@ def _denied(facts: Facts) -> dict[str, str]:
     return {event["slot"]: tools.get(event["slot"], "") for event in decided if event["data"]["verdict"] != "approved"}
 
 
-def _calls(facts: Facts) -> Iterable[tuple[Kind, str]]:
+def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     """One logical call: one key, one body, one effect, and no request that the journal had not announced before the result."""
     sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.effects:
@@ -154,6 +158,10 @@ def _calls(facts: Facts) -> Iterable[tuple[Kind, str]]:
             yield "broken", f"{operation} was sent before its intent"
         if len(rows) > _announced(facts, keys[key]):
             yield "broken", f"{operation} was sent {len(rows)} times, and announced {_announced(facts, keys[key])} times"
+        result = next((e for e in facts.events if (e["slot"], e["attempt"]) == keys[key] and e["fact"] == "result"), None)
+        is_late = result is not None and moment(rows[-1]["received_at"]) > moment(result["at"]) + _ON_ITS_WAY
+        if is_late and not expected.may_send_late:
+            yield "broken", f"{operation} was sent again when its result had been on record for long"
     open_calls = [call for call in intents if not _is_settled(call, facts.ledger)]
     if facts.run["state"] == "completed" and open_calls:
         yield "lost", f"completed with calls of unknown outcome: {open_calls}"

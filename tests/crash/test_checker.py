@@ -110,6 +110,24 @@ def _set(name: str, **values: Any) -> Callable[[Facts], None]:
     return lambda facts: getattr(facts, name).update(values)
 
 
+def _sends_late(facts: Facts, seconds: float) -> None:
+    """Announced beforehand, in a burst, and used too late."""
+    facts.events[2].update(kind="ToolRedispatched", slot="0.1/1", data={"tries": 16})
+    facts.effects.append(effect("create_vendor", "key-0", 8 + seconds, executed=False))
+
+
+def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm() -> None:
+    facts = good()
+    _sends_late(facts, 0.5)
+    assert judge(facts, EXPECTED) == []
+
+
+def test_nor_is_one_by_a_worker_that_came_back_from_the_dead() -> None:
+    facts = good()
+    _sends_late(facts, 3)
+    assert judge(facts, replace(EXPECTED, may_send_late=True)) == []
+
+
 SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
     "it still runs": ("stuck", _set("run", state="running")),
     "it failed": ("lost", _set("run", state="failed")),
@@ -120,6 +138,7 @@ SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
     "a repeat had another body": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6, executed=False, body="c" * 64))),
     "a call came before its intent": ("broken", lambda f: f.effects[0].update(received_at=at(6))),
     "a call was repeated unannounced": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 8.5, executed=False))),
+    "a call was sent again, long after its result": ("broken", lambda f: _sends_late(f, 3)),
     "a call came under a key of nobody": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-x", 8, executed=False))),
     "an intent is on record twice": ("broken", lambda f: f.ledger.append(entry("0.1/1", "pending", 8))),
     "a result has no intent": ("broken", lambda f: f.ledger.pop(0)),

@@ -252,7 +252,10 @@ class Performance:
         return found
 
     def _expected(self, n: int) -> Expected:
-        return replace(expected_of(self._schedule.jobs[n]), may_be_cancelled=self._ids[n] in self._people.cancelled)
+        schedule = self._schedule
+        return replace(
+            expected_of(schedule.jobs[n]), may_be_cancelled=self._ids[n] in self._people.cancelled, may_send_late=schedule.has_zombies
+        )
 
     def _interruptions(self) -> int:
         query = "SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s::uuid[]) AND kind = 'WorkerLost'"

@@ -50,6 +50,11 @@ class Schedule:
     is_watched: bool = False
     sandbox: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def has_zombies(self) -> bool:
+        """Whether some worker is to be believed dead that isn't."""
+        return _stops_somebody(self.points, self.acts)
+
     def __str__(self) -> str:
         said = [f"schedule {self.seed}", *(f"  run {n}: {' '.join(job)}" for n, job in enumerate(self.jobs))]
         given = {name: value for name, value in vars(self).items() if name not in ("seed", "jobs", "acts") and value}
@@ -63,7 +68,7 @@ def draw(seed: str) -> Schedule:
     dice = random.Random(f"light {seed}")
     jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
     points, acts = _points(dice, jobs), _acts(dice, jobs)
-    if any(":stop:" in point for point in points) or any(act.what == "freeze" for act in acts):
+    if _stops_somebody(points, acts):
         # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they wait for it.
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
@@ -79,6 +84,10 @@ def draw(seed: str) -> Schedule:
         is_watched=dice.random() < 0.2,
         sandbox=_sandbox(dice),
     )  # fmt: skip
+
+
+def _stops_somebody(points: tuple[str, ...], acts: tuple[Act, ...]) -> bool:
+    return any(":stop:" in point for point in points) or any(act.what == "freeze" for act in acts)
 
 
 def _job(dice: random.Random) -> tuple[str, ...]:
