@@ -17,6 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import psycopg
@@ -38,6 +40,7 @@ from runs.engine.canonical import printable
 from runs.engine.drive import Driver
 from runs.engine.outcomes import LateAnswer
 from runs.engine.visit import Control, Runtime
+from runs.incidents import note_cut, standing
 from runs.late import hand_in, lost_worker
 from runs.live import AsyncBell, heard
 from runs.processes import host as this_host
@@ -47,6 +50,7 @@ from runs.statements import Pool
 from runs.store import Claim, PgJournal, Worker, claim, is_transient, reclaim
 from runs.versions import Loaded, Watch
 
+T = TypeVar("T")
 log = logging.getLogger("runs.host")
 
 TICK_SECONDS = 1.0
@@ -235,7 +239,7 @@ class Host:
         except StaleLease as stale:
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
-            await self._hand_over(journal)
+            await self._hand_over(journal, claimed.seq)
         except Exception as error:
             await self._engine_failed(claimed.run_id, error)
         else:
@@ -253,19 +257,25 @@ class Host:
         task.add_done_callback(self._late.discard)
 
     async def _keep_handing_in(self, late: LateAnswer) -> None:
-        loop, patience, by = asyncio.get_running_loop(), Patience(), lost_worker(self.worker.id)
+        patience, by = Patience(), lost_worker(self.worker.id)
         while True:
             try:
-                await loop.run_in_executor(self._keeper, self._with_connection, hand_in, late, by)
+                await self._aside(partial(hand_in, late, by))
                 return
             except (DatabaseError, InterfaceError) as error:
                 log.warning("run %s: a late answer could not be handed in (%s); trying on", late.run_id, str(error).strip())
                 await asyncio.sleep(patience.seconds())
 
-    @staticmethod
-    def _with_connection(act: Callable[..., object], *given: object) -> None:
-        close_old_connections()
-        act(*given)
+    async def _aside(self, act: Callable[[], T]) -> T:
+        """Do something rare with Django's models, in the housekeeping thread, on a connection of its own that is closed afterwards."""
+
+        def acting() -> T:
+            try:
+                return act()
+            finally:
+                connection.close()
+
+        return await asyncio.get_running_loop().run_in_executor(self._keeper, acting)
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
         """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks."""
@@ -284,14 +294,19 @@ class Host:
 
     # --- draining ---
 
-    async def _hand_over(self, journal: PgJournal) -> None:
+    async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
         """Cut off at the drain's deadline: let go in good order, so that it isn't taken for a death. What was in flight is in doubt."""
+        run_id = UUID(journal.run_id)
         try:
+            look = partial(standing, run_id, seq=journal.seq, claimed_seq=claimed_seq)
+            stood = await asyncio.wait_for(self._aside(look), HAND_OVER_SECONDS)
             event = e.RunReleased(reason="drain deadline")
-            await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
+            reply = await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
             log.warning("run %s: cut off at the drain's deadline and handed over", journal.run_id)
             await self._pass_on(journal)
-        except (StaleLease, psycopg.Error, OSError, PoolTimeout, TimeoutError) as error:
+            by = (self.worker.id, self.worker.host, self.worker.pid)
+            await self._aside(partial(note_cut, run_id, reply.seq, journal.lease.epoch, by, stood))
+        except (StaleLease, psycopg.Error, DatabaseError, InterfaceError, OSError, PoolTimeout, TimeoutError) as error:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _pass_on(self, journal: PgJournal) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.clock import database_now
 from runs.models import Incident
 
 Reached = Incident.Reached
@@ -77,6 +78,17 @@ def _reached(last: str | None, *, is_untouched: bool, is_sending: bool) -> Reach
     if last in _RESULTS:
         return Reached.RESULT
     return Reached.VISIT if last == "VisitEntered" else Reached.WAIT
+
+
+def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: Standing) -> None:
+    """A worker was told to end and could not wait for what the run was doing: as an incident it is like a death, and held against nobody."""
+    now = database_now()
+    worker, host, pid = by
+    Incident.objects.create(
+        run_id=run_id, seq=seq, at=now, cause=Incident.Cause.DRAIN_CUT, proof="the drain's deadline passed while a call was under way",
+        worker=worker, host=host, pid=pid, epoch=epoch, reached=stood.reached, in_doubt=stood.in_doubt, replayed=stood.replayed,
+        is_counted=False, deaths=0, is_stopped=False, last_sign_at=now, detected_at=now,
+    )  # fmt: skip
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,13 @@ def _answered_late(timeline: Timeline, line: Line) -> None:
         timeline.mark(line, "late answer", note=f"{told}; it was settled already")
 
 
+def _called_back_late(timeline: Timeline, line: Line) -> None:
+    row = timeline._calls.get(line.slot or "")
+    is_belied = row is not None and row.tone == "settled" and "not happened" in row.note
+    told = f"the other side has answered {line.clear['tool']} after it was over: recorded, without effect"
+    timeline.mark(line, "late callback", tone="bad" if is_belied else "", note=told, kind="error" if is_belied else "mark")
+
+
 def _not_sent(timeline: Timeline, line: Line) -> None:
     row = timeline._calls.get(line.slot or "")
     if row is not None:
@@ -317,6 +324,7 @@ _STEPS: dict[str, Callable[[Timeline, Line], None]] = {
     "ToolFailed": _call_trouble,
     "ToolOutcomeUnknown": _call_trouble,
     "ToolReconciled": _reconciled,
+    "CallbackArrivedLate": _called_back_late,
     "ToolAnsweredLate": _answered_late,
     "ToolNotDispatched": _not_sent,
     "BranchesOpened": _branches,

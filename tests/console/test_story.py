@@ -246,3 +246,18 @@ def test_where_a_replay_differs_both_calls_are_told_and_what_differs() -> None:
     assert stop is not None and stop.two_calls is not None
     recorded, now, changes = stop.two_calls
     assert (recorded["call"], now["call"], [c.path for c in changes]) == ("order", "order", ["amount"])
+
+
+def test_the_page_of_a_run_that_differs_shows_both_calls_inertly() -> None:
+    from django.template.loader import render_to_string
+
+    found = {
+        "slot": "0.1/1",
+        "recorded": {"call": "order", "hash": "h", "arguments": {"amount": 5, "name": "<script>x"}},
+        "now": {"call": "refund", "hash": "g", "arguments": {"amount": 6}},
+    }
+    story = begun().add(e.OperatorNeeded(reason="non_determinism", payload=found)).story()
+    page = render_to_string("runs/parts/stopped.html", {"story": story})
+    for part in ('id="call-recorded"', 'id="call-now"', 'id="call-changes"', "order", "refund", "<del>5</del>", "<ins>6</ins>"):
+        assert part in page, part
+    assert "<script>" not in page

@@ -109,9 +109,7 @@ class Installation:
 
     def left(self) -> list[psutil.Process]:
         """Processes that were seen under `up` and still run."""
-        return [
-            each for each in self.family.values() if each.is_running() and each.status() != "zombie"
-        ]
+        return [each for each in self.family.values() if _is_alive(each)]
 
     def stop(self, signum: int = signal.SIGINT) -> tuple[int, float]:
         """Signal `up` and wait: exit code and seconds it took."""
@@ -148,6 +146,13 @@ class Installation:
             capture_output=True,
             timeout=60,
         )
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False  # it ended between the two questions
 
 
 def get(port: int, path: str) -> int | None:

@@ -204,3 +204,27 @@ def test_detection_is_told_apart_from_the_last_sign_of_life(stage: Stage) -> Non
     Process.objects.filter(pk=worker.id).update(last_heartbeat_at=now() - timedelta(seconds=40))
     recovery.worker_died(worker.id, "reaped")
     assert told(run)[0]["silent_seconds"] >= 40
+
+
+def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """A real host, told to end while a keyed call is under way."""
+    import asyncio
+
+    from tests.runs.test_drain import TidyHost
+
+    run = stage.start(buying(tools, "order"))
+    worker = stage.hire()
+    host = TidyHost(slots=5, incarnation=worker.id)
+
+    async def hang(call: Any) -> None:
+        host.drain(0.0)
+        await asyncio.Event().wait()
+
+    outside.trouble("order", hang)
+    stage.wait(host.serve())
+    (it,) = told(run)
+    assert (it["cause"], it["reached"], it["is_counted"], it["deaths"]) == ("drain_cut", "intent_durable", False, 0)
+    assert stage.drive() == "completed"
+    (it,) = told(run)
+    assert [(c["tool"], c["fate"]) for c in it["calls"]] == [("order", "repeated")] and it["epoch_after"] == 2
+    assert head(run).deaths == 0
