@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -91,15 +93,17 @@ def main() -> None:
     wanted = set(given.only.split(","))
     if unknown := wanted - set(PARTS):
         parser.error(f"--only: no such part: {', '.join(sorted(unknown))}")
-    began = time.monotonic()
+    began, load = time.monotonic(), os.getloadavg()[0]
     with place() as folder:
         bench = Bench(folder, given.scale, wanted)
         bench.run()
     rows = [figure.as_json() for figure in bench.rows]
+    conditions = f"{os.cpu_count()} cores, load average {load:.1f} before the start, Python {platform.python_version()}, scale {given.scale:g}"
     print(table(rows))
-    print(f"\n{time.monotonic() - began:.0f} s at scale {given.scale:g}")
+    print(f"\n{time.monotonic() - began:.0f} s; {conditions}")
     if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        told = {"conditions": conditions, "figures": rows}
+        Path(given.json).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

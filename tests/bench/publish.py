@@ -63,10 +63,10 @@ def _p(row: dict[str, Any], *names: str) -> str:
 
 
 def main() -> None:
-    rows = json.loads(Path(sys.argv[1]).read_text())
-    brief = headline(rows)
-    put(PAGE, "figures", tables(rows))
-    put(README, "figures", brief)
+    told = json.loads(Path(sys.argv[1]).read_text())
+    rows, brief = told["figures"], headline(told["figures"])
+    put(PAGE, "figures", f"Measured on {told['conditions']}.\n\n{tables(rows)}")
+    put(README, "figures", f"{brief}\n\n({told['conditions']})")
 
 
 if __name__ == "__main__":
