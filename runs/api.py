@@ -57,7 +57,7 @@ class ReconcileBody(SteerBody):
     verdict: Literal["happened", "did_not", "fail"]
     receipt: Any = None
     sender_is_gone: bool = Field(default=False, description="Attests that nothing runs any more of a worker that was given up without proof.")
-    wait_id: UUID | None = None
+    wait_id: Annotated[UUID, Field(strict=False)] | None = None
 
 
 class SignalBody(Strict):

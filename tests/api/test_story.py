@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -269,7 +270,12 @@ def test_an_unknown_outcome_is_settled_by_an_operator(story: Story, verdict: str
     )
     if verdict == "happened":
         assert is_problem(operator.post(f"runs/{story.id}/reconcile", body | {"receipt": 5}), 422)
-    assert operator.post(f"runs/{story.id}/reconcile", body).status_code == 200
+    (wait,) = story.now()["waiting_for"]
+    other = operator.post(f"runs/{story.id}/reconcile", body | {"wait_id": str(uuid4())})
+    assert is_problem(other, 409, "illegal-state"), "a verdict on another call settles nothing here"
+    named = body | {"wait_id": wait["id"]}
+    assert operator.post(f"runs/{story.id}/reconcile", named).status_code == 200
+    assert is_problem(operator.post(f"runs/{story.id}/reconcile", named), 409), "nor does one that is sent twice"
     if verdict == "happened":
         story.until("waiting_human", kind="approval")
     elif verdict == "did_not":
