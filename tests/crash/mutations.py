@@ -65,7 +65,7 @@ MUTANTS = [
     ),
     Mutant(
         "a repeat has a body of its own", CALLS, "self.callback_base = intent.get(\"callback_base\", self.callback_base)",
-        "self.callback_base = intent.get(\"callback_base\", self.callback_base).replace(\"v1\", \"v2\")", LIGHT,
+        "self.callback_base = str(self.callback_base)", "tests/engine/test_moved.py",
     ),
     Mutant("a repeat is not announced", CALLS, "        await self.announce()\n", "", LIGHT),
     Mutant("a key is trusted for ever", CALLS, "elif self.is_key_spent:", "elif False:", "tests/engine/test_key_ttl.py"),
