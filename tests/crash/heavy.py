@@ -28,9 +28,11 @@ def perform(folder: Path, seeds: Sequence[str], workers: int, report: Callable[[
             has_failed |= bool(tally.failed_seeds)
             report(seed, tally)
     finally:
-        if people is not None:
-            people.leave()
-        stack.stop() if has_failed else stack.end()
+        try:
+            if people is not None:
+                people.leave()
+        finally:  # also when the people stumbled: their installation must not outlive them
+            stack.stop() if has_failed else stack.end()
 
 
 def _perform(stack: Stack, people: People, seed: str) -> Tally:
