@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from django.conf import settings
-
 POINTS = ("CP0", "CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP7", "CP8", "CP9")
 ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
@@ -126,6 +124,8 @@ class _Armoury:
 @cache
 def _armoury() -> _Armoury:
     """Made at the first look: production's refusal and every other check is the environment's own (durableagents/env.py)."""
+    from django.conf import settings  # here: tools pass crash points too, and are used and tested without Django
+
     known = settings.DURABLEAGENTS
     return _Armoury(known.failpoints, known.failpoint_dir)
 

@@ -72,7 +72,8 @@ _SERVER_AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start
 # A stopped client may sit in an open transaction; its locks go with its backends.
 _HUSH = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE application_name LIKE 'durableagents %%' AND application_name LIKE '%% ' || %(tag)s AND pid <> pg_backend_pid()"""
+    WHERE datname = current_database() AND application_name LIKE 'durableagents %%' AND application_name LIKE '%% ' || %(tag)s
+      AND pid <> pg_backend_pid()"""
 _FORGET = """
     UPDATE runs_process SET ended_at = clock_timestamp()
     WHERE kind = %(kind)s AND host = %(host)s AND boot = %(boot)s AND pid = %(pid)s AND ended_at IS NULL"""

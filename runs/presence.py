@@ -24,10 +24,10 @@ log = logging.getLogger("runs.presence")
 
 # A place that was not confirmed for this long counts as lost: beats come every second.
 HOLD_SECONDS = 3.0
-# An old connection of this very process may still hold the lock, half open: it is ours to close.
+# An old connection of this very process may still hold the lock, half open: it is ours to close, and its end to be waited for (ms).
 _EVICT = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE application_name = %s AND pid <> pg_backend_pid()"""
+    SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()"""
 _LOCK = f"SELECT pg_try_advisory_lock({fleet.LOCK_KEY.format(id='%s::uuid')})"
 
 

@@ -112,7 +112,7 @@ def test_a_lost_connection_costs_no_beat() -> None:
 
     fleet.beat(kind="web", pid=os.getpid())
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents fleet'")
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents fleet'")
     assert fleet.beat(kind="web", pid=os.getpid())
 
 

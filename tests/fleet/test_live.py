@@ -74,7 +74,7 @@ async def test_a_lost_listener_comes_back_and_says_read_again() -> None:
     hub, run_id = live.Hub(), uuid4()
     async with hub.subscribe(run_id) as one, live.AsyncBell() as bell:
         assert await next_of(one) is None
-        await execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents live'")
+        await execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents live'")
         assert await next_of(one) is None
         bell.ring(run_id, 7)
         assert await next_of(one) == (str(run_id), 7)
@@ -86,7 +86,7 @@ async def test_a_bell_keeps_its_rings_while_the_database_is_away() -> None:
         assert await next_of(one) is None
         bell.ring(run_id, 1)
         assert await next_of(one) == (str(run_id), 1)
-        await execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents bell'")
+        await execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents bell'")
         bell.ring(run_id, 2)
         assert await next_of(one) == (str(run_id), 2)
 

@@ -143,7 +143,7 @@ def test_a_waiting_pusher_wakes_at_the_commit_not_at_its_next_poll(broker: Doorb
     waiter = threading.Thread(target=lambda: found.append((time.monotonic(), taken(broker))))
     waiter.start()
     with psycopg.connect(dsn(), autocommit=True) as watcher:
-        while watcher.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'durableagents pusher' AND state = 'idle'").fetchone() != (1,):
+        while watcher.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents pusher' AND state = 'idle'").fetchone() != (1,):
             time.sleep(0.005)
     queue.drive(uuid4())
     begun = time.monotonic()
@@ -155,7 +155,7 @@ def test_a_waiting_pusher_wakes_at_the_commit_not_at_its_next_poll(broker: Doorb
 def test_the_pusher_outlives_its_connection(broker: DoorbellBroker, caplog: pytest.LogCaptureFixture) -> None:
     assert taken(broker) == []
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents pusher'")
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents pusher'")
     queue.drive(uuid4())
     deliveries = [taken(broker) for _ in range(2)]
     assert sorted(map(len, deliveries)) == [0, 1]

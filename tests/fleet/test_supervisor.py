@@ -182,7 +182,7 @@ def test_lost_connections_are_replaced_without_a_restart(crew: Crew) -> None:
     until(lambda: len(fleet.alive()) == 6)
     for _ in range(3):
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%'")
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'durableagents%'")
         heard = len(crew.notes("ring"))
         until(lambda: _pushers() == 1, what="the pusher listening again")
         queue.drive(uuid4())
@@ -193,7 +193,7 @@ def test_lost_connections_are_replaced_without_a_restart(crew: Crew) -> None:
 
 def _pushers() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'durableagents pusher'")
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents pusher'")
         return int(cursor.fetchone()[0])
 
 

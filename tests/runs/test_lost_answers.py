@@ -294,7 +294,7 @@ def test_a_worker_whose_backend_is_terminated_in_the_middle_goes_on(
         if point in ("CP1", "CP4", "CP7", "CP8"):
             with psycopg.connect(dsn(), autocommit=True) as link:
                 link.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents stage'"
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'durableagents stage'"
                 )
 
     stage.at = terminate

@@ -51,7 +51,7 @@ def is_anchored(id: UUID = ME) -> bool:
 
 def cut(name: str) -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE %s", [name + "%"])
+        cursor.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE %s", [name + "%"])
         return int(cursor.fetchone()[0])
 
 
