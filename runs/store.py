@@ -265,8 +265,12 @@ class PgJournal:
             sent = asyncio.ensure_future(sending)
             # The statement is on its way; whether it commits before the kill is the database's business.
             await asyncio.sleep(0.001)
-            failpoints.hit("CP5")
-            return reply_of(await sent)
+            try:
+                failpoints.hit("CP5")
+            finally:
+                # Nobody else may have the connection, nor close it, while somebody still listens on it.
+                await asyncio.wait([sent])
+            return reply_of(sent.result())
         return reply_of(await sending)
 
     async def _find_out(self, events: Sequence[Event], lets_go: bool) -> Reply | None:
