@@ -43,15 +43,22 @@ def make_ready(run: Run, *, now: datetime) -> None:
 
 
 def wake(run: Run, *, now: datetime) -> None:
-    """Something that the run waits for was resolved. Under a pause it is kept for later; a driven run's worker sees it itself."""
+    """Something that the run waits for was resolved. Under a pause it is kept for later, and so it is while the run stands still for
+    an operator; a driven run's worker sees it itself."""
     if run.owner is not None:
         return
     if run.state == State.PAUSED:
         run.is_woken = True
-    elif run.state in WAITING:
+    elif run.state in WAITING and not is_stopped(run):
         run.wake()
         make_ready(run, now=now)
     save(run, "is_woken", "ready_at", now=now)
+
+
+def is_stopped(run: Run) -> bool:
+    """Whether nothing executes before an operator has looked. Whoever cancels has: then it only goes on to its end."""
+    stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
+    return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
 
 
 def open_waits(run: Run) -> list[Wait]:
@@ -85,7 +92,7 @@ def snapshot(run: Run, head: Head) -> dict[str, Any]:
 def unpause(run: Run, head: Head, *, now: datetime) -> None:
     """The legal move out of `paused` for what the run was about."""
     kinds = {w.kind for w in open_waits(run)}
-    if kinds and not run.is_woken:
+    if kinds and (not run.is_woken or is_stopped(run)):
         match waiting_state(kinds):
             case "waiting_human":
                 run.resume_waiting_human()
