@@ -280,6 +280,8 @@ class PgJournal:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
             try:
+                if lets_go and await self._has_let_go(events, seen, epoch):
+                    return Reply(seen, self.now())
                 try:
                     claimed = await reclaim(self.pool, self.worker, self._id)
                 except StaleLease:
@@ -294,13 +296,18 @@ class PgJournal:
                 if not is_transient(error):
                     raise
 
+    async def _has_let_go(self, events: Sequence[Event], after: int, epoch: int) -> bool:
+        """Whether the lost commit let the run go. Asked before taking the run again, which by now may be in this very worker's hands
+        under a newer claim: that one's calls must not be fenced off. The lock outlasts the old backend."""
+        async with self.pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self._id])
+            cursor = await connection.execute(_WRITTEN, [self._id, after, epoch, encode_clear(events[0])])
+            return await cursor.fetchone() is not None
+
     async def _is_written(self, events: Sequence[Event], after: int, epoch: int) -> bool:
         """Whether this worker wrote them. The epoch tells: whoever has taken the run over since makes the same calls in the same
         words, and an intent of theirs is no leave to send."""
-        query = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s LIMIT 1"
-        async with self.pool.connection() as connection:
-            cursor = await connection.execute(query, [self._id, after, epoch, encode_clear(events[0])])
-            return await cursor.fetchone() is not None
+        return await self._row(_WRITTEN, self._id, after, epoch, encode_clear(events[0])) is not None
 
     # --- reading ---
 
@@ -369,6 +376,7 @@ _FLAGS = """
 SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s
 """
 
+_WRITTEN = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s LIMIT 1"
 _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _MAY_REPEAT = """
 SELECT epoch, lease,

@@ -21,9 +21,12 @@ from ledger.models import LedgerEntry
 from ledger.views import verify
 from runs import sweeper
 from runs.dsn import dsn
+from runs.engine.agents import registry
+from runs.engine.drive import Driver
 from runs.engine.journal import Entry, Usage, WaitSpec
+from runs.engine.visit import Control
 from runs.models import Run, Wait
-from runs.store import is_transient
+from runs.store import Claim, claim, is_transient
 from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output
 from tests.runs.test_steering import check_form
 from tests.runs.wire import LossyWire, counted
@@ -351,3 +354,37 @@ def test_nothing_is_left_open_behind(stage: Stage) -> None:
             "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%' AND datname = current_database()"
         )
         assert cursor.fetchone()[0] == 0
+
+
+def test_a_lost_farewell_does_not_take_the_run_from_the_same_workers_newer_claim(stage: Stage, tools: Toolbox) -> None:
+    """The park was committed and its answer lost; by the time that its worker asks, it has the run again, and is at work on it."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.sleep(0)
+        return End((await ctx.call(tools.mail, Item(name="a"))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    (first,) = stage.claim()
+    journal = stage.journal(first)
+    once = journal._once
+    newer: list[Claim] = []
+
+    def rings() -> None:
+        Wait.objects.filter(run=run).update(deadline=now())
+        sweeper.sweep()
+
+    async def lossy(statement: str, parameters: list[Any], also: Any) -> Any:
+        reply = await once(statement, parameters, also)
+        if "runs_leave" in statement and not newer:
+            in_thread(rings)
+            newer.extend(await claim(await stage.connected(), stage.worker, [first.graph_id], 1))
+            raise psycopg.OperationalError("the server closed the connection")
+        return reply
+
+    journal._once = lossy  # type: ignore[method-assign]
+    driver = Driver(registry.find(first.graph_id), journal, stage.runtime, Control(), trace_id=first.trace_id)
+    assert stage.wait(driver.drive()) == "parked"
+    (claimed,) = newer
+    assert head(run).epoch == claimed.epoch, "nobody took it away"
+    assert stage.drive_claimed(claimed) == "completed" and output(run) == "mail:a"
+    check_form(run)
