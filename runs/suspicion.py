@@ -6,7 +6,8 @@ Proof of death needs none of this (runs/recovery.py acts on it at once). Here ar
   the process run, and never within one TTL of the server's start or of this watcher's own arrival, for a restarted server, or one
   that was just promoted, has nobody's locks;
 - a worker has given no sign of life for longer than the TTL by the database's clock: its *host is gone* if nobody on that host has,
-  else it is suspected alone (it may be stopped; the fence makes taking over safe, whatever it does when it comes back).
+  else it is suspected alone (it may be stopped; the fence makes taking over safe, whatever it does when it comes back). Not within
+  one TTL of the server's start either: while it was away nobody could beat, and who is slow to come back is no less alive.
 
 Both clocks must agree: the database's says how long the silence is, this watcher's monotonic one says that it was awake to hear it.
 After a machine slept, or nobody could reach the database, every heartbeat looks old at once; a watcher that has not been looking
@@ -70,7 +71,7 @@ class Watcher:
         else:
             unanchored = _lasts(self._unanchored, member, now)
         if member.silence > self._ttl and heard_nothing >= HEARD_NOTHING_SECONDS:
-            return self._silent(member)
+            return self._silent(member) if server_age > self._ttl else None
         assert self._since is not None
         is_settled = min(server_age, now - self._since) > self._ttl
         if is_settled and unanchored >= GRACE_SECONDS and not (member.is_here and self._is_running_here(member)):

@@ -158,6 +158,16 @@ def test_after_everybody_slept_nobody_is_seized(world: World, hours: float) -> N
     assert world.watch(2 * TTL)[1] == []
 
 
+def test_a_server_that_was_away_for_longer_than_the_ttl_gives_everybody_a_whole_ttl_to_come_back(world: World) -> None:
+    workers = [world.hire() for _ in range(3)]
+    world.watch(1)
+    world.sleep(10 * TTL)
+    world.server_age = 0.0
+    world.silent.update(workers)
+    passed, found = world.watch(2 * TTL)
+    assert passed >= TTL - 1 and {v.id for v in found} == set(workers)
+
+
 def test_who_does_not_wake_with_the_others_is_gone_a_few_seconds_later(world: World) -> None:
     worker = world.hire("lost")
     world.watch(1)
