@@ -113,7 +113,8 @@ class _Call(Dispatch):
         self._wait_for_timer()
         if past.is_in_doubt and not self.tool.is_pure and (known := await self.settle_doubt(is_sender_done=False)) is not None:
             return known
-        await self.announce()
+        if (known := await self.announced_in_time(is_sender_done=False)) is not None:
+            return known
         return await self.dispatch()
 
     async def settle_doubt(self, *, is_sender_done: bool) -> BaseModel | None:

@@ -63,6 +63,7 @@ class Dispatch:
         self.key: str | None = None
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
+        self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
@@ -116,12 +117,19 @@ class Dispatch:
             if policy.is_over(time.monotonic() - began + delay, self.past.waits_of("timer")):
                 raise await self._try_later(trouble)
             await self.visit.rest(delay)
-            if self.is_key_spent:
-                is_done = not isinstance(trouble, TimeoutError) or self.tool.is_async
-                if (known := await self.settle_doubt(is_sender_done=is_done)) is not None:
-                    return known
-            if self.past.intent is not None:
-                await self.announce()
+            self.lingers |= isinstance(trouble, TimeoutError) and not self.tool.is_async
+            if self.past.intent is not None and (known := await self.announced_in_time(is_sender_done=not self.lingers)) is not None:
+                return known
+
+    async def announced_in_time(self, *, is_sender_done: bool) -> BaseModel | None:
+        """Announce a repeat while its key still protects. To put it on record may take as long as an outage of the database, so the key
+        is looked at afterwards too. What the other side says of the call is the answer, if it has to be asked and knows."""
+        while True:
+            if self.is_key_spent and (known := await self.settle_doubt(is_sender_done=is_sender_done)) is not None:
+                return known
+            await self.announce()
+            if not self.is_key_spent:
+                return None
 
     async def announce(self) -> None:
         """Before a repeat leaves: have it on record that it may, and make sure that it still may. Unwinds if it may not.

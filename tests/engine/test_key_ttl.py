@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from durableagents import Context, DidNotHappen, End, Happened, NotSent, ReplayClass, ToolCall, TransportError, tool
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from runs.engine.memory import MemoryJournal
 from runs.engine.retry import RetryPolicy
 from runs.engine.tools import Tool
 from tests.engine.story import Story
@@ -117,3 +119,57 @@ def test_only_a_keyed_tool_has_a_lifetime_of_keys_and_a_positive_one(replay_clas
         async def order(args: Item, call: ToolCall) -> Done:
             """Orders."""
             return Done(ref="x")
+
+
+class SlowToAnnounce(MemoryJournal):
+    """The database is away for longer than keys live, just when a repeat is to be announced, or looked up."""
+
+    async def intend(self, events: Any, **more: Any) -> Any:
+        if any(isinstance(x, e.ToolRedispatched) for x in events):
+            self.run.skew += TTL
+        return await super().intend(events, **more)
+
+
+class SlowToLookUp(MemoryJournal):
+    async def may_repeat(self, slot: str, attempt: int) -> Any:
+        self.run.skew += TTL
+        return await super().may_repeat(slot, attempt)
+
+
+@pytest.mark.parametrize("journal", [SlowToAnnounce, SlowToLookUp])
+async def test_an_outage_between_the_check_and_the_repeat_does_not_send_under_a_dead_key(outside: Outside, journal: type[MemoryJournal]) -> None:
+    story = story_of(forgetful(outside), retry=RetryPolicy(first=0.0, longest=0.0, in_place=60.0), journal=journal)
+    outside.trouble("order", *[TransportError("no answer")] * 2, when="after")
+    assert await story.drive() == "parked"
+    assert len(outside.requests) == (1 if journal is SlowToAnnounce else 2)
+    assert len(story.waiting("reconcile")) == 1
+
+
+async def test_a_resumed_repeat_is_held_to_it_too(outside: Outside) -> None:
+    story = story_of(forgetful(outside), kill_at=[("CP4", "order")], journal=SlowToAnnounce)
+    assert await story.drive() == "killed"
+    assert await story.drive() == "parked"
+    assert len(outside.requests) == 1 and len(story.waiting("reconcile")) == 1
+
+
+async def test_a_blocking_try_that_timed_out_may_still_be_sending(outside: Outside) -> None:
+    """However the tries after it ended."""
+    began, over = threading.Event(), threading.Event()
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, key_ttl=TTL, timeout=0.05)
+    def order(args: Item, call: ToolCall) -> Done:
+        """Orders, blocking."""
+        if not began.is_set():
+            began.set()
+            over.wait(10)
+            return Done(ref="late")
+        story.run.skew += TTL
+        raise TransportError("no answer")
+
+    story = story_of(order, retry=RetryPolicy(first=0.0, longest=0.0, in_place=60.0))
+    try:
+        assert await story.drive() == "parked"
+    finally:
+        over.set()
+    (unknown,) = story.events(e.ToolOutcomeUnknown)
+    assert unknown.is_sender_done is False
