@@ -19,7 +19,7 @@ from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, dige
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
 from runs.engine.gates import decided, open_gate, plan_of
 from runs.engine.journal import Grant
-from runs.engine.outcomes import Broken
+from runs.engine.outcomes import Broken, Stopped
 from runs.engine.tape import payload_of
 from runs.engine.tools import DidNotHappen, Evidence, Happened, Tool, ToolCall
 from runs.engine.visit import Visit, log
@@ -149,7 +149,10 @@ class _Call(Dispatch):
         )
         external_id, digest = self.tool.external_id_of(found.result), digest_of(found.result)
         entry = self._entry("reconciled", external_id=external_id, digest=digest)
-        self.visit.boundary(await self.visit.record(event, entries=[entry], usage=STEP))
+        reply = await self.visit.record(event, entries=[entry], usage=STEP)
+        if not reply.is_done:
+            raise self.visit.unwind(Stopped("overtaken"))
+        self.visit.boundary(reply)
         return found.output
 
     # --- gate and intent ---

@@ -229,7 +229,7 @@ class MemoryJournal:
         return self._reply(is_done=is_free)
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
-        asks = {(x.slot, x.attempt) for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown))}
+        asks = {(x.slot, x.attempt) for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled))}
         settled = {(x.slot, x.attempt) for x in self.run.events if isinstance(x, e.ToolReconciled) and x.verdict == "happened"}
         return any((*x, "result") in self.run.facts or x in settled for x in asks)
 

@@ -32,15 +32,16 @@ LANGUAGE sql AS $$
     SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
 $$;
 
--- Whether the journal holds the answer to a call that is about to be repeated, or to be called unknown: a callback may come while
--- the worker still thinks its call unanswered. Asked under the lock; then nothing is written, and the worker reads what came.
+-- Whether the journal holds the answer to a call that is about to be repeated, to be called unknown, or to be settled by what its hook
+-- says: a callback, or a lost worker's answer, may come while the worker still thinks its call unanswered. Asked under the lock; then
+-- nothing is written, and the worker reads what came.
 CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_lines ledger_line[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     line ledger_line;
 BEGIN
     FOREACH line IN ARRAY p_lines LOOP
-        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS (
+        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS (
             SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt
             AND (e.fact = 'result' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened')
         ) THEN

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durableagents import BusinessFailure, Context, End
+from durableagents import BusinessFailure, Context, End, Happened
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event
@@ -18,7 +18,7 @@ from runs.models import Incident, Process, Run
 from runs.store import Worker
 from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output, overrides, waiting
 from tests.runs.test_steering import check_form
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +81,22 @@ def test_it_comes_while_the_next_worker_is_about_to_call_it_unknown(stage: Stage
     outside.hook = lambda args, call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))) and None
     assert stage.drive() == "completed" and output(run) == "hooked_mail:a"
     assert events(run, e.ToolOutcomeUnknown) == [] and waiting(run) == [] and len(outside.requests) == 1
+    check_form(run)
+
+
+def test_it_comes_while_the_hook_is_telling_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """The first to put it on record stands, and the node goes on from that one."""
+    run = stage.start(buying(tools, "hooked_mail"))
+    worker = comes_back(stage, run, "hooked_mail")
+    (answer,) = stage.late
+
+    def found(args: Any, call: Any) -> Any:
+        in_thread(lambda: hand_in(answer, lost_worker(worker.id)))
+        return Happened(Done(ref="as the hook has it"))
+
+    outside.hook = found
+    assert stage.drive() == "completed" and output(run) == "hooked_mail:a"
+    assert kinds(run).count("ToolReconciled") == 1 and facts(run) == ["pending", "reconciled"]
     check_form(run)
 
 
