@@ -233,11 +233,7 @@ class PgJournal:
                     raise known from error
                 if not is_transient(error):
                     raise
-                log.warning(
-                    "run %s: the database did not answer a commit (%s); finding out what it did",
-                    self.run_id,
-                    str(error).strip(),
-                )
+                log.warning("run %s: the database did not answer a commit (%s); finding out what it did", self.run_id, str(error).strip())
             found = await self._find_out(events, lets_go)
             if found is not None:
                 reply = found

@@ -67,7 +67,7 @@ MUTANTS = [
         "a repeat has a body of its own", CALLS, "self.callback_base = intent.get(\"callback_base\", self.callback_base)",
         "self.callback_base = str(self.callback_base)", "tests/engine/test_moved.py",
     ),
-    Mutant("a repeat is not announced", CALLS, "        await self.announce()\n", "", LIGHT),
+    Mutant("a repeat is not announced", DISPATCH, "            await self.announce()\n", "", LIGHT),
     Mutant("a key is trusted for ever", CALLS, "elif self.is_key_spent:", "elif False:", "tests/engine/test_key_ttl.py"),
     Mutant("the hook is not asked", CALLS, "answer = await ask_hook(self.tool, self.args, self._tool_call())", "answer = None", "tests/engine/test_classes.py"),
     Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
@@ -101,7 +101,7 @@ MUTANTS = [
     # --- the outside
     Mutant("a callback is taken twice", SETTLE, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
     Mutant("a late callback overwrites a person's word", SETTLE, "if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):", "if False:", "tests/runs/test_callbacks.py"),
-    Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
+    Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
     # --- recovery
     Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
     Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),
