@@ -328,3 +328,7 @@ class Sweep(models.Model):
 
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
+
+
+# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be sending.
+WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)

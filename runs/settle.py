@@ -26,7 +26,7 @@ from runs.engine.journal import Entry
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
 from runs.fleet import is_gone, is_here
-from runs.models import ENDED, Incident, Process, Run, Wait
+from runs.models import ENDED, WITHOUT_PROOF, Process, Run, Wait
 from runs.past import tape_of
 
 log = logging.getLogger("runs.settle")
@@ -34,7 +34,6 @@ VERDICTS = ("happened", "did_not", "fail")
 RECEIVED = {"status": "received"}
 # After either of these the call may be on its way.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
-_WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
 # Clocks and networks are given this much beyond a request's own time.
 SLACK = timedelta(seconds=5)
 
@@ -150,28 +149,34 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
-    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its sender must be gone.
-
-    Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its request's time must be
-    over, and the person must say that nothing of it runs any more. Answers what was attested, if anything had to be.
-    """
-    unknown = slot.at(wait.attempt).unknown
-    if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
-        return ""
+    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its senders must be gone:
+    the last one, unless it is known to be done, and every one before it that lost the run on the way. Answers what was attested."""
     sends = Event.objects.filter(run_id=act.run.id, slot=wait.slot, attempt=wait.attempt, kind__in=_SENDS)
-    epoch, sent_at = sends.order_by("-seq").values_list("epoch", "at")[0]
+    sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # when each claim sent last
+    lost = Event.objects.filter(run_id=act.run.id, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
+    unknown, last = slot.at(wait.attempt).unknown, max(sent_at)
+    doubtful = {last, *lost}
+    if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
+        doubtful.discard(last)
+    tool = slot.at(wait.attempt).intent
+    assert isinstance(tool, e.ToolInvoked)
+    told = [_word_on_sender(act, tool, epoch, sent_at[epoch], is_attested) for epoch in sorted(doubtful)]
+    return ", ".join(word for word in told if word)
+
+
+def _word_on_sender(act: Act, invoked: e.ToolInvoked, epoch: int, sent_at: datetime, is_attested: bool) -> str:
+    """Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its request's time must be
+    over, and the person must say that nothing of it runs any more."""
     claims = Event.objects.filter(run_id=act.run.id, kind="RunClaimed", epoch=epoch).order_by("-seq")
     claimed = e.decode(claims.values_list("clear", flat=True)[0])
     assert isinstance(claimed, e.RunClaimed)
     sender = Process.objects.filter(pk=claimed.worker).first()
-    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in _WITHOUT_PROOF):
+    if sender is None or is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
         return ""
     who = f"pid {sender.pid} on {sender.host}"
     if sender.ended_at is None or is_here(sender):
         raise _not_again(act, f"The worker that sent it ({who}) is still alive and could still be sending: end it first.")
-    tool = slot.at(wait.attempt).intent
-    assert isinstance(tool, e.ToolInvoked)
-    over_at = sent_at + timedelta(seconds=_tool(act.run, tool.tool).timeout) + SLACK
+    over_at = sent_at + timedelta(seconds=_tool(act.run, invoked.tool).timeout) + SLACK
     if act.now < over_at:
         raise _not_again(act, f"The worker that sent it ({who}) was given up without proof; its request may last until {over_at.isoformat()}: wait.")
     if not is_attested:

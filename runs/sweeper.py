@@ -20,7 +20,7 @@ from ledger.clock import database_now
 from ledger.models import Head
 from runs import live, versions, waits
 from runs.acts import locked, resolve, wake
-from runs.models import ENDED, Run, Wait
+from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 
 log = logging.getLogger("runs.sweeper")
 _LOCK = 7_231_001  # any number, the same in every process
@@ -92,9 +92,12 @@ def retire_idempotency_records() -> int:
 
 
 def retire_processes() -> int:
-    """Forget processes that ended more than a week ago; a run's own events keep who drove it."""
+    """Forget processes that ended more than a week ago; a run's own events keep who drove it. Not those that may still live."""
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM runs_process WHERE ended_at < clock_timestamp() - interval '7 days'")
+        cursor.execute(
+            "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - interval '7 days' AND NOT (end_cause = ANY(%s))",
+            [[str(cause) for cause in WITHOUT_PROOF]],
+        )
         return cursor.rowcount
 
 

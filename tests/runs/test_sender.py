@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from durableagents import Context, End, ReplayClass, ToolCall, tool
+from durableagents import Context, DidNotHappen, End, ReplayClass, ToolCall, tool
 from ledger.errors import IllegalTransition
 from runs import recovery
-from runs.models import Run
-from tests.runs.stage import Stage, dump, fresh, in_thread
+from runs.models import Incident, Process, Run
+from tests.runs.stage import Stage, dump, fresh, in_thread, now
 from tests.world import Done, Item, Notes, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -58,3 +58,33 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
 def test_that_it_happened_may_be_said_at_any_time(stage: Stage, in_doubt: Run) -> None:
     stage.reconcile(in_doubt, "happened", {"ref": "the fax's journal"})
     assert stage.drive() == "completed"
+
+
+def test_and_every_sender_before_it_that_lost_the_run(stage: Stage, line: threading.Event) -> None:
+    """One was given up on suspicion, the next is proven dead: the first may still be sending."""
+
+    async def nothing_there(args: Item, call: ToolCall) -> DidNotHappen:
+        return DidNotHappen()
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2, reconcile=nothing_there)
+    def fax(args: Item, call: ToolCall) -> Done:
+        line.wait(60)
+        return Done(ref="fax")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(fax, Item(name="letter"))).ref)
+
+    run, first, second = stage.start(agent_of(node, tools=[fax])), stage.hire(), stage.hire()
+    stage.kill_at = [("CP2", "fax")]
+    assert stage.drive(first) == "killed"
+    in_thread(lambda: recovery.worker_died(first.id, "silent for too long", Incident.Cause.SUSPICION))
+    Run.objects.filter(pk=run.id).update(ready_at=now())
+    assert stage.drive(second) == "parked"
+    recovery.worker_died(second.id, "reaped")
+    before = dump()
+    with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
+        in_thread(lambda: stage.reconcile(run, "did_not"))
+    assert dump() == before
+    Process.objects.filter(pk=first.id).update(end_cause=Incident.Cause.PROOF)
+    stage.reconcile(run, "did_not")
+    assert fresh(run).state == "running"
