@@ -163,7 +163,7 @@ def _constants(schema: Mapping[str, Any]) -> list[str]:
 def _kind(schema: Mapping[str, Any]) -> str:
     if schema.get("enum") or _constants(schema):
         return "choice"
-    types = {option.get("type") for option in schema.get("anyOf") or schema.get("oneOf") or ()}
+    types = {option.get("type") for option in schema.get("anyOf") or schema.get("oneOf") or ()} - {"null"}
     if types:
         return "decimal" if types <= {"integer", "string", "number"} and types & {"integer", "number"} else "json"
     match schema.get("type"):

@@ -36,6 +36,7 @@ class Everything(BaseModel):
     extra: dict[str, int] = {}
     tags: list[str] = []
     maybe: Inner | None = None
+    rebate: Decimal | None = None
 
 
 SCHEMA = Everything.model_json_schema()
@@ -43,13 +44,14 @@ FIELDS = {field.name: field for one in fields_of(SCHEMA) for field in one.walk()
 TYPED = {
     "name": "Ann", "size": "large", "mode": "fast", "count": "12", "ratio": "0.5", "price": "19.90", "is_urgent": "on",
     "inner.note": "two\r\nlines", "inner.amount": "84000", "extra": '{"a": 1}', "tags": '["x"]', "maybe.note": "", "maybe.amount": "",
+    "rebate": "12345678901234567.89",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("name", "text"), ("size", "choice"), ("mode", "choice"), ("count", "integer"), ("ratio", "number"), ("price", "decimal"),
-     ("is_urgent", "flag"), ("inner", "group"), ("inner.note", "long"), ("inner.amount", "decimal"), ("extra", "json"), ("tags", "json")],
+     ("is_urgent", "flag"), ("inner", "group"), ("inner.note", "long"), ("inner.amount", "decimal"), ("rebate", "decimal"), ("extra", "json"), ("tags", "json")],
 )  # fmt: skip
 def test_each_kind_of_value_has_its_field(name: str, kind: str) -> None:
     assert FIELDS[name].kind == kind
@@ -66,6 +68,7 @@ def test_what_is_typed_is_what_the_model_takes() -> None:
     assert (found.count, found.ratio, found.price, found.is_urgent, found.extra) == (12, 0.5, Decimal("19.90"), True, {"a": 1})
     assert found.inner == Inner(note="two\nlines", amount=84000)
     assert found.maybe is None and found.tags == ["x"]
+    assert found.rebate == Decimal("12345678901234567.89")  # no float in between
 
 
 def test_a_sample_survives_the_form() -> None:

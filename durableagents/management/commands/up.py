@@ -27,7 +27,7 @@ class Command(BaseCommand):
         environment = settings.DURABLEAGENTS
         if options["restart"]:
             restart.ask(environment.data)
-            self.stdout.write("web and workers are restarted")
+            self.stdout.write("web and workers are restarted, with the environment that `up` was started with")
             return
         if environment.is_production:
             raise EnvironmentProblem(
