@@ -48,12 +48,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One line of the tab on people: a gate, or an override record."""
+    """One line of the tab on people: a gate, an override record, or an answer to a question."""
 
     kind: str
     at: datetime
     gate: Gate | None = None
     override: OverrideRecord | None = None
+    answer: Line | None = None
 
 
 @dataclass
@@ -200,6 +201,7 @@ class Dossier:
         """What people were asked and what they did, by time. A decision is told by its gate."""
         found = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates.all()]
         found += [Shown("override", record.at, override=record) for record in self.overrides]
+        found += [Shown("answer", line.at, answer=line) for line in self.lines if line.kind == "InputAnswered"]
         return sorted(found, key=lambda shown: shown.at)
 
     def journal(self, before: int | None) -> tuple[list[Line], int | None]:

@@ -88,6 +88,9 @@ def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[
     assert (told.by, told.role) == ("user:approver_legal", "approver_legal")
     given = {"day": "monday", "people": 3, "where": {"street": "Quay 1"}}
     assert told.payload == {"answer": given, "justification": "they called"}
+    on_people = legal.read(f"/runs/{run.id}?tab=decisions")
+    assert "Question answered by user:approver_legal" in on_people and "“they called”" in on_people
+    assert "InputAnswered answered by user:approver_legal" in legal.read(f"/runs/{run.id}?tab=journal")
     settled(run, "waiting_human")
     assert f"#question-{theirs.id}" in finance.get("/inbox").content.decode()
     assert f"#question-{mine.id}" not in legal.get("/inbox").content.decode()
