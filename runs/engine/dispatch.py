@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,7 +35,7 @@ STEP = Usage(steps=1, tool_calls=1)
 BURST = 16
 
 
-class Dispatch:
+class Dispatch(ABC):
     """One logical call in the hands of its visit."""
 
     def __init__(
@@ -81,9 +82,9 @@ class Dispatch:
             return False
         return self.intended_at is None or self.visit.journal.now() >= self.intended_at + self.tool.key_ttl
 
+    @abstractmethod
     async def settle_doubt(self, *, is_sender_done: bool) -> BaseModel | None:
         """What the other side says of a call in doubt, or None if it may be sent again. Unwinds where only a person can tell."""
-        raise NotImplementedError
 
     async def dispatch(self) -> BaseModel:
         """Send, and retry what may be retried, until there is an outcome on record."""

@@ -123,12 +123,8 @@ async def _act(visit: Visit, path: str, assistant: Assistant, response: Any) -> 
 
 def _final(assistant: Assistant, part: Any) -> BaseModel | None:
     """The loop's result, if this is the call that gives one and what it gives fits."""
-    if part.tool_name != FINAL:
-        return None
-    try:
-        return assistant.output.model_validate(_arguments(part))
-    except ValidationError:
-        return None
+    given = _read(assistant.output, part) if part.tool_name == FINAL else None
+    return given if isinstance(given, BaseModel) else None
 
 
 async def _make(visit: Visit, path: str, assistant: Assistant, asked: Sequence[Any]) -> list[tuple[Any, str]]:
@@ -149,17 +145,16 @@ async def _make(visit: Visit, path: str, assistant: Assistant, asked: Sequence[A
 async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
     """One tool call of a turn: what goes back to the model, and how that is to be read."""
     if part.tool_name == FINAL:
-        return _unfit(assistant.output, part), "retried"
+        return _read(assistant.output, part), "retried"  # in words: one that fits has ended the loop
     tool = assistant.tool(part.tool_name)
     if tool is None:
         return (
             f"There is no tool {part.tool_name!r}. Tools: {', '.join(t.name for t in assistant.tools) or 'none'}.",
             "retried",
         )
-    problems = _unfit(tool.input, part)
-    if problems:
-        return problems, "retried"
-    args = tool.input.model_validate(_arguments(part))
+    args = _read(tool.input, part)
+    if isinstance(args, str):
+        return args, "retried"
     try:
         return plain(await call_tool(visit, slot, tool, args)), "success"
     except ToolFailure as failure:
@@ -288,10 +283,9 @@ def _arguments(part: Any) -> Any:
         return part.args
 
 
-def _unfit(wanted: type[BaseModel], part: Any) -> str:
-    """What is wrong with a tool call's arguments, in words a model can act on; empty if nothing is."""
+def _read(wanted: type[BaseModel], part: Any) -> BaseModel | str:
+    """A tool call's arguments, or what is wrong with them, in words a model can act on."""
     try:
-        wanted.model_validate(_arguments(part))
-        return ""
+        return wanted.model_validate(_arguments(part))
     except ValidationError as error:
         return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors())[:2000]

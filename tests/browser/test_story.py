@@ -23,6 +23,17 @@ def never_reloaded(page: Page) -> None:
     page.evaluate("window.sameLife = true")
 
 
+def watched_at_its_gate(person: Person, site: Site) -> tuple[str, Page]:
+    """A run that waits for finance, and somebody whose page of it is live."""
+    run_id = site.start("vendor-onboard", ACME)
+    site.reaches(run_id, "waiting_human")
+    watcher = person("auditor")
+    watcher.goto(f"/runs/{run_id}")
+    expect(watcher.locator("#live-state")).to_contain_text("live")
+    never_reloaded(watcher)
+    return run_id, watcher
+
+
 def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: Site, complaints: Complaints) -> None:
     # given an integrator who starts the sample and keeps looking
     watcher = person("integrator")
@@ -141,12 +152,7 @@ def test_everything_works_without_script(person: Person, site: Site) -> None:
 
 
 def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site: Site) -> None:
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
-    watcher = person("auditor")
-    watcher.goto(f"/runs/{run_id}")
-    expect(watcher.locator("#live-state")).to_contain_text("live")
-    never_reloaded(watcher)
+    run_id, watcher = watched_at_its_gate(person, site)
     web = site.part("web")
     assert web is not None
     web.kill()
@@ -158,12 +164,7 @@ def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site
 
 
 def test_a_killed_database_costs_the_page_nothing(person: Person, site: Site) -> None:
-    run_id = site.start("vendor-onboard", ACME)
-    site.reaches(run_id, "waiting_human")
-    watcher = person("auditor")
-    watcher.goto(f"/runs/{run_id}")
-    expect(watcher.locator("#live-state")).to_contain_text("live")
-    never_reloaded(watcher)
+    run_id, watcher = watched_at_its_gate(person, site)
     server = site.part("postgres")
     assert server is not None
     server.kill()
