@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
 from pathlib import Path
@@ -11,15 +12,37 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
+from ledger import sqlfiles
 from tests.conftest import CHECKOUT
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
-FILES = sorted(path for path in CHECKOUT.glob("*/sql/*.sql"))
+# What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function is a new file
+# `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
+SHIPPED = {
+    "ledger/sql/append.sql": "526f385e4a8cca4bf6b5f0995fecae36dc38a17974985c561337efbbaea8dc8c",
+    "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
+    "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",
+}
+# Files from before they were numbered.
 PAIRS = {
     "ledger/sql/append.sql": "ledger.migrations.0002_sql",
     "runs/sql/signals.sql": "runs.migrations.0003_signals",
     "runs/sql/steps.sql": "runs.migrations.0002_sql",
 }
+
+
+def _module(path: Path) -> str:
+    name = str(path.relative_to(CHECKOUT))
+    return PAIRS.get(name) or f"{path.parent.parent.name}.migrations.{path.stem}"
+
+
+def _in_order(path: Path) -> tuple[int, str]:
+    """The order in which a fresh database gets them: by number within an app, and runs stands on ledger."""
+    return ["ledger", "runs", "approvals", "durableagents"].index(path.parent.parent.name), _module(path)
+
+
+FILES = sorted(CHECKOUT.glob("*/sql/*.sql"), key=_in_order)
+_DROPPED = re.compile(r"DROP FUNCTION (?:IF EXISTS )?(\w+)\(")
 _DECLARED = re.compile(r"CREATE OR REPLACE FUNCTION (\w+)\(")
 _TYPES = re.compile(r"CREATE TYPE (\w+) AS")
 
@@ -39,42 +62,65 @@ def functions(prefix: str = "") -> dict[str, str]:
 
 
 def migration(path: Path) -> Any:
-    return importlib.import_module(PAIRS[str(path.relative_to(CHECKOUT))])
+    return importlib.import_module(_module(path))
+
+
+def newest() -> dict[str, str]:
+    """Each function's last declaration, over all files."""
+    return {name: text for path in FILES for name, text in sqlfiles.functions(path.read_text()).items()}
 
 
 def test_every_sql_file_is_paired_with_a_migration() -> None:
-    assert [str(path.relative_to(CHECKOUT)) for path in FILES] == sorted(PAIRS)
     for path in FILES:
         assert path.read_text() == migration(path).SQL
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_database_has_what_the_file_says(path: Path) -> None:
-    declared = set(_DECLARED.findall(path.read_text()))
+def test_no_shipped_file_was_edited() -> None:
+    found = {str(path.relative_to(CHECKOUT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in FILES}
+    changed = {name for name in SHIPPED if found.get(name) != SHIPPED[name]}
+    assert changed == set(), (
+        "a shipped file reaches only new databases when it is edited: write a new one with its migration"
+    )
+    assert set(found) == set(SHIPPED), "a file that lands is written down with its digest"
+
+
+def test_the_database_has_what_the_newest_files_say() -> None:
     before = functions()
-    assert declared and declared <= set(before)
+    assert set(before) == {name for path in FILES for name in _DECLARED.findall(path.read_text())} - dropped()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(path.read_text())
+        for name, text in newest().items():
+            if name in before:
+                cursor.execute(text)
         assert functions() == before
         transaction.set_rollback(True)
 
 
-def test_no_function_is_there_that_no_file_declares() -> None:
-    declared = {name for path in FILES for name in _DECLARED.findall(path.read_text())}
-    assert set(functions()) == declared
+def dropped() -> set[str]:
+    """Functions that a later file took away for good."""
+    declared: set[str] = set()
+    gone: set[str] = set()
+    for path in FILES:
+        text = path.read_text()
+        gone |= set(_DROPPED.findall(text)) & declared
+        declared |= set(sqlfiles.functions(text))
+        gone -= set(sqlfiles.functions(text))
+    return gone
 
 
 def test_taking_it_back_leaves_nothing_and_bringing_it_again_brings_the_same() -> None:
     before = functions()
     with transaction.atomic(), connection.cursor() as cursor:
-        for path in sorted(FILES, reverse=True):  # runs stands on ledger
+        after = [before]
+        for path in reversed(FILES):
             cursor.execute(migration(path).UNDO)
-        assert functions() == {}
+            after.append(functions())
+        assert after[-1] == {}
         for path in FILES:
             for name in _TYPES.findall(path.read_text()):
                 cursor.execute("SELECT to_regtype(%s)", [name])
                 assert cursor.fetchone()[0] is None, name
         for path in FILES:
+            assert functions() == after.pop(), f"what undoes {path.name}"
             cursor.execute(path.read_text())
         assert functions() == before
         transaction.set_rollback(True)
