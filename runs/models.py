@@ -308,7 +308,7 @@ class Incident(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request that carried an Idempotency-Key; it commits with what the request did."""
+    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for ever."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()
@@ -320,7 +320,6 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
-        indexes = [models.Index(fields=["created_at"], name="runs_idempotency_by_time")]
 
 
 class Sweep(models.Model):

@@ -36,9 +36,6 @@ DUE = """
 NEXT = """
     SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait
     WHERE resolved_at IS NULL AND NOT is_overdue AND NOT (id = ANY(%s::uuid[])) ORDER BY deadline LIMIT 1"""
-_RETIRE_IDEMPOTENCY = """
-    DELETE FROM runs_idempotencyrecord WHERE id IN (
-        SELECT id FROM runs_idempotencyrecord WHERE created_at < statement_timestamp() - interval '14 days' ORDER BY created_at LIMIT %s)"""
 _troubled: dict[UUID, float] = {}
 
 
@@ -74,21 +71,9 @@ def _passed_over() -> list[UUID]:
 
 
 def retire() -> None:
-    """Forget what nothing refers to any more. Costs what there is to forget: the rows are found by time."""
+    """Forget what nothing refers to any more. Costs what there is to forget: the rows are found by time. Idempotency keys are kept."""
     retire_processes()
     versions.forget_the_dead()
-    retire_idempotency_records()
-
-
-def retire_idempotency_records() -> int:
-    """Forget answers that were kept for a repeat of their request: after two weeks nobody repeats it. Batch by batch."""
-    total = 0
-    with connection.cursor() as cursor:
-        while True:
-            cursor.execute(_RETIRE_IDEMPOTENCY, [BATCH])
-            total += cursor.rowcount
-            if cursor.rowcount < BATCH:
-                return total
 
 
 def retire_processes() -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import F
 
+from runs import sweeper
 from runs.idempotency import _lock_number
 from runs.models import IdempotencyRecord, Run
 from tests.api.conftest import START, Api, is_problem
@@ -44,6 +47,15 @@ def test_another_body_under_the_same_key_is_refused(integrator: Api) -> None:
     keyed(integrator, "k-1")
     other = keyed(integrator, "k-1", START | {"input": {"item": "table", "amount": 2}})
     assert is_problem(other, 422, "idempotency-mismatch") and Run.objects.count() == 1
+
+
+def test_a_key_is_kept_for_ever(integrator: Api) -> None:
+    """A client that was away for a year repeats what it doesn't know to be heard."""
+    first = keyed(integrator, "k-1")
+    IdempotencyRecord.objects.update(created_at=F("created_at") - timedelta(days=366))
+    sweeper.retire()
+    assert keyed(integrator, "k-1").content == first.content
+    assert Run.objects.count() == 1
 
 
 def test_keys_belong_to_who_uses_them(integrator: Api, operator: Api) -> None:
