@@ -1,7 +1,7 @@
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class DurableAgentsConfig(AppConfig):
@@ -14,6 +14,7 @@ class DurableAgentsConfig(AppConfig):
         # This app is the last one installed: by its turn every other app's tables are there.
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
+        pre_migrate.connect(refuse_a_newer_database, sender=self)
 
 
 def create_roles(*, using: str, **_: Any) -> None:
@@ -24,3 +25,12 @@ def create_roles(*, using: str, **_: Any) -> None:
 
     for role in ROLES:
         Group.objects.using(using).get_or_create(name=role)
+
+
+def refuse_a_newer_database(*, using: str, **_: Any) -> None:
+    """Django would pass over migrations that it doesn't know, and the grants of older code would open the tables of newer."""
+    from durableagents.env import EnvironmentProblem
+    from ledger import schema
+
+    if told := schema.newer_than_this_code(using):
+        raise EnvironmentProblem(told)

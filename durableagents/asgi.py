@@ -24,7 +24,7 @@ from django.db import OperationalError, connections  # noqa: E402
 
 from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
-from ledger import privileges  # noqa: E402
+from ledger import schema  # noqa: E402
 from runs import fleet  # noqa: E402
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Lifespan:
                 pool_connections()
                 refusal = await self._attempt(self._refusal)
                 if refusal:
-                    await send({"type": "lifespan.startup.failed", "message": f"not in production: {refusal}"})
+                    await send({"type": "lifespan.startup.failed", "message": refusal})
                     return
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
@@ -100,14 +100,14 @@ class Lifespan:
         while True:
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
             if not self._is_permitted and (refusal := await self._attempt(self._refusal)):
-                log.critical("not in production: %s", refusal)
+                log.critical("refused: %s", refusal)
                 signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(BEAT_SECONDS)
 
     def _refusal(self) -> str | None:
         """Why this process must not serve. While the database is away nobody can tell, and the heart asks again."""
         try:
-            told = privileges.refusal()
+            told = schema.refusal()
         except OperationalError:
             return None
         self._is_permitted = True

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 from django.db import connection, connections
 
-from durableagents import databases, env
+from durableagents import databases, env, grants
 
 DUMPS = sorted((Path(__file__).parent / "dumps").glob("*.sql.gz"))
 Catalog = dict[str, dict[str, str]]
@@ -72,6 +72,10 @@ def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[
             if dump is not None:
                 with psycopg.connect(urls["owner"]) as owner:
                     owner.execute(gzip.decompress(dump.read_bytes()))
+                    owner.execute("SET search_path = public")
+                    # A dump names no roles; the rights are those that every `migrate` gives.
+                    for statement in grants.statements(databases.RUNTIME_ROLE):
+                        owner.execute(statement)
             yield urls
         finally:
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())

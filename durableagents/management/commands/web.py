@@ -9,6 +9,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from ledger import schema
 
 
 class Command(BaseCommand):
@@ -24,6 +27,7 @@ class Command(BaseCommand):
         from durableagents.web import listen, serve
 
         known = settings.DURABLEAGENTS
+        _refuse_what_does_not_fit()
         try:
             if options["fd"] is None:
                 listener = listen(options["host"], known.port)
@@ -33,3 +37,13 @@ class Command(BaseCommand):
             where = f"--fd {options['fd']}" if options["fd"] is not None else f"{options['host']}:{known.port}"
             raise CommandError(f"can't listen on {where}: {error.strerror or error}", returncode=2) from error
         sys.exit(serve(listener, patience_seconds=known.drain_seconds, ready_fd=options["ready_fd"]))
+
+
+def _refuse_what_does_not_fit() -> None:
+    """One line and exit code 2. While the database is away nobody can tell: then the heart asks as soon as it answers."""
+    try:
+        refusal = schema.refusal()
+    except OperationalError:
+        return
+    if refusal:
+        raise CommandError(refusal, returncode=2)
