@@ -20,12 +20,13 @@ _http = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
+from django.conf import settings  # noqa: E402
 from django.db import OperationalError, connections  # noqa: E402
 
+from durableagents import databases  # noqa: E402
 from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
-from ledger import schema  # noqa: E402
-from runs import fleet  # noqa: E402
+from runs import fleet, pooler  # noqa: E402
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ def pool_connections() -> None:
     """
     default = connections.settings["default"]
     default["CONN_MAX_AGE"] = 0
+    databases.limit_statements(default["OPTIONS"], settings.DURABLEAGENTS)
     default["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": 10,
@@ -107,7 +109,7 @@ class Lifespan:
     def _refusal(self) -> str | None:
         """Why this process must not serve. While the database is away nobody can tell, and the heart asks again."""
         try:
-            told = schema.refusal()
+            told = pooler.refusal()
         except OperationalError:
             return None
         self._is_permitted = True

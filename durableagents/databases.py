@@ -36,8 +36,11 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
         parameters = _embedded(environment.data, "owner" if as_owner else "runtime")
     options: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_SECONDS}
     given = parameters.pop("options", "")
-    # Migrations may wait for locks and may idle between statements; the runtime role may not.
-    options["options"] = given if as_owner else f"{RUNTIME_OPTIONS} {given}".strip()
+    limits = f"{RUNTIME_OPTIONS} {given}".strip()
+    behind_pooler = is_pooled(environment)
+    # Migrations may wait for locks and may idle between statements; the runtime role may not. A pooler in transaction mode refuses `options`,
+    # or drops them: behind one the limits are the role's own, which runs/pooler.py makes sure of.
+    options["options"] = given if as_owner or behind_pooler else limits
     options.update({key: value for key, value in parameters.items() if key not in _DJANGO_NAMES})
     return {
         "default": {
@@ -48,8 +51,25 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             # connections: under ASGI each request has a thread of its own, and they would pile up.
             "CONN_MAX_AGE": 0,
             "CONN_HEALTH_CHECKS": True,
+            # The next fetch of a cursor might come to another server connection.
+            "DISABLE_SERVER_SIDE_CURSORS": behind_pooler,
+            # What runs/dsn.py says on connections past the pooler; a limit on statements that the role has for the web is not meant for them.
+            "DIRECT_OPTIONS": f"{limits} -c statement_timeout=0" if behind_pooler else limits,
         }
     }
+
+
+def limit_statements(options: dict[str, Any], environment: Environment) -> None:
+    """For the web process: a statement that takes longer is given up (503), or a few bad ones would hold its whole pool. A time limit of
+    DATABASE_URL's own comes later and counts; behind a pooler it is the role's."""
+    if not is_pooled(environment):
+        limit = f"-c statement_timeout={int(environment.web_statement_seconds * 1000)}"
+        options["options"] = f"{limit} {options.get('options', '')}".strip()
+
+
+def is_pooled(environment: Environment) -> bool:
+    """Whether DATABASE_URL is said to be a pooler: then the server itself is at DATABASE_DIRECT_URL."""
+    return bool(environment.database_url and environment.database_direct_url)
 
 
 def runtime_role(environment: Environment) -> str | None:

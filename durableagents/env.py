@@ -61,6 +61,7 @@ class Environment(BaseSettings):
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
+    web_statement_seconds: float = Field(default=15.0, ge=0, le=3600, validation_alias="DURABLEAGENTS_WEB_STATEMENT_SECONDS")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 

@@ -43,7 +43,7 @@ def dsn(*, name: str = "durableagents") -> str:
     name = f"{name} {_tag}".strip()
     if direct:
         # The time limits on locks and idle transactions hold here too: they are what keeps a stopped client from blocking recovery.
-        given = (options.get("options"), conninfo_to_dict(direct).get("options"))
+        given = (database.get("DIRECT_OPTIONS", options.get("options")), conninfo_to_dict(direct).get("options"))
         limits = " ".join(str(each) for each in given if each)
         more = {key: options[key] for key in ("connect_timeout",) if key in options} | ({"options": limits} if limits else {})
         return make_conninfo(direct, application_name=name, **_KEEPALIVES, **more)

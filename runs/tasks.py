@@ -22,8 +22,7 @@ import setproctitle
 from django.conf import settings
 from django.db import OperationalError
 
-from ledger import schema
-from runs import fleet, notices
+from runs import fleet, notices, pooler
 from runs.dsn import Patience, sign_connections
 from runs.engine.agents import registry
 from runs.presence import Presence
@@ -134,7 +133,7 @@ class Worker:
     def _is_permitted(self) -> bool:
         """Asked once the database answers. Ends the process where its role could rewrite the record; False: ask again."""
         try:
-            refusal = schema.refusal()
+            refusal = pooler.refusal()
         except OperationalError:
             return False
         if refusal:

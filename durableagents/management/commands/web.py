@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from ledger import schema
+from runs import pooler
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 def _refuse_what_does_not_fit() -> None:
     """One line and exit code 2. While the database is away nobody can tell: then the heart asks as soon as it answers."""
     try:
-        refusal = schema.refusal()
+        refusal = pooler.refusal()
     except OperationalError:
         return
     if refusal:

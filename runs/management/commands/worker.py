@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from ledger import schema
+from runs import pooler
 
 
 class Command(BaseCommand):
@@ -34,7 +34,7 @@ class Command(BaseCommand):
 def _refuse_what_does_not_fit() -> None:
     """One line and exit code 2. While the database is away nobody can tell: then each worker process asks before it serves."""
     try:
-        refusal = schema.refusal()
+        refusal = pooler.refusal()
     except OperationalError:
         return
     if refusal:
