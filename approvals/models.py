@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pgtrigger
 from django.db import models
 from django_fsm import FSMField, transition
 
+from ledger.chain import microseconds
 from ledger.models import append_only
 from runs.models import Run, Wait
 
@@ -99,7 +102,15 @@ class Decision(models.Model):
     auth = models.TextField()
     address = models.TextField(blank=True)
     at = models.DateTimeField()
+    code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["approval"], name="approvals_decided_once")]
         triggers = append_only()
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers: everything that the row says."""
+        return {
+            "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash, "justification": self.justification,
+            "by": self.by, "role": self.role, "auth": self.auth, "address": self.address, "at": microseconds(self.at),
+        }  # fmt: skip

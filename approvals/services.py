@@ -14,7 +14,9 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append, justified
 from ledger.clock import database_now
+from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.keys import code_key
 from ledger.models import Head
 from runs import live, waits
 from runs.acts import locked, resolve, wake
@@ -79,17 +81,12 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     else:
         approval.reject()
     _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
-    Decision.objects.create(
-        approval=approval,
-        verdict=verdict,
-        plan_hash=plan_hash,
-        justification=text,
-        by=by.ref,
-        role=by.role,
-        auth=by.auth,
-        address=by.address,
-        at=now,
-    )
+    decision = Decision(
+        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, role=by.role, auth=by.auth,
+        address=by.address, at=now,
+    )  # fmt: skip
+    decision.code = row_code(code_key(), "decision", decision.coded())
+    decision.save(force_insert=True)
     return approval
 
 

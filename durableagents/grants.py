@@ -10,12 +10,15 @@ Written for PostgreSQL 15 and later.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.db import connections
 from psycopg import sql
+
+from ledger.codes import SQL_MADE
 
 # Facts: rows are added, never changed or taken away.
 APPEND_ONLY = frozenset(
@@ -28,17 +31,33 @@ APPEND_ONLY = frozenset(
         "runs_incident",
     }
 )
+# Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's business.
+# The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps even from the owner.)
+FROZEN = {
+    "ledger_head": {"run_id"},
+    "runs_run": {"id", "agent", "created_by", "created_at", "trace_id"},
+    "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "token_hash"},
+    "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
+    "approvals_approval": {"id"},
+    "runs_agentversion": {"graph_id", "fingerprint", "first_used_at"},
+}
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission"})
+READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded"})
+# In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes it for over.
+UPGRADE_LASTS = 3600
+NO_RUN = "00000000-0000-0000-0000-000000000000"
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """post_migrate receiver, connected for one app so that it runs once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
     connection = connections[using]
-    if role is None or connection.vendor != "postgresql":
+    if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
+        end_old_upgrades(cursor)
+        if role is None:
+            return
         cursor.execute(
             "select current_user, exists(select 1 from pg_roles where rolname = %s)", [role]
         )
@@ -50,6 +69,17 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
             cursor.execute(statement.as_string(cursor.connection))
 
 
+def end_old_upgrades(cursor: Any) -> None:
+    """Demand codes of every event, where the upgrade that brought them is over: see docs/decisions/0012. A database that is being
+    taken back to before them has no such table."""
+    cursor.execute("SELECT to_regclass('ledger_uncoded')")
+    if cursor.fetchone()[0] is None:
+        return
+    cursor.execute("SELECT 1 FROM ledger_uncoded WHERE run_id = %s AND seq < extract(epoch FROM clock_timestamp()) - %s", [NO_RUN, UPGRADE_LASTS])
+    if cursor.fetchone():
+        cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
+
+
 def statements(role: str) -> list[sql.Composed]:
     """The grants, from nothing: a table that became append-only loses what it had."""
     to = sql.Identifier(role)
@@ -59,6 +89,7 @@ def statements(role: str) -> list[sql.Composed]:
         declare
             name text;
             kind text;
+            mutable text;
         begin
             for name, kind in
                 select c.relname, c.relkind from pg_class c
@@ -72,6 +103,12 @@ def statements(role: str) -> list[sql.Composed]:
                     execute format('grant select on public.%I to %I', name, {role_name});
                 elsif name = any ({append_only}) then
                     execute format('grant select, insert on public.%I to %I', name, {role_name});
+                elsif name = any ({kept}) then
+                    execute format('grant select, insert on public.%I to %I', name, {role_name});
+                    select string_agg(quote_ident(a.attname), ', ') into mutable from pg_attribute a
+                    where a.attrelid = format('public.%I', name)::regclass and a.attnum > 0 and not a.attisdropped
+                    and not (a.attname = any (array(select jsonb_array_elements_text({frozen}::jsonb -> name))));
+                    execute format('grant update (%s) on public.%I to %I', mutable, name, {role_name});
                 else
                     execute format('grant select, insert, update, delete on public.%I to %I', name, {role_name});
                 end if;
@@ -88,6 +125,8 @@ def statements(role: str) -> list[sql.Composed]:
         append_only=sql.SQL("array[{}]").format(
             sql.SQL(", ").join(map(sql.Literal, sorted(APPEND_ONLY)))
         ),
+        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
+        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
     )
     return [
         sql.SQL("revoke create on schema public from public").format(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
@@ -10,13 +11,18 @@ from django.db.models.functions import Length
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.access import APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR, OPERATOR
 from ledger.errors import NotFound
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
-from ledger.present import present_entry, present_event, present_override
+from ledger.present import present_entry, present_event, present_override, present_verification
 from ledger.rest import MAX_SEQ, READ, ApiView, Query, described
-from ledger.shapes import EntryPage, EventPage, OverridePage
+from ledger.shapes import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
+from ledger.verification import Verification, verify, verify_all
 
 PAGE_BYTES = 4 * 1024 * 1024
+# How long one answer may go on verifying: what is left is the next page.
+PAGE_SECONDS = 5.0
+AUDIT = {"GET": (AUDITOR, OPERATOR, APPROVER_FINANCE, APPROVER_LEGAL)}
 
 
 class Events(ApiView):
@@ -60,6 +66,35 @@ class Overrides(ApiView):
         rows = OverrideRecord.objects.filter(run_id=run_id, id__gt=after).order_by("id")
         found = known(run_id, list(rows[: query.limit + 1]))
         return query.page(found, lambda row: {"after": str(row.id)}, present_override)
+
+
+class RunVerification(ApiView):
+    """Computed from the stored rows, now. A run whose head or row is gone is an alarm; only one without any trace is unknown."""
+
+    roles = READ
+
+    @described("Whether a run's record is what was written", VerificationRow)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(present_verification(verify(run_id)))
+
+
+class Verifications(ApiView):
+    """Every run, by id. A page ends after `limit` runs or a few seconds; following `next` comes to all of them."""
+
+    roles = AUDIT
+
+    @described("Whether every run's record is what was written", VerificationPage, query=("cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query, until = Query(request, "cursor"), time.monotonic() + PAGE_SECONDS
+        found: list[Verification] = []
+        for each in verify_all(query.uuid("cursor")):
+            found.append(each)
+            if len(found) > query.limit:
+                break
+            if time.monotonic() > until:
+                query.limit = len(found)
+        return query.page(found, lambda each: {"cursor": str(each.run_id)}, present_verification)
 
 
 def fitting(sizes: Iterable[int | None]) -> int:

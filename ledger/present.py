@@ -10,8 +10,10 @@ from uuid import UUID
 
 from ledger import events
 from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.verification import Verification
 
 MASK = "…"
+MOST_PROBLEMS = 200
 # A callback token is a capability: whoever holds it can complete the call. It is stored, since a repeat must
 # send the same bytes, and it is shown to nobody.
 _OUR_CALLBACK = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/]+")
@@ -104,4 +106,18 @@ def present_override(record: OverrideRecord) -> dict[str, Any]:
         "before": record.before,
         "after": record.after,
         "at": record.at,
+    }
+
+
+def present_verification(found: Verification) -> dict[str, Any]:
+    """What checking one run's record came to."""
+    return {
+        "run_id": found.run_id,
+        "holds": not found.problems,
+        "problems": found.problems[:MOST_PROBLEMS],
+        "problem_count": len(found.problems),
+        "events": found.events,
+        "first_at": found.first_at,
+        "last_at": found.last_at,
+        "chain": found.head_hash,
     }

@@ -105,3 +105,20 @@ class OverrideRow(Shape):
 
 class OverridePage(Page):
     results: list[OverrideRow]
+
+
+class VerificationRow(Shape):
+    """Whether a run's record, recomputed just now, is what was written."""
+
+    run_id: UUID
+    holds: bool
+    problems: list[str] = Field(description="What doesn't hold, in words; the first 200.")
+    problem_count: int
+    events: int
+    first_at: datetime | None
+    last_at: datetime | None
+    chain: str = Field(description="The chain's head: note it down elsewhere to be able to tell later that nothing before it was rewritten.")
+
+
+class VerificationPage(Page):
+    results: list[VerificationRow]

@@ -6,4 +6,5 @@ from ledger import views
 
 urlpatterns = [
     path("runs/<uuid:run_id>/verification", views.VerificationPage.as_view(), name="verification"),
+    path("audit/verification", views.VerifyAllPage.as_view(), name="verify_all"),
 ]

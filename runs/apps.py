@@ -16,8 +16,10 @@ class RunsConfig(AppConfig):
 
         Raises ImproperlyConfigured for a module that isn't there. The demo's agents are not part of a production installation.
         """
+        from runs import verification
         from runs.engine.agents import registry
 
+        verification.register()
         asked = settings.DURABLEAGENTS.agents
         for module in asked if settings.DURABLEAGENTS.is_production else [*DEMO, *asked]:
             try:

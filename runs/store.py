@@ -25,11 +25,11 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import StaleLease
-from ledger.events import Event, SignalReceived, encode_clear, seal
+from ledger.events import Event, SignalReceived, encode_clear
 from runs import failpoints
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
-from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, checksum, newest_sound, read
+from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, newest_sound, read, with_cut
 from runs.statements import Connection, Pool, one_row, reply_of, turns
 from runs.waits import gate_statement, on_withdraw
 
@@ -37,7 +37,6 @@ log = logging.getLogger("runs.store")
 T = TypeVar("T")
 
 _WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
-_CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s, %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
@@ -154,6 +153,7 @@ class PgJournal:
 
     def _take(self, claimed: Claim) -> None:
         self.lease, self._token = Lease(claimed.epoch, claimed.lease), str(claimed.lease)
+        self._graph_id = claimed.graph_id
         self._note(claimed.reply)
 
     def _note(self, reply: Reply) -> Reply:
@@ -174,7 +174,7 @@ class PgJournal:
         grant: tuple[str, str] | None = None,
         wait: WaitSpec | None = None,
     ) -> Reply:
-        (told, values), (booked, more), (opened, asked) = lines(events), facts([entry] if entry else []), _opening(wait)
+        (told, values), (booked, more), (opened, asked) = self._lines(events), facts([entry] if entry else []), _opening(wait)
         statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {told}, {booked}, %s, %s, {opened})"
         values = [self._actor, *values, *more, *(grant or (None, None)), *asked]
         return await self._commit(events, lambda: (statement, [*self._fence(), *values]))
@@ -183,8 +183,9 @@ class PgJournal:
         self, events: Sequence[Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
         usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
     ) -> Reply:  # fmt: skip
-        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)
-        (cut, kept), used = _cut(snapshot), [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
+        events, cut, kept = with_cut(events, snapshot)
+        (told, values), (booked, more), (opened, asked) = self._lines(events), facts(entries), _opening(wait)
+        used = [usage.steps, usage.tokens_in, usage.tokens_out, usage.tool_calls, usage.model_calls]
         statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {told}, {booked}, {opened}, {_USAGE}, {cut})"
         values = [self._actor, *values, *more, *asked, *used, *kept]
         also = []
@@ -197,11 +198,14 @@ class PgJournal:
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        told, values = lines(events)
+        told, values = self._lines(events)
         statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {told})"
         values = [how, state, list(waits), error, *values]
         also = [(withdraw, [self._id]) for withdraw in on_withdraw] if how == "end" else []
         return await self._commit(events, lambda: (statement, [*self._fence(), *values]), also, lets_go=True)
+
+    def _lines(self, events: Sequence[Event]) -> tuple[str, list[Any]]:
+        return lines(events, self._id, self.seq)
 
     def _fence(self) -> list[Any]:
         return [self.run_id, self.lease.epoch, self._token]
@@ -314,7 +318,7 @@ class PgJournal:
     async def signal(self, name: str, n: int) -> SignalReceived:
         """One read of what can't change any more, checked against its hash."""
         row = await _patiently(lambda: self._row(SIGNAL, self._id, self._id, name, n))
-        event = None if row is None else checked(row)[1]
+        event = None if row is None else checked(self._id, row)[1]
         if not isinstance(event, SignalReceived) or (event.name, event.n) != (name, n):
             raise JournalBroken(f"run {self.run_id} has no event for signal {name} number {n}")
         return event
@@ -343,16 +347,16 @@ class PgJournal:
     async def _load(self) -> History:
         async with self.pool.connection() as connection:
             cursor = await connection.execute(CHECKPOINTS, [self._id])
-            seq, snapshot = newest_sound(self.run_id, await cursor.fetchall())
-            cursor = await connection.execute(EVENTS, [self._id, seq])
+            cut = newest_sound(self.run_id, await cursor.fetchall())
+            cursor = await connection.execute(EVENTS, [self._id, cut.seq])
             rows = await cursor.fetchall()
             cursor = await connection.execute(_FLAGS, [self._id])
             head = await cursor.fetchone()
         assert head is not None
         epoch, lease, *flags = head
         self._check_lease(epoch, lease)
-        created, tail = read(self.run_id, rows, seq, at_least=self.seq)
-        return History(snapshot, tail, created, self._note(Reply(*flags)))
+        created, tail = read(self._id, rows, cut, at_least=self.seq, graph_id=self._graph_id)
+        return History(cut.snapshot, tail, created, self._note(Reply(*flags)))
 
 
 async def _patiently(reading: Callable[[], Awaitable[T]]) -> T:
@@ -389,12 +393,3 @@ def _opening(wait: WaitSpec | None) -> tuple[str, list[Any]]:
     return _WAIT, [
         wait.id, wait.slot, wait.attempt, wait.kind, wait.n, wait.deadline, Jsonb(wait.detail), wait.token_hash,
     ]  # fmt: skip
-
-
-def _cut(snapshot: Snapshot | None) -> tuple[str, list[Any]]:
-    """A checkpoint as an SQL expression of type `runs_cut`, and its parameters."""
-    if snapshot is None:
-        return "NULL", []
-    state = seal(snapshot.state)
-    proof = checksum(snapshot.node, snapshot.visit, state or b"")
-    return _CUT, [snapshot.generation, snapshot.node, snapshot.visit, snapshot.fingerprint, state, proof]

@@ -17,7 +17,7 @@ from ledger import events as e
 from runs.engine.canonical import idempotency_key
 from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, digest_of, opened_event
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
-from runs.engine.gates import decided, open_gate, plan_of
+from runs.engine.gates import decided, is_used, open_gate, plan_of
 from runs.engine.journal import Grant
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.tape import payload_of
@@ -177,7 +177,7 @@ class _Call(Dispatch):
             await open_gate(
                 self.visit, self.slot, plan, requested_hash=self.requested_hash, why=self.why, within=gate.within
             )
-        grant = decided(self.visit, self.slot, self.record, tool=self.tool.name, arguments=self.arguments)
+        grant = await decided(self.visit, self.slot, self.record, tool=self.tool.name, arguments=self.arguments)
         return grant.slot, grant.plan_hash
 
     def _check_grant(self, grant: Grant, queue: str) -> None:
@@ -185,6 +185,9 @@ class _Call(Dispatch):
         granted, now = (grant.queue, grant.requested_hash), (queue, self.requested_hash)
         if granted != now:
             raise self.visit.unwind(Broken("grant_mismatch", {"slot": self.slot, "granted": granted, "now": now}))
+        if is_used(self.visit, grant.slot):  # the wait's row says so too, but a row can be set back
+            told = {"slot": self.slot, "tool": self.tool.name, "problem": f"the approval of slot {grant.slot} was used by another call"}
+            raise self.visit.unwind(Broken("approval_missing", told))
 
     async def _intend(self, grant: tuple[str, str] | None) -> None:
         """TX1, with everything that a repeat will need to send the same bytes."""

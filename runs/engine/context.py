@@ -119,7 +119,7 @@ class Context:
                 headline=headline, evidence=evidence,
             )  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
-        return decided(visit, slot, record, tool=name, arguments=arguments)
+        return await decided(visit, slot, record, tool=name, arguments=arguments)
 
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
         """Run calls, or coroutines of your own that make calls on this context, at once. Returns their results in order.

@@ -69,7 +69,7 @@ class Driver:
                 if done is not None:
                     return done
         except JournalBroken as broken:
-            return await self._operator(Broken("broken_journal", {"problem": str(broken)}))
+            return await self._operator(Broken(broken.reason, {"problem": str(broken)}))
 
     # --- from the journal to a position ---
 

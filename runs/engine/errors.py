@@ -144,4 +144,9 @@ class ApprovalExpired(ApprovalMissing):
 
 
 class JournalBroken(Exception):
-    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks."""
+    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks. `reason` is what the run's
+    stop is named after."""
+
+    def __init__(self, problem: str, reason: str = "broken_journal") -> None:
+        super().__init__(problem)
+        self.reason = reason

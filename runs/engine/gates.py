@@ -9,11 +9,16 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
+from runs.engine.dispatch import ATTENTION
 from runs.engine.errors import Expired, Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec
+from runs.engine.outcomes import Broken
 from runs.engine.tape import Slot
 from runs.engine.tools import Evidence
 from runs.engine.visit import Visit
+
+# What an approval counts as that nobody can tell from a forged one: see runs/history.py.
+LAPSED = "lapsed"
 
 
 def plan_of(
@@ -65,19 +70,32 @@ async def open_gate(
     raise visit.park(wait)
 
 
-def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
+async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:
     """The grant of an approved gate for what is about to be sent now. Parks if undecided; raises Rejected if denied.
 
     The plan is hashed again with the arguments in hand: if they are not what was approved, the grant won't fit its wait and the
-    database refuses the intent.
+    database refuses the intent. What the wait says is not believed, since whoever may write to the database can write there too: the
+    decision, whose code was checked when it was read, must name this question and these very bytes. A yes that lapsed is asked for again.
     """
     asked, decision = record.gate, record.decision
     assert asked is not None
     if decision is None:
         raise visit.park(WaitSpec(visit.run_id, slot, 0, "approval", asked.n, visit.journal.now()))
-    if decision.verdict != "approved":
+    if decision.verdict == LAPSED and not is_used(visit, slot):
+        await open_gate(visit, slot, asked.payload, requested_hash=asked.requested_hash, why="", within=ATTENTION, n=asked.n + 1)
+    if decision.verdict not in ("approved", LAPSED):
         reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
         denied = Expired if decision.verdict == "expired" else Rejected
         raise denied(asked.queue, reason, decision.by, decision.verdict)
     plan_hash = visit.runtime.hasher({**asked.payload, "tool": tool, "arguments": arguments})
+    bound, now = (decision.approval_id, decision.n, decision.plan_hash), (asked.approval_id, asked.n, plan_hash)
+    if bound != now:
+        problem = "the decision is about another question, or about other bytes than are to be sent"
+        raise visit.unwind(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}))
     return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by, asked.queue)
+
+
+def is_used(visit: Visit, slot: str) -> bool:
+    """Whether a call went out under this slot's grant: then it has had its effect, and nobody is asked for it again."""
+    intents = (a.intent for known in visit.tape.slots.values() for a in known.attempts.values())
+    return any(isinstance(x, e.ToolInvoked) and x.grant == slot for x in intents)

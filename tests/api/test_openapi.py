@@ -7,7 +7,7 @@ from typing import Any
 
 from approvals.shapes import ApprovalPage
 from durableagents.openapi import description
-from ledger.shapes import EntryPage, EventPage, OverridePage
+from ledger.shapes import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
 from tests.api.conftest import Api
 from tests.api.test_roles import MATRIX, api_routes
@@ -42,6 +42,6 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
     RunRow.model_validate(operator.get(f"runs/{run}").json())
     for address, shape in {
         "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage, f"runs/{run}/overrides": OverridePage,
-        f"runs/{run}/transcript": MessagePage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
+        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow, "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
     }.items():  # fmt: skip
         shape.model_validate(operator.get(address).json())

@@ -26,6 +26,8 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-ledger", "GET"): EVERY,
     ("api-run-transcript", "GET"): EVERY,
     ("api-run-overrides", "GET"): EVERY,
+    ("api-run-verification", "GET"): EVERY,
+    ("api-verification", "GET"): EVERY - {"integrator"},
     ("api-run-pause", "POST"): OPERATE,
     ("api-run-resume", "POST"): OPERATE,
     ("api-run-cancel", "POST"): OPERATE,

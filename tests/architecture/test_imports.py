@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 
-PURE = ["durableagents", "ledger.chain", "ledger.events", "approvals.policy", *(
+PURE = ["durableagents", "ledger.chain", "ledger.codes", "ledger.events", "approvals.policy", *(
     f"runs.engine.{path.stem}" for path in sorted((CHECKOUT / "runs/engine").glob("[!_]*.py"))
 )]  # fmt: skip
 HEAVY = ["django", "psycopg", "pydantic_ai", "rest_framework", "channels", "django_q", "pgtrigger", "httpx", "openai"]

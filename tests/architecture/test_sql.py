@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 # What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function is a new file
 # `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
 SHIPPED = {
+    "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/append.sql": "526f385e4a8cca4bf6b5f0995fecae36dc38a17974985c561337efbbaea8dc8c",
     "runs/sql/0004_functions_anew.sql": "2459d8c6a7f4b908e96ae55f0ead17866dfcfc8d00bf504917f849c3c520f48d",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",

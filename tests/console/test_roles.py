@@ -17,7 +17,7 @@ ALL = set(ROLES)
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
     "audit": ALL, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"}, "fleet": {"operator", "auditor"},
-    "recoveries": {"operator", "auditor"},
+    "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": {"operator"}, "resumptions": {"operator"}, "cancellations": {"operator"},
@@ -29,7 +29,7 @@ PATHS = {
     "run": "/runs/{run}", "verification": "/runs/{run}/verification", "reconcile": "/reconcile", "audit": "/audit", "agents": "/agents",
     "agent": "/agents/buyer@1.0.0", "fleet": "/fleet", "recoveries": "/fleet/recoveries", "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries", "reconciliations": "/runs/{run}/reconciliations",
-    "answers": "/runs/{run}/answers/{id}",
+    "answers": "/runs/{run}/answers/{id}", "verify_all": "/audit/verification",
 }  # fmt: skip
 
 

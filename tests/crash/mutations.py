@@ -45,9 +45,9 @@ MUTANTS = [
     ),
     Mutant(
         "the result and its ledger entry are two commits", STORE,
-        "        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)\n        (cut, kept)",
+        "        events, cut, kept = with_cut(events, snapshot)\n        (told, values)",
         "        if entries:\n            await self.record(events, wait=wait, gate=gate, usage=usage, snapshot=snapshot)\n            events = ()\n"
-        "        (told, values), (booked, more), (opened, asked) = lines(events), facts(entries), _opening(wait)\n        (cut, kept)", LIGHT,
+        "        events, cut, kept = with_cut(events, snapshot)\n        (told, values)", LIGHT,
     ),
     Mutant("a result has no ledger entry", DISPATCH, "[] if self.tool.is_pure else [self._entry(\"committed\", external_id=external, digest=digest_of(result))]", "[]", LIGHT),
     Mutant("an intent has no ledger entry", CALLS, "entry=None if tool.is_pure else self._entry(\"pending\")", "entry=None", LIGHT),
@@ -112,7 +112,7 @@ MUTANTS = [
     Mutant("a worker that lost its place goes on sending", "runs/engine/visit.py", "while self.runtime.is_fenced():", "while False:", "tests/engine/test_fenced.py"),
     Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = cause == Cause.PROOF and not", "is_counted = False and not", "tests/runs/test_recovery.py tests/runs/test_incidents.py"),
     # --- what is stored is checked before it is believed
-    Mutant("a changed event is believed", "runs/history.py", "if link_hash(link.prev_hash, seq, epoch, at, body_hash(link.clear, link.sealed)) != link.hash:", "if False:", "tests/runs/test_history.py"),
+    Mutant("a changed event is believed", "runs/history.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
     Mutant(
         "branches are numbered as it happens", "runs/engine/branches.py", "[(f\"{path}/{i}/\", work) for i, work in enumerate(works)]",

@@ -67,6 +67,39 @@ def test_runtime_role_has_no_say_over_the_schema(
         runtime.execute(statement)
 
 
+EVERYTHING = sorted({*grants.APPEND_ONLY, *grants.FROZEN, *grants.READ_ONLY})
+
+
+@pytest.mark.parametrize("table", EVERYTHING)
+@pytest.mark.parametrize("verb", ["delete from {}", "delete from {} where false", "truncate {}", "truncate {} cascade"])
+def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connection[Any], table: str, verb: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runtime.execute(verb.format(table))
+
+
+@pytest.mark.parametrize(("table", "column"), [(t, c) for t in sorted(grants.FROZEN) for c in sorted(grants.FROZEN[t])])
+def test_runtime_role_changes_nothing_that_a_row_says_for_ever(runtime: psycopg.Connection[Any], table: str, column: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        runtime.execute(f'update {table} set "{column}" = "{column}"')
+
+
+def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connection[Any]) -> None:
+    """A column that a later migration adds is one that may change, unless it is named."""
+    for table, frozen in grants.FROZEN.items():
+        columns = {row[0] for row in runtime.execute("select column_name from information_schema.columns where table_name = %s", [table])}
+        assert frozen < columns
+        for column in columns - frozen:
+            runtime.execute(f'update {table} set "{column}" = "{column}" where false')
+        runtime.execute(f"select 1 from {table} where false for update")
+
+
+def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Connection[Any]) -> None:
+    """A new table of ours is given its rights with thought: what isn't named here may be emptied by whoever smuggles SQL in."""
+    ours = runtime.execute("select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals)_'")
+    passing = {"runs_idempotencyrecord", "runs_process", "runs_served", "runs_sweep"}
+    assert {row[0] for row in ours} - {*EVERYTHING} == passing
+
+
 def test_runtime_role_owns_nothing(runtime: psycopg.Connection[Any]) -> None:
     owned = runtime.execute(
         "select count(*) from pg_class where pg_get_userbyid(relowner) = current_user"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from approvals.models import Approval
 from ledger import events as e
 from ledger.models import Event, LedgerEntry
-from ledger.views import verify
+from ledger.verification import verify
 from runs.engine.drive import waiting_state
 from runs.engine.tape import Tape
 from runs.models import Run
@@ -134,7 +134,7 @@ def check_against_journal(run: Run) -> None:
         assert approval.state == ("withdrawn" if said == "open" and told.has_ended else said)
     _check_figures(run)
     _check_ledger(run)
-    problems = verify(run.id, top).problems
+    problems = verify(run.id).problems
     assert problems == []
     last = Event.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True)[0]
     assert last == top.seq == Event.objects.filter(run_id=run.id).count()

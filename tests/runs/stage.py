@@ -24,6 +24,7 @@ from approvals.services import decide
 from ledger import events as e
 from ledger.events import decode, unseal
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
+from ledger.verification import verify
 from runs import fleet, services, sweeper
 from runs.dsn import dsn
 from runs.engine.agents import Agent, registry
@@ -221,6 +222,11 @@ def overrides(run: Run) -> list[OverrideRecord]:
 
 def waiting(run: Run) -> list[Wait]:
     return list(Wait.objects.filter(run=run, resolved_at__isnull=True).order_by("opened_at"))
+
+
+def problems(run: Run) -> list[str]:
+    """What verification says of a run's whole record, but for deadlines: stories move them instead of waiting."""
+    return [found for found in verify(run.id).problems if ": deadline says" not in found]
 
 
 def output(run: Run) -> Any:

@@ -11,10 +11,9 @@ from durableagents import Context, End, ReplayClass, ToolCall, tool
 from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput
-from ledger.views import verify
 from runs import services, sweeper
 from tests.runs.situations import act
-from tests.runs.stage import Stage, at_once, dump, events, facts, fresh, head, kinds, output
+from tests.runs.stage import Stage, at_once, dump, events, facts, fresh, kinds, output, problems
 from tests.runs.test_callbacks import TAKEN, due, during_the_call, token_of
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -45,7 +44,7 @@ def test_a_hundred_deliveries_at_once_of_both_answers_shuffled_are_one_each(
     assert [event.slot for event in events(run, e.CallbackReceived)] == ["0.1/1", "0.1/2"]
     assert facts(run) == ["pending", "committed"] * 2
     assert stage.drive() == "completed" and output(run)[0] == "one"
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def test_answers_that_come_in_the_other_order_find_their_calls(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -87,7 +86,7 @@ def test_an_answer_a_week_after_the_end_is_kept_and_changes_nothing_else(
     after = fresh(run)
     assert (after.state, after.ready_at, after.owner, after.end_seq) == (before.state, None, None, before.end_seq)
     kept = [k for k in kinds(run) if k in ("CallbackReceived", "CallbackArrivedLate")]
-    assert len(kept) == 1 and stage.drive() == "idle" and verify(run.id, head(run)).problems == []
+    assert len(kept) == 1 and stage.drive() == "idle" and problems(run) == []
 
 
 # --- an answer to somebody else's question ---

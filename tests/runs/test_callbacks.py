@@ -13,12 +13,11 @@ from durableagents import BusinessFailure, Context, End, ReplayClass, ToolCall, 
 from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput, NotFound
-from ledger.views import verify
 from runs import services, sweeper
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from tests.runs.situations import Situations, act
-from tests.runs.stage import Stage, dump, events, facts, fresh, head, in_thread, kinds, now, output, waiting
+from tests.runs.stage import Stage, dump, events, facts, fresh, in_thread, kinds, now, output, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -168,7 +167,7 @@ def test_an_early_answer_stands_whatever_the_call_itself_came_to(
         sweeper.sweep()
     assert str(fresh(run).state) == "completed" and output(run) == "early"
     assert len(outside.requests) == 1 and waiting(run) == []
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def test_an_answer_after_the_worker_died_in_the_call_settles_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -15,7 +15,7 @@ import pytest
 from ledger import events as e
 from ledger.errors import StaleLease
 from ledger.models import Event
-from ledger.views import verify
+from ledger.verification import verify
 from runs.engine.agents import registry
 from runs.models import Run
 from runs.store import Claim, Worker, claim, reclaim
@@ -50,7 +50,7 @@ def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
         assert (run.owner, run.ready_at, str(run.state)) == (worker.id, None, "running")
         assert one.epoch == 1 == head(run).epoch and one.lease == head(run).lease
         assert kinds(run) == ["RunCreated", "RunClaimed"] and one.seq == 2
-        assert verify(run.id, head(run)).problems == []
+        assert verify(run.id).problems == []
 
 
 def test_a_run_of_a_version_that_nobody_has_is_left_alone(stage: Stage) -> None:
@@ -113,7 +113,7 @@ def test_the_claim_that_sql_writes_is_the_event_that_python_would_write(stage: S
     )  # fmt: skip
     assert bytes(row.clear) == e.encode_clear(event)
     assert (row.kind, row.slot, row.attempt, row.fact, row.sealed) == ("RunClaimed", None, 0, None, None)
-    assert verify(run.id, head(run)).problems == []
+    assert verify(run.id).problems == []
     assert stage.wait(stage.journal(_again(stage, run)).load()).tail
 
 

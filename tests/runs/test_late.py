@@ -11,12 +11,11 @@ from durableagents import BusinessFailure, Context, End, Happened
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event
-from ledger.views import verify
 from runs import fleet, late, recovery
 from runs.late import hand_in, lost_worker
 from runs.models import Incident, Process, Run
 from runs.store import Worker
-from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output, overrides, waiting
+from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, now, output, overrides, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -62,7 +61,7 @@ def test_its_answer_settles_what_a_person_was_asked_about(stage: Stage, tools: T
     assert stage.drive() == "completed" and output(run) == "mail:a"
     assert len(outside.requests) == 1 and facts(run) == ["pending", "unknown", "reconciled"]
     check_form(run)
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:

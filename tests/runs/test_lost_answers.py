@@ -18,7 +18,6 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import StaleLease
 from ledger.models import LedgerEntry
-from ledger.views import verify
 from runs import sweeper
 from runs.dsn import dsn
 from runs.engine.agents import registry
@@ -27,7 +26,7 @@ from runs.engine.journal import Entry, Usage, WaitSpec
 from runs.engine.visit import Control
 from runs.models import Run, Wait
 from runs.store import Claim, claim, is_transient
-from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output
+from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output, problems
 from tests.runs.test_steering import check_form
 from tests.runs.wire import LossyWire, counted
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
@@ -113,7 +112,7 @@ def test_a_story_with_every_kind_of_commit_survives_the_loss_of_any_of_them(
         assert facts(run) == ["pending", "committed"] * 3
         seen = [k for k in kinds(run) if k != "RunClaimed"]
         assert seen == [k for k in kinds(whole) if k != "RunClaimed"], f"statement {nth}, lost {what}"
-        assert verify(run.id, head(run)).problems == []
+        assert problems(run) == []
         check_form(run)
     assert nth > 25
 
@@ -140,7 +139,7 @@ def test_branches_survive_the_loss_of_any_of_their_commits(
             break
         assert sorted(r.tool for r in outside.requests) == ["look", "mail", "order"], f"statement {nth}, lost {what}"
         assert output(run) == output(whole) and sorted(facts(run)) == ["committed"] * 2 + ["pending"] * 2
-        assert verify(run.id, head(run)).problems == []
+        assert problems(run) == []
 
 
 # --- one commit at a time ---
@@ -162,7 +161,7 @@ def test_a_loss_does_not_fence_off_the_writes_that_wait_behind_it(
 
     stage.wait(at_once())
     assert wire.has_lost and kinds(run).count("ValueRead") == 8 and kinds(run).count("RunClaimed") == 2
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def invoked(slot: str = "0.1/1") -> e.ToolInvoked:
@@ -197,7 +196,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
     assert kinds(run).count(written) == 1
     assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
     assert head(run).steps == (write == "record")
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
     let_go = write in ("end", "release")
     assert (fresh(run).owner is None) is let_go
     if not let_go:
@@ -213,7 +212,7 @@ def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire
         wire.lose((2, "answer"), (nth, what))
         stage.wait(journal.record([e.ValueRead(slot=f"0.1/{nth}", what="now", payload=nth)]))
         assert wire.has_lost and kinds(run).count("ValueRead") == nth
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
@@ -303,7 +302,7 @@ def test_a_worker_whose_backend_is_terminated_in_the_middle_goes_on(
     stage.at = terminate
     play(stage, run)
     assert [r.tool for r in outside.requests] == ["order", "look", "mail", "wire"]
-    assert facts(run) == ["pending", "committed"] * 3 and verify(run.id, head(run)).problems == []
+    assert facts(run) == ["pending", "committed"] * 3 and problems(run) == []
 
 
 def test_a_held_row_is_waited_for_and_not_mistaken_for_a_loss(stage: Stage) -> None:

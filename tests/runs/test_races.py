@@ -13,11 +13,10 @@ from approvals.models import Approval, Decision
 from approvals.services import AlreadyDecided, decide
 from ledger import events as e
 from ledger.errors import IllegalTransition
-from ledger.views import verify
 from runs import recovery, services, sweeper
 from runs.models import Run, Wait
 from tests.runs.situations import Situations, act
-from tests.runs.stage import Stage, at_once, dump, events, fresh, head, in_thread, kinds, now, overrides, waiting
+from tests.runs.stage import Stage, at_once, dump, events, fresh, in_thread, kinds, now, overrides, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import FIONA, FRANK, OLGA, SHOP, Outside, Toolbox
 
@@ -32,7 +31,7 @@ def situations(stage: Stage, tools: Toolbox) -> Situations:
 
 def check(run: Run) -> None:
     check_form(run)
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def deciding(approval: Approval, verdict: str, by: Any = FIONA) -> Callable[[], Any]:

@@ -10,13 +10,12 @@ import pytest
 
 from ledger import events as e
 from ledger.errors import StaleLease
-from ledger.views import verify
 from runs import fleet, recovery, sweeper
 from runs.models import Process, Run, Wait
 from runs.recovery import MOST_DEATHS
 from runs.store import Worker
 from tests.runs.situations import Situations, act
-from tests.runs.stage import Stage, dump, events, fresh, head, kinds, now, waiting
+from tests.runs.stage import Stage, dump, events, fresh, head, kinds, now, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Outside, Toolbox, agent_of, ends_with
 
@@ -132,7 +131,7 @@ def test_deaths_in_a_row_that_got_nowhere_stop_the_run_for_an_operator(stage: St
     (wait,) = waiting(run)
     assert wait.kind == "operator" and wait.detail["reason"] == "poison"
     assert kinds(run)[-4:] == ["WorkerLost", "OperatorNeeded", "WaitOpened", "RunParked"]
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
     act("retry", run)
     assert head(run).deaths == 0 and stage.drive() == "completed"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from ledger import events as e
 from ledger.append import lines
+from ledger.codes import LENGTH
 from runs import statements
 from tests.runs.stage import Stage
 
@@ -86,9 +87,9 @@ def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(sta
 
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 40])
 def test_any_number_of_events_arrives_in_order(stage: Stage, count: int) -> None:
-    told, values = lines([e.ValueRead(slot=f"0.1/{i}", what="now", payload={"é": [i]}) for i in range(count)])
+    told, values = lines([e.ValueRead(slot=f"0.1/{i}", what="now", payload={"é": [i]}) for i in range(count)], uuid4(), 0)
     query = f"SELECT array_to_string(ARRAY(SELECT slot || fact || length(clear) || length(sealed) || length(body) FROM unnest({told})), ' ')"
     (answer,) = asked(stage, query, values)
     clear = len(e.encode_clear(e.ValueRead(slot="0.1/1", what="now")))
-    expected = [f"0.1/{i}result{clear + len(str(i)) - 1}{10 + len(str(i))}32" for i in range(count)]
+    expected = [f"0.1/{i}result{clear + len(str(i)) - 1}{10 + len(str(i))}{32 + LENGTH}" for i in range(count)]
     assert answer == " ".join(expected).encode()

@@ -10,10 +10,9 @@ import pytest
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput, JustificationRequired, NotFound
 from ledger.models import Event, Head, OverrideRecord
-from ledger.views import verify
 from runs import services
 from tests.runs.situations import ALL, Situations, act
-from tests.runs.stage import Stage, dump, events, facts, fresh, head, kinds, output, overrides, waiting
+from tests.runs.stage import Stage, dump, events, facts, fresh, head, kinds, output, overrides, problems, waiting
 from tests.world import OLGA, Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +103,7 @@ def test_an_act_that_is_legal_moves_the_run_and_leaves_one_record(
     assert (record.before["state"], record.after["state"]) == (old_state, state)
     told = [x for x in events(run)[len(old_kinds) :] if x.KIND != "RunFailed"]
     assert all((x.payload or {}).get("justification") == "because I say so" for x in told)
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
     check_form(run)
 
 
@@ -214,7 +213,7 @@ def test_the_run_goes_on_as_it_was_told_to(
     assert len(outside.requests) - sent == (
         (service, situation) in [("did_not", "unknown"), ("resume", "paused_woken")]
     )
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []
 
 
 def test_a_verdict_under_a_pause_is_kept_for_the_resume(situations: Situations, stage: Stage) -> None:

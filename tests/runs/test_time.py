@@ -14,14 +14,13 @@ from django.db import connection
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
-from ledger.views import verify
 from runs import services, sweeper
 from runs.engine.retry import RetryPolicy
 from runs.models import IdempotencyRecord, Process, Run, Wait
 from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.fleet.conftest import until
 from tests.runs import clockwork
-from tests.runs.stage import Stage, events, fresh, head, kinds, now, waiting
+from tests.runs.stage import Stage, events, fresh, kinds, now, problems, waiting
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -180,4 +179,4 @@ def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_ef
     assert stage.drive() == "completed" and len(outside.executed("order")) == 1
     per_hour = len(kinds(run)) / (elapsed / timedelta(hours=1))
     assert per_hour < 150 and kinds(run).count("ToolRedispatched") == 40
-    assert verify(run.id, head(run)).problems == []
+    assert problems(run) == []

@@ -1,0 +1,130 @@
+"""Gates: what was asked, what was decided and by whom, held against the journal. See ledger/verification.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from approvals.models import Approval, Decision
+from approvals.policy import VERDICTS
+from approvals.services import GRANT_LIVES
+from ledger import events as e
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.verification import SLACK, Line, Told, at_most_once, compared, register
+from runs.engine.tape import payload_of
+from runs.runtime import hasher
+
+# What a plan binds and the row repeats.
+_PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
+
+
+class Gates:
+    """Approvals and decisions against events, both ways."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.created_by = ""
+        self.asked: dict[str, tuple[int, e.ApprovalRequested]] = {}
+        self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
+
+    def see(self, line: Line) -> None:
+        """Keep questions without their plans, and answers."""
+        match line.event:
+            case e.RunCreated(by=by):
+                self.created_by = by
+            case e.ApprovalRequested() as asked:
+                slim = e.ApprovalRequested(slot=asked.slot, attempt=asked.attempt, **asked.clear())
+                self.asked[asked.approval_id] = (line.seq, slim)
+            case e.ApprovalDecided() as decided:
+                self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
+            case _:
+                pass
+
+    def problems(self) -> Iterator[str]:
+        missing = dict(self.asked)
+        rows = Approval.objects.filter(run_id=self.told.run_id).select_related("wait", "previous").order_by("opened_at", "id")
+        for row in rows.iterator(chunk_size=20):
+            asked = missing.pop(str(row.id), None)
+            if asked is None:
+                yield f"approval {row.id} was asked for by no event"
+                continue
+            yield from self._about(row, *asked)
+        for id in missing:
+            yield f"approval {id} has no row"
+        yield from self._decisions()
+
+    def _about(self, row: Approval, seq: int, asked: e.ApprovalRequested) -> Iterator[str]:
+        what, plan = f"approval {row.id}", _plan(row)
+        yield from compared(what, row, {
+            "plan_hash": asked.plan_hash, "queue": asked.queue, "tool": asked.tool, "rule": asked.rule, "requested_by": self.created_by,
+            "deadline": datetime.fromisoformat(asked.deadline), "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
+        })  # fmt: skip
+        if plan is None or hasher()(plan) != asked.plan_hash:
+            yield f"{what}: its plan is not the one that was hashed"
+        elif wrong := [name for name in _PLANNED if plan.get(name) != getattr(row, name)]:
+            yield f"{what}: {', '.join(wrong)} are not what the plan says"
+        if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (self.told.run_id, asked.slot, "approval", asked.n):
+            yield f"{what}: its wait is another one's"
+        if not self.told.is_about(seq, row.opened_at):
+            yield f"{what}: it was not opened when its event was written"
+        yield from self._grant(what, row)
+
+    def _states(self, row: Approval) -> set[str]:
+        """What the journal makes of it; an end of the run that came before an answer withdraws it without an event."""
+        if str(row.id) in self.decided:
+            return {self.decided[str(row.id)][1].verdict}
+        return {"withdrawn"} if row.wait.resolution == "withdrawn" else {"open"}
+
+    def _grant(self, what: str, row: Approval) -> Iterator[str]:
+        seq, decided, _ = self.decided.get(str(row.id), (0, None, False))
+        is_yes = decided is not None and decided.verdict == "approved"
+        wait, at = row.wait, row.decided_at
+        if not (self.told.is_about(seq, at) if decided else (at is None) == (row.state == "open")):
+            yield f"{what}: the time of its decision is not the journal's"
+        if decided is not None and (decided.plan_hash, decided.slot) != (row.plan_hash, wait.slot):
+            yield f"{what}: its decision is about another plan"
+        if wait.grant_hash != (row.plan_hash if is_yes else None):
+            yield f"{what}: its wait grants {wait.grant_hash}, the journal {'this plan' if is_yes else 'nothing'}"
+        lives = wait.grant_expires_at and wait.resolved_at and wait.grant_expires_at - wait.resolved_at
+        if (lives is not None) != is_yes or (lives and abs(lives - GRANT_LIVES) > SLACK):
+            yield f"{what}: its grant does not end when it should"
+
+    def _decisions(self) -> Iterator[str]:
+        """A person's decision has its row; a deadline's has none."""
+        missing = {id: found for id, found in self.decided.items() if found[1].verdict != "expired"}
+        rows = list(Decision.objects.filter(approval__run_id=self.told.run_id).order_by("id"))
+        yield from at_most_once("the decision on approval", [str(row.approval_id) for row in rows])
+        for row in rows:
+            what, found = f"decision {row.id}", self.decided.get(str(row.approval_id))
+            if found is None:
+                yield f"{what} has no event"
+                continue
+            missing.pop(str(row.approval_id), None)
+            seq, event, is_coded = found
+            said = {"by": event.by, "role": event.role, "plan_hash": event.plan_hash, "justification": payload_of(event).get("justification")}
+            yield from compared(what, row, said)
+            if VERDICTS.get(row.verdict) != event.verdict or not self.told.is_about(seq, row.at):
+                yield f"{what}: verdict or time are not those of its event"
+            if row.code is None:
+                if is_coded or seq > self.told.coded_after:
+                    yield f"{what} has no code: none of our processes wrote it"
+            elif bytes(row.code) != row_code(code_key(), "decision", row.coded()):
+                yield f"{what} was not written with this installation's key, or was changed"
+        for id in missing:
+            yield f"the decision on approval {id} has no row"
+
+
+def _plan(row: Approval) -> Any:
+    try:
+        found = json.loads(bytes(row.plan))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def plug_in() -> None:
+    """Add to the verification of runs."""
+    register(Gates, approvals_approval="run_id")

@@ -1,0 +1,132 @@
+"""The ledger's own tables against the journal: what people did, and the head that every step touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger import events as e
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.models import OverrideRecord
+from ledger.verification import Line, Told, at_most_once, compared
+
+# What an act's first event is.
+_ACTS: dict[str, tuple[type[e.Event], ...]] = {
+    "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
+    "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,),
+}  # fmt: skip
+_BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
+# Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
+_NO_PERSON = ("operator", "hook", "worker:", "system:", "outside:")
+_ENDS = (e.RunCompleted, e.RunFailed, e.RunCancelled)
+
+
+class Overrides:
+    """Each act of a person has its record, on the state it was done on, and each record its event."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.acts: dict[int, e.Event] = {}
+        self._last: Line | None = None
+
+    def see(self, line: Line) -> None:
+        """Keep the first event of each act: one that settles several stops at once writes one for each."""
+        if isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event) and not self._goes_on(line):
+            self.acts[line.seq] = line.event
+        self._last = line
+
+    def _goes_on(self, line: Line) -> bool:
+        last = self._last
+        return last is not None and isinstance(line.event, e.WaitResolved) and isinstance(last.event, e.WaitResolved) and _is_a_persons(last.event)
+
+    def problems(self) -> Iterator[str]:
+        seqs = []
+        for row in OverrideRecord.objects.filter(run_id=self.told.run_id).order_by("id"):
+            seqs.append(row.seq)
+            yield from self._about(row)
+        yield from at_most_once("the override record on event", seqs)
+        for seq in sorted({seq - 1 for seq in self.acts} - set(seqs)):
+            yield f"event {seq + 1}, {self.acts[seq + 1].KIND}, is a person's act without an override record"
+
+    def _about(self, row: OverrideRecord) -> Iterator[str]:
+        what = f"override record {row.id}"
+        if row.code is None:
+            if row.seq >= self.told.coded_after:
+                yield f"{what} has no code: none of our processes wrote it"
+        elif bytes(row.code) != row_code(code_key(), "override", row.coded()):
+            yield f"{what} was not written with this installation's key, or was changed"
+        event = self.acts.get(row.seq + 1)
+        if event is None or not isinstance(event, _ACTS.get(row.action, ())):
+            yield f"{what}, {row.action}, has no event after event {row.seq}"
+            return
+        said = event.payload if isinstance(event.payload, dict) else {}
+        yield from compared(what, row, {
+            "by": getattr(event, "by", None), "justification": said.get("justification"), "chain": self.told.hash_at(row.seq),
+        })  # fmt: skip
+        if not (self.told.is_about(row.seq + 1, row.at)):
+            yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
+
+
+def _is_a_persons(event: e.Event) -> bool:
+    if isinstance(event, e.WaitResolved) and event.resolution != "retried":
+        return False
+    return not str(getattr(event, "by", "")).startswith(_NO_PERSON)
+
+
+class HeadCheck:
+    """What the head says beside number and link: who holds the run, what people asked for, what was used."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.epoch = self.claimed_seq = self.last_deaths = 0
+        self.is_held = self.is_pause = self.is_cancel = False
+        self.tokens_in = self.tokens_out = self.model_calls = self.tool_calls = self.perhaps = 0
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        match line.event:
+            case e.RunClaimed(epoch=epoch):
+                self.epoch, self.claimed_seq, self.is_held = epoch, line.seq, True
+            case e.RunReleased() | e.RunParked():
+                self.is_held = False
+            case e.WorkerLost(deaths=deaths):
+                self.is_held, self.last_deaths = False, deaths
+            case e.PauseRequested():
+                self.is_pause = True
+            case e.RunPaused():
+                self.is_held = self.is_pause = False
+            case e.RunResumed():
+                self.is_pause = False
+            case e.CancelRequested():
+                self.is_cancel, self.is_pause = True, False
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.is_held = self.is_pause = self.is_cancel = False
+            case _:
+                self._count(line.event)
+
+    def _count(self, event: e.Event) -> None:
+        match event:
+            case e.ModelResponded():
+                self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
+                self.model_calls += 1
+            case e.ModelFailed():
+                self.model_calls += 1
+            case e.ToolRead() | e.ToolReturned() | e.ToolAccepted() | e.ToolFailed():
+                self.tool_calls += 1
+            case e.ToolReconciled(by="hook"):
+                self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
+            case _:
+                pass
+
+    def problems(self) -> Iterator[str]:
+        head = self.told.head
+        if head is None:
+            return
+        calls = set(range(self.tool_calls, self.tool_calls + self.perhaps + 1))
+        yield from compared("the head", head, {
+            "epoch": self.epoch, "claimed_seq": self.claimed_seq, "is_pause_requested": self.is_pause, "is_cancel_requested": self.is_cancel,
+            "tokens_in": self.tokens_in, "tokens_out": self.tokens_out, "model_calls": self.model_calls, "tool_calls": calls,
+            "steps": {self.model_calls + head.tool_calls}, "deaths": {0, self.last_deaths},
+        })  # fmt: skip
+        if self.is_held != (head.lease is not None):
+            yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"

@@ -1,0 +1,17 @@
+"""What a run's own tables say, held against its journal. Each check sees every event once; see ledger/verification.py."""
+
+from __future__ import annotations
+
+from ledger.verification import register as add
+from runs.verification.effects import Effects
+from runs.verification.rows import RunRow
+from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.waits import Waits
+
+
+def register() -> None:
+    """Plug into the verification of runs."""
+    add(
+        Effects, RunRow, Checkpoints, Signals, Incidents, Waits,
+        runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""Side effects: each event about one has its fact in the ledger, each fact its event, and both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ledger import events as e
+from ledger.actors import OUTSIDE
+from ledger.models import LedgerEntry
+from ledger.verification import Line, Told, compared
+from runs.engine.dispatch import digest_of
+from runs.engine.tape import payload_of
+
+_FACTS: dict[type[e.Event], str] = {
+    e.ToolInvoked: "pending", e.ToolReturned: "committed", e.CallbackReceived: "committed", e.CallbackArrivedLate: "committed",
+    e.ToolFailed: "failed", e.ToolOutcomeUnknown: "unknown", e.ToolReconciled: "reconciled",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Expected:
+    """A fact as the event gives it; a set holds all that would be right."""
+
+    seq: int
+    kind: str
+    slot: str | None
+    attempt: int
+    fact: str
+    columns: dict[str, Any]
+
+
+class Effects:
+    """Facts against events, both ways."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.intents: dict[tuple[str | None, int], tuple[e.ToolInvoked, str | None]] = {}
+        self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
+
+    def see(self, line: Line) -> None:
+        """Work out the fact that goes with an event. Only reads, and refusals of reads, have none."""
+        event = line.event
+        if isinstance(event, e.ToolInvoked):
+            self.intents[event.slot, event.attempt] = (event, payload_of(event).get("key"))
+        fact = _FACTS.get(type(event))
+        intent, key = self.intents.get((event.slot, event.attempt), (None, None))
+        if fact is None or intent is None or intent.replay_class == "pure":
+            return
+        if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
+            key = None  # whoever takes a callback in needs none
+        columns = {
+            "tool": intent.tool, "replay_class": intent.replay_class, "key": key, "input_hash": intent.requested_hash, "actor": self._actor(line),
+            "external_id": _external_ids(event), "digest": _digests(event),
+        }  # fmt: skip
+        found = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
+        self.expected.setdefault((event.slot, event.attempt, fact), []).append(found)
+
+    def _actor(self, line: Line) -> str:
+        match line.event:
+            case e.CallbackReceived() | e.CallbackArrivedLate():
+                return OUTSIDE.ref
+            case e.ToolReconciled(by=by) if by != "hook":
+                return by
+            case _:
+                return self.told.holder(line)
+
+    def problems(self) -> Iterator[str]:
+        left = {key: list(expected) for key, expected in self.expected.items()}
+        rows = LedgerEntry.objects.filter(run_id=self.told.run_id).order_by("seq", "id")
+        for row in rows.iterator(chunk_size=500):
+            what = f"ledger entry {row.id}, {row.fact} at slot {row.slot}"
+            waiting = left.get((row.slot, row.attempt, row.fact))
+            if not waiting:
+                yield f"{what}, has no event of its own"
+                continue
+            expected = waiting.pop(0)
+            yield from compared(what, row, expected.columns)
+            if row.seq < expected.seq or not self.told.is_just_after(row.seq, row.at):
+                yield f"{what}: it was not written with event {row.seq} at {row.at.isoformat()}"
+        for missing in (each for waiting in left.values() for each in waiting):
+            yield f"event {missing.seq}, {missing.kind}, has no ledger entry {missing.fact}"
+
+
+def _external_ids(event: e.Event) -> Any:
+    if isinstance(event, e.ToolReturned):
+        return event.external_id
+    result = payload_of(event).get("result") if isinstance(event, e.ToolReconciled) else None
+    # Which member of the result it is, only the tool can tell, whose version may not be installed here.
+    return {None, *map(str, result.values())} if isinstance(result, dict) else None
+
+
+def _digests(event: e.Event) -> Any:
+    match event:
+        case e.ToolReturned():
+            return digest_of(payload_of(event).get("result"))
+        case e.ToolFailed():
+            return digest_of(event.payload)
+        case e.ToolReconciled(by="hook"):
+            # A hook that is asked while a cancelled run is settled leaves none.
+            return {None, digest_of(payload_of(event).get("result"))}
+        case e.ToolReconciled(by=by, verdict=verdict):
+            return digest_of(payload_of(event).get("result")) if by.startswith("worker:") else verdict
+        case _:
+            return None

@@ -1,0 +1,84 @@
+"""The run's own row: where it stands, what it is, and when it began and ended, as the journal tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger import events as e
+from ledger.verification import SLACK, Line, Told, compared
+from runs.models import ENDED, WAITING, Run
+
+_RESOLVE = (
+    e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken, e.ToolReconciled, e.CancelRequested,
+)  # fmt: skip
+
+
+class RunRow:
+    """One row against the whole journal."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.created: e.RunCreated | None = None
+        self.states = {"pending"}
+        self.owner: str | None = None
+        self.node, self.visit = "", 0
+        self.started_seq = self.entered_seq = 0
+        self.end_seq: int | None = None
+        self.error_code = ""
+
+    def see(self, line: Line) -> None:
+        """Fold one event into where the run stands."""
+        match line.event:
+            case e.RunCreated() as created:
+                self.created = self.created or created
+            case e.RunClaimed(worker=worker):
+                self.states, self.owner = {"running"}, worker
+                self.started_seq = self.started_seq or line.seq
+            case e.VisitEntered(node=node, visit=visit):
+                self.node, self.visit, self.entered_seq = node, visit, line.seq
+            case e.RunParked(state=state):
+                self.states, self.owner = {state}, None
+            case e.RunReleased() | e.WorkerLost():
+                self.owner = None
+            case e.RunPaused():
+                self.states, self.owner = {"paused"}, None
+            case e.RunResumed(state=state):
+                self.states = {state}
+            case e.RunRetried():
+                self.states, self.end_seq, self.error_code = {"running"}, None, ""
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled() as end:
+                self._end(line.seq, end)
+            case e.CancelRequested() if self.states == {"paused"}:
+                # A call in doubt has to be settled before it ends: back to whatever it waits for.
+                self.states = {"running", *map(str, WAITING)}
+            case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
+                # Whether it woke the run depends on what else it waits for.
+                self.states = self.states | {"running"}
+
+    def _end(self, seq: int, event: e.Event) -> None:
+        names = {e.RunCompleted: "completed", e.RunFailed: "failed", e.RunCancelled: "cancelled"}
+        self.states, self.owner, self.end_seq = {names[type(event)]}, None, seq
+        self.error_code = event.code if isinstance(event, e.RunFailed) else ""
+
+    def problems(self) -> Iterator[str]:
+        row = Run.objects.filter(pk=self.told.run_id).first()
+        if row is None:
+            yield "the run's row is gone"
+            return
+        if self.created is None:
+            yield "the journal does not begin with the run's creation"
+            return
+        made = self.created
+        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then.
+        yield from compared("the run's row", row, {
+            "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}", "created_by": made.by, "state": self.states,
+            "generation": 0, "node": self.node, "visit": self.visit, "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
+        })  # fmt: skip
+        if (str(row.owner) if row.owner else None) != self.owner:
+            yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
+        if abs(row.created_at - self.told.at[0]) > SLACK:
+            yield f"the run's row: created_at says {row.created_at.isoformat()}, the journal {self.told.at[0].isoformat()}"
+        for column, seq in (("started_at", self.started_seq), ("last_checkpoint_at", self.entered_seq), ("ended_at", self.end_seq or 0)):
+            at = getattr(row, column)
+            if not (self.told.is_about(seq, at) if seq else at is None):
+                yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"

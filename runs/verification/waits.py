@@ -1,0 +1,160 @@
+"""What a run waited for: each wait was opened by an event, and came to what the journal says, or to nothing yet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ledger import events as e
+from ledger.actors import OUTSIDE
+from ledger.verification import Line, Told, compared
+from runs.engine.journal import WaitSpec
+from runs.engine.tape import payload_of
+from runs.models import Wait
+
+_SETTLES = (e.ToolFailed, e.ToolReconciled)
+
+
+class Key(NamedTuple):
+    """What makes a wait one of its kind: a row's id is a function of these."""
+
+    slot: str | None
+    attempt: int
+    kind: str
+    n: int
+
+
+@dataclass
+class _Known:
+    """What the journal says of one wait."""
+
+    seq: int
+    deadline: datetime
+    detail: dict[str, Any] = field(default_factory=dict)
+    ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
+    consumed: int = 0
+
+
+class Waits:
+    """Rows against events, both ways."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.known: dict[Key, _Known] = {}
+        self.tokens: dict[tuple[str | None, int], bytes] = {}
+        self.settled: set[tuple[str | None, int]] = set()
+        self.grants: dict[str | None, Key] = {}  # a gate's newest approval
+        self.has_ended = False
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        event = line.event
+        match event:
+            case e.WaitOpened():
+                detail = {k: v for k, v in payload_of(event).items() if k not in ("call", "hash", "error")} if event.wait == "input" else {}
+                self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
+            case e.ApprovalRequested():
+                self._open(line, Key(event.slot, 0, "approval", event.n), event.deadline, {"approval_id": event.approval_id, "queue": event.queue})
+            case e.ToolInvoked():
+                self._intent(line.seq, event)
+            case e.ToolAccepted():
+                known, deadline = self.known.get(Key(event.slot, event.attempt, "webhook", 0)), payload_of(event).get("deadline")
+                if known is not None and isinstance(deadline, str) and not known.ends:
+                    known.deadline = datetime.fromisoformat(deadline)
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.has_ended = True
+            case _:
+                self._resolve(line.seq, event)
+        if isinstance(event, _SETTLES):
+            self.settled.add((event.slot, event.attempt))
+
+    def _open(self, line: Line, key: Key, deadline: str, detail: dict[str, Any]) -> None:
+        self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
+
+    def _intent(self, seq: int, event: e.ToolInvoked) -> None:
+        token = payload_of(event).get("callback_token")
+        if isinstance(token, str):
+            self.tokens[event.slot, event.attempt] = hashlib.sha256(token.encode()).digest()
+        granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
+        if granted is not None:
+            granted.consumed = seq
+
+    def _resolve(self, seq: int, event: e.Event) -> None:
+        match event:
+            case e.WaitResolved():
+                self._end(seq, Key(event.slot, event.attempt, event.wait, event.n), event.resolution, event.by)
+            case e.ApprovalDecided():
+                key = Key(event.slot, 0, "approval", event.n)
+                self._end(seq, key, event.verdict, event.by)
+                self.grants[event.slot] = key
+            case e.InputAnswered():
+                self._end(seq, Key(event.slot, event.attempt, "input", event.n), "answered", event.by)
+            case e.SignalTaken():
+                self._end(seq, Key(event.slot, event.attempt, "signal", 0), "received", "system:engine")
+            case e.CallbackReceived() | e.CallbackArrivedLate():
+                key = Key(event.slot, event.attempt, "webhook", 0)
+                if isinstance(event, e.CallbackReceived) and not self.has_ended:
+                    self._end(seq, key, "received", OUTSIDE.ref)
+                elif key in self.known:
+                    self.known[key].consumed = seq
+            case e.ToolReconciled():
+                for key, known in self.known.items():
+                    if key[:3] == (event.slot, event.attempt, "reconcile") and not known.ends:
+                        known.ends.append((event.verdict, event.by, seq))
+            case e.RunRetried():
+                self.has_ended = False
+            case _:
+                pass
+
+    def _end(self, seq: int, key: Key, resolution: str, by: str) -> None:
+        if key in self.known:
+            self.known[key].ends.append((resolution, by, seq))
+
+    def problems(self) -> Iterator[str]:
+        missing = dict(self.known)
+        for row in Wait.objects.filter(run_id=self.told.run_id).order_by("opened_at", "id"):
+            key = Key(row.slot, row.attempt, row.kind, row.n)
+            what, known = f"the wait for {row.kind} at slot {row.slot}", missing.pop(key, None)
+            if known is None:
+                yield f"{what} was opened by no event, or is there twice"
+                continue
+            yield from self._about(what, row, key, known)
+        for key in missing:
+            yield f"the wait for {key.kind} at slot {key.slot} has no row"
+
+    def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
+        token = self.tokens.get((row.slot, row.attempt)) if row.kind == "webhook" else None
+        right: dict[str, Any] = {"id": _id(self.told.run_id, key), "deadline": known.deadline, "token_hash": token}
+        yield from compared(what, row, right)
+        if not self.told.is_about(known.seq, row.opened_at):
+            yield f"{what}: it was not opened when its event was written"
+        for name, value in known.detail.items():
+            if row.detail.get(name) != value:
+                yield f"{what}: its {name} is not the one that its event tells of"
+        yield from self._how_it_ended(what, row, known)
+        is_used = self.told.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
+        if not is_used:
+            yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
+
+    def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
+        if row.resolution is None:
+            if known.ends or row.resolved_by is not None or row.resolved_at is not None:
+                yield f"{what} is open, the journal says {known.ends[-1][0] if known.ends else 'nothing of who ended it'}"
+            return
+        for resolution, by, seq in known.ends:
+            if (row.resolution, row.resolved_by) == (resolution, by) and self.told.is_about(seq, row.resolved_at):
+                return
+        # What a run's end withdraws, and a callback that nobody waits for any more, has no event of its own.
+        is_withdrawn = row.resolution == "withdrawn" and self.has_ended
+        is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
+        if known.ends or not (is_withdrawn or is_settled) or row.resolved_at is None or row.resolved_by is None:
+            told = known.ends[-1][:2] if known.ends else "nothing"
+            yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {told}"
+
+
+def _id(run_id: UUID, key: Key) -> UUID:
+    return WaitSpec(str(run_id), key.slot or "", key.attempt, key.kind, key.n, datetime.min).id
