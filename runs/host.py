@@ -49,11 +49,13 @@ from runs.statements import Pool
 from runs.store import Claim, PgJournal, Worker, claim, reclaim
 from runs.trouble import StatementRefused, is_refusal, is_transient
 from runs.versions import Loaded
+from runs.warm import rehearse
 
 log = logging.getLogger("runs.host")
 
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+WARM = 4  # of them are open before there is anything to do
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 MOST_FAILURES = 3
@@ -126,8 +128,8 @@ class Host:
         """Drive until drained."""
         self._loop = asyncio.get_running_loop()
         pool: Pool = AsyncConnectionPool(
-            dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
-            check=None, max_lifetime=3600, reconnect_timeout=1.0,
+            dsn(name="durableagents worker"), min_size=WARM, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
+            check=None, configure=rehearse, max_lifetime=3600, reconnect_timeout=1.0,
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)

@@ -45,6 +45,7 @@ BESIDE_LEFT = "%s ended without being asked; it begins anew"
 LATE_ANSWER_KEPT_SHORT = "run %s: the late answer %s of %s can't be recorded as it is (%s); that it came is on record"
 LATE_ANSWER_LOST = "run %s: the late answer %s of %s can't be recorded (%s): look it up at the other side by external id %s"
 MAKES_ROOM = "a run waits to be driven alone: this worker hands its runs over and takes it"
+NOT_REHEARSED = "a new connection could not be warmed up, its first steps are slower: %s"
 FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
 
 
