@@ -15,6 +15,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from durableagents.env import Environment, EnvironmentProblem
+from runs.notices import first_line
 
 CONNECTION_FILE = "database.json"
 
@@ -102,7 +103,7 @@ def check_server() -> None:
         version = connection.connection.info.server_version
     except Error as error:
         # The first line only, and libpq never puts the password in it.
-        raise EnvironmentProblem(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from None
+        raise EnvironmentProblem(f"DATABASE_URL: {first_line(error)}") from None
     if version < OLDEST_SERVER:
         raise EnvironmentProblem(
             f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed"

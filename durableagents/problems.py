@@ -23,6 +23,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from ledger.errors import DurableAgentsError
+from runs.notices import first_line
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +88,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, SuspiciousOperation):
         return document(400, "malformed", "Malformed request", "The request can't be read."), {}
     if isinstance(error, _UNAVAILABLE):
-        log.warning(
-            "database not available: %s",
-            str(error).splitlines()[0] if str(error) else type(error).__name__,
-        )
+        log.warning("database not available: %s", first_line(error))
         return _unavailable(), {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if isinstance(error, (DataError, psycopg.DataError)):
         return document(

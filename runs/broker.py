@@ -25,7 +25,8 @@ from runs.dsn import Patience, dsn
 from runs.live import notify_after_commit
 from runs.queue import CHANNEL, DRIVE, ENQUEUE_SQL, NOTIFY_SQL, is_run_id
 
-FALLBACK_SECONDS = 1.0
+# The pusher hears the ring on its connection, and hosts look at the run table each second without any message.
+FALLBACK_SECONDS = 5.0
 # One ring answers for all messages of a batch: a host that is rung claims until its slots are full.
 BATCH = 32
 
@@ -45,7 +46,8 @@ class DoorbellBroker(Broker):
     _link: psycopg.Connection | None = None
     _parent: int | None = None
     _outage = notices.Outage(log, "pusher")
-    _patience = Patience(last_seconds=FALLBACK_SECONDS)
+    _patience = Patience(last_seconds=1.0)
+    _has_looked = False
 
     def enqueue(self, task: str) -> None:
         """Store the run id of a message that `queue.refuse` has let pass, in the caller's transaction; ring after its commit."""
@@ -56,15 +58,17 @@ class DoorbellBroker(Broker):
         transaction.on_commit(_ring, using=Conf.ORM, robust=True)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """The next message, or None after a second without one. Never raises: django-q2's pusher would stop for ten seconds."""
+        """The next message, or None after seconds without one. Never raises: django-q2's pusher would stop for ten seconds."""
         self._exit_if_orphaned()
         try:
             link = self._connected()
-            found = self._take(link)
+            found = [] if self._has_looked else self._take(link)
             if not found:
                 for _ in link.notifies(timeout=FALLBACK_SECONDS, stop_after=1):
                     pass
                 found = self._take(link)
+            # What came after an empty look has rung, and is heard by the next call: there is nothing to look for before that.
+            self._has_looked = not found
             return [(found[0][0], _package([payload for _, payload in found]))] if found else None
         except psycopg.Error as error:
             self._outage.began(error)
@@ -80,6 +84,7 @@ class DoorbellBroker(Broker):
             # A message whose deletion a crash undoes rings twice, which it may: nobody waits for the disk.
             self._link.execute("SET synchronous_commit = off")
             self._link.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+            self._has_looked = False
             self._outage.over()
             self._patience.reset()
         return self._link

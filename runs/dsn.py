@@ -55,11 +55,11 @@ class Patience:
     """How long to wait before the next attempt to reach the database: longer each time, never in step with the others."""
 
     def __init__(self, *, first_seconds: float = 0.1, last_seconds: float = 2.0) -> None:
-        self._first, self._last = first_seconds, last_seconds
+        self._first, self.last_seconds = first_seconds, last_seconds
         self._next = first_seconds
 
     def seconds(self) -> float:
-        now, self._next = self._next, min(self._next * 2, self._last)
+        now, self._next = self._next, min(self._next * 2, self.last_seconds)
         return now * random.uniform(0.5, 1.0)
 
     @property

@@ -38,8 +38,10 @@ FRESH_SECONDS = 15.0
 _BEAT = """
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, slots_used, slots_total,
                               end_cause, end_proof)
-    VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
-            clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), %(slots_used)s, %(slots_total)s, '', '')
+    SELECT id, kind, host, boot, pid, born_ticks, clock_timestamp() - make_interval(secs => age), clock_timestamp(), used, total, '', ''
+    FROM unnest(%(id)s::uuid[], %(kind)s::text[], %(host)s::text[], %(boot)s::text[], %(pid)s::int[], %(born_ticks)s::bigint[],
+                %(age)s::float[], %(slots_used)s::int[], %(slots_total)s::int[])
+        AS sign(id, kind, host, boot, pid, born_ticks, age, used, total)
     ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
@@ -66,9 +68,10 @@ _ROLL = f"""
            p.anchored_at IS NULL OR EXISTS (
                SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-               AND (l.classid::bigint << 32 | l.objid::bigint) = {LOCK_KEY.format(id="p.id")})
+               AND (l.classid::bigint << 32 | l.objid::bigint) = {LOCK_KEY.format(id="p.id")}),
+           extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,
+           (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1)
     FROM runs_process p WHERE p.ended_at IS NULL"""
-_SERVER_AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
 # A stopped client may sit in an open transaction; its locks go with its backends.
 _HUSH = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -160,15 +163,28 @@ class Member:
     def is_here(self) -> bool:
         return (self.host, self.boot) == (processes.host(), processes.boot())
 
+    @property
+    def is_gone(self) -> bool:
+        """Proof of death, which this host can give of its own processes."""
+        return not is_running(self.pid, self.born_ticks) if self.is_here else is_only_host()
 
-def roll_call() -> tuple[list[Member], float] | None:
-    """Everybody on record as alive, and the database server's own age in seconds. None while it is away."""
 
-    def ask(link: psycopg.Connection) -> tuple[list[Member], float]:
-        (age,) = link.execute(_SERVER_AGE).fetchone() or (0.0,)
-        return [Member(*row) for row in link.execute(_ROLL).fetchall()], age
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """One look at the fleet: everybody on record as alive, the database server's own age in seconds, and how many ago somebody swept."""
 
-    return _on_link(ask)
+    members: list[Member]
+    server_age: float
+    sweep_age: float | None
+
+
+def roll_call() -> Roll | None:
+    """One statement. None while the database is away."""
+    rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
+    if rows is None:
+        return None
+    server_age, sweep_age = rows[0][-2:] if rows else (0.0, None)
+    return Roll([Member(*row[:-2]) for row in rows], server_age, sweep_age)
 
 
 def is_only_host() -> bool:
@@ -226,9 +242,10 @@ def _row(sign: Sign) -> dict[str, Any]:
 
 
 def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
-    # One by one: the pipeline of executemany() leaves a line of its own in the log when the connection breaks.
-    for row in rows:
-        link.execute(_BEAT, row)
+    """All in one statement, in one order: two who announce the same processes don't lock each other's rows crosswise."""
+    rows = sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
+    if rows:
+        link.execute(_BEAT, {name: [row[name] for row in rows] for name in rows[0]})
     return True
 
 

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 import psycopg
@@ -27,50 +26,61 @@ import psycopg
 # Importing it lazily from several threads at once also trips over its own circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import DatabaseError, InterfaceError
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger import events as e
 from ledger.errors import StaleLease
-from runs import failpoints, recovery, sweeper
+from runs import failpoints, notices
+from runs.beside import kept
 from runs.dsn import Patience, dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.drive import Driver
-from runs.engine.outcomes import LateAnswer
 from runs.engine.visit import Control, Runtime
+from runs.house import House
 from runs.incidents import note_cut, standing
-from runs.late import hand_in, lost_worker
 from runs.live import AsyncBell, heard
 from runs.processes import host as this_host
 from runs.queue import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.runtime import runtime
 from runs.statements import Pool
-from runs.store import Claim, PgJournal, Worker, claim, is_transient, reclaim
-from runs.versions import Loaded, Watch
+from runs.store import Claim, PgJournal, Worker, claim, reclaim
+from runs.trouble import StatementRefused, is_refusal, is_transient
+from runs.versions import Loaded
+from runs.warm import rehearse
 
-T = TypeVar("T")
 log = logging.getLogger("runs.host")
 
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+WARM = 4  # of them are open before there is anything to do
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
-RETIRE_SECONDS = 3600.0
-WATCH_SECONDS = 5.0
 MOST_FAILURES = 3
 TOOL_THREADS = 64  # blocking tool functions at once
 _LOST = "SELECT id FROM runs_run WHERE owner = %s"
 _ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
-# The worker with the least to finish, and for how many seconds a run has been waiting to be driven alone.
+# For a run that waits to be driven alone: the worker that has its version and the least to finish before it could take it, and how many
+# others have all that this one has.
 _SOLO = """
-    SELECT p.id, (SELECT extract(epoch FROM clock_timestamp() - min(ready_at))::float FROM runs_run
-                  WHERE is_solo AND ready_at <= clock_timestamp() AND graph_id = ANY(%s))
-    FROM runs_process p
-    WHERE p.kind = 'worker' AND p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - interval '5 seconds'
-    ORDER BY p.slots_used, p.id LIMIT 1"""
-SOLO_PATIENCE_SECONDS = 15.0
+    WITH solo AS (
+        SELECT graph_id FROM runs_run WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
+        ORDER BY priority DESC, ready_at LIMIT 1),
+    crew AS (
+        SELECT p.id, p.slots_used, count(*) AS serves, bool_or(s.graph_id = solo.graph_id) AS can
+        FROM solo, runs_process p JOIN runs_served s ON s.worker = p.id AND NOT s.is_quarantined AND s.graph_id = ANY(%(mine)s)
+        WHERE p.kind = 'worker' AND p.ended_at IS NULL AND (p.id = %(me)s OR p.last_heartbeat_at > clock_timestamp() - interval '5 seconds')
+        GROUP BY p.id)
+    SELECT (SELECT id FROM crew WHERE can ORDER BY slots_used, id LIMIT 1),
+           (SELECT count(*) FROM crew WHERE id <> %(me)s AND serves = cardinality(%(mine)s::text[]))
+    FROM solo"""
+# Where no other worker has all that this one has, whatever else is ready waits while it makes room: so not for long at a time.
+ROOM_SECONDS = 15.0
+ROOM_PAUSE_SECONDS = 30.0
+# Without anything to drive, what only an error brings about is looked for this often.
+IDLE_LOOK_SECONDS = 3.0
 
 
 class Host:
@@ -82,18 +92,17 @@ class Host:
         self._is_fenced = is_fenced
         self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
         self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
-        self._late: set[asyncio.Task[None]] = set()
         self._alone_with: UUID | None = None
         self._makes_room = False
+        self._room_until = self._no_room_until = 0.0
+        self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
         self._failures: dict[UUID, int] = {}
-        self._loaded, self._watch = Loaded(incarnation), Watch()
-        self._watch_at = 0.0
+        self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
+        self._loaded, self._house = Loaded(incarnation), House(incarnation)
         self._drain_at: float | None = None
-        self._retire_at = time.monotonic() + RETIRE_SECONDS
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
-        self._keeper = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
 
     @property
     def slots_used(self) -> int:
@@ -119,14 +128,17 @@ class Host:
         """Drive until drained."""
         self._loop = asyncio.get_running_loop()
         pool: Pool = AsyncConnectionPool(
-            dsn(name="durableagents worker"), min_size=1, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
-            check=None, max_lifetime=3600, reconnect_timeout=1.0,
+            dsn(name="durableagents worker"), min_size=WARM, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
+            check=None, configure=rehearse, max_lifetime=3600, reconnect_timeout=1.0,
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)
-            beside = [asyncio.create_task(self._housekeeping()), asyncio.create_task(self._listen())]
+            beside = [
+                asyncio.create_task(kept("the housekeeping", self._housekeeping)),
+                asyncio.create_task(kept("the listener", self._listen)),
+            ]
             try:
-                await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._hand_in), bell)
+                await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._house.take_late), bell)
                 await self._finish()
             finally:
                 for task in beside:
@@ -134,7 +146,7 @@ class Host:
                 await asyncio.wait(beside)
                 await pool.close(timeout=1.0)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._keeper.shutdown(wait=False, cancel_futures=True)
+        self._house.close()
 
     async def _listen(self) -> None:
         """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for."""
@@ -144,26 +156,25 @@ class Host:
     # --- claiming ---
 
     async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Claim whenever there is room and a reason to look."""
-        patience, looked = Patience(), 0.0
+        """Claim whenever there is room and a reason to look. What is wrong with one run never ends this."""
+        patience, away = Patience(), notices.Outage(log, "claiming")
         while self._drain_at is None:
             self._bell.clear()
             try:
-                if time.monotonic() - looked >= TICK_SECONDS:
+                if time.monotonic() >= self._looks_at:
                     await self._look_after(pool, lent, bell)
-                    looked = time.monotonic()
+                    self._looks_at = time.monotonic() + (TICK_SECONDS if self._active or self._damaged or self._makes_room else IDLE_LOOK_SECONDS)
                 is_more = await self._claim(pool, lent, bell)
                 patience.reset()
+                away.over()
             except (psycopg.Error, OSError, PoolTimeout) as error:
                 if isinstance(error, psycopg.Error) and not is_transient(error):
                     raise
-                if patience.is_fresh:
-                    log.warning(
-                        "the database is away (%s): nothing is claimed until it is back",
-                        str(error).strip().splitlines()[0],
-                    )
+                self._looks_at = 0.0  # the answer to a claim may have been lost
+                away.began(error)
                 await self._rest(patience.seconds())
                 continue
+            await self._stop_damaged()
             if not is_more:
                 await self._rest(TICK_SECONDS)
 
@@ -179,7 +190,7 @@ class Host:
         if self._makes_room:
             await self._claim_alone(pool, lent, bell)
             return False
-        claimed = await claim(pool, self.worker, registry.graph_ids(), min(room, 32))
+        claimed = await claim(pool, self.worker, registry.graph_ids(), min(room, 32), on_damaged=self._note_damaged)
         for one in claimed:
             self._start(one, pool, lent, bell)
         return bool(claimed) and len(self._active) < self.slots
@@ -189,7 +200,7 @@ class Host:
         if self._active:
             return
         self._makes_room = False
-        for one in await claim(pool, self.worker, registry.graph_ids(), 1, solo=True):
+        for one in await claim(pool, self.worker, registry.graph_ids(), 1, solo=True, on_damaged=self._note_damaged):
             self._alone_with = one.run_id
             log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
             self._start(one, pool, lent, bell)
@@ -200,20 +211,55 @@ class Host:
             await self._loaded.announce(link)
             owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
             asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
-            self._makes_room = await self._is_asked_for_room(link)
+            self._make_room(await (await link.execute(_SOLO, {"mine": registry.graph_ids(), "me": self.worker.id})).fetchone())
         for run_id in owned:
             if run_id not in self._active:
-                with suppress(StaleLease):
-                    self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
+                await self._take_back(run_id, pool, lent, bell)
         for run_id, is_cancel in asked:
             if run_id in self._active:
                 self._active[run_id][1].ask("cancel" if is_cancel else "pause")
 
-    async def _is_asked_for_room(self, link: psycopg.AsyncConnection[TupleRow]) -> bool:
-        """Whether a run waits to be driven alone, and this worker has the least to finish before it could. Where that one doesn't
-        come, for want of the run's version perhaps, after a while everybody makes room."""
-        row = await (await link.execute(_SOLO, [registry.graph_ids()])).fetchone()
-        return row is not None and row[1] is not None and (row[0] == self.worker.id or row[1] > SOLO_PATIENCE_SECONDS)
+    async def _take_back(self, run_id: UUID, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        try:
+            self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
+        except StaleLease:
+            self._failures.pop(run_id, None)  # somebody else's by now
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+            if is_transient(error):  # somebody has its row: the next look comes in a moment
+                log.info("run %s: can't be taken back yet (%s)", run_id, notices.first_line(error))
+            else:
+                self._note_damaged(run_id, f"{notices.first_line(error)} ({error.sqlstate})", owner=self.worker.id)
+
+    def _note_damaged(self, run_id: UUID, problem: str, owner: UUID | None = None) -> None:
+        self._damaged[run_id] = owner, problem
+
+    async def _stop_damaged(self) -> None:
+        """Runs that the database refused to give: tried a few times, in case it was a passing thing, then stopped for an operator."""
+        found, self._damaged = self._damaged, {}
+        for run_id, (owner, problem) in found.items():
+            count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
+            log.error("run %s: can't be claimed: %s", run_id, problem)
+            if count >= MOST_FAILURES:
+                del self._failures[run_id]
+                await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
+
+    def _make_room(self, found: TupleRow | None) -> None:
+        """Where a run waits to be driven alone, one worker makes room for it: the one that has its version and the least to finish. It
+        claims nothing and hands its runs over at their next step; the others claim on. Where there are no others, it does so for a
+        while at a time, for a call may last long and whatever else is ready waits."""
+        now, was = time.monotonic(), self._makes_room
+        is_chosen = found is not None and found[0] == self.worker.id and now >= self._no_room_until
+        if is_chosen and not was:
+            self._room_until = now + ROOM_SECONDS
+            log.warning(notices.MAKES_ROOM)
+        elif is_chosen and found is not None and not found[1] and now >= self._room_until:
+            self._no_room_until, is_chosen = now + ROOM_PAUSE_SECONDS, False
+        self._makes_room = is_chosen
+        for run_id, (_, control) in self._active.items() if is_chosen else ():
+            if run_id != self._alone_with:
+                control.ask("drain")
 
     # --- driving ---
 
@@ -237,6 +283,7 @@ class Host:
             if how == "released":
                 await self._pass_on(journal)
         except StaleLease as stale:
+            self._failures.pop(claimed.run_id, None)
             log.warning("run %s: refused: %s", claimed.run_id, stale)
         except asyncio.CancelledError:
             await self._hand_over(journal, claimed.seq)
@@ -250,47 +297,19 @@ class Host:
                 del self._active[claimed.run_id]
             self._bell.set()
 
-    def _hand_in(self, late: LateAnswer) -> None:
-        """An answer whose run somebody else has by now: told to the database as news, as often as it takes."""
-        task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-
-    async def _keep_handing_in(self, late: LateAnswer) -> None:
-        patience, by = Patience(), lost_worker(self.worker.id)
-        while True:
-            try:
-                await self._aside(partial(hand_in, late, by))
-                return
-            except (DatabaseError, InterfaceError) as error:
-                log.warning("run %s: a late answer could not be handed in (%s); trying on", late.run_id, str(error).strip())
-                await asyncio.sleep(patience.seconds())
-
-    async def _aside(self, act: Callable[[], T]) -> T:
-        """Do something rare with Django's models, in the housekeeping thread, on a connection of its own that is closed afterwards."""
-
-        def acting() -> T:
-            try:
-                return act()
-            finally:
-                connection.close()
-
-        return await asyncio.get_running_loop().run_in_executor(self._keeper, acting)
-
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks."""
+        """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks. What the
+        database refuses for good has been tried often enough."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
-        if count < MOST_FAILURES or is_transient(error):
+        if not isinstance(error, StatementRefused) and (count < MOST_FAILURES or is_transient(error)):
             await asyncio.sleep(TICK_SECONDS * min(count, MOST_FAILURES))
             return
         problem = printable(f"{type(error).__name__}: {error}"[:2000])
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._keeper, recovery.engine_failed, run_id, self.worker.id, problem)
-            del self._failures[run_id]
-        except Exception:
-            log.exception("run %s: can't be stopped for an operator either; trying again", run_id)
+        if await self._house.stop(run_id, self.worker.id, problem):
+            self._failures.pop(run_id, None)
+        else:
+            await asyncio.sleep(TICK_SECONDS)
 
     # --- draining ---
 
@@ -299,13 +318,13 @@ class Host:
         run_id = UUID(journal.run_id)
         try:
             look = partial(standing, run_id, seq=journal.seq, claimed_seq=claimed_seq)
-            stood = await asyncio.wait_for(self._aside(look), HAND_OVER_SECONDS)
+            stood = await asyncio.wait_for(self._house.aside(look), HAND_OVER_SECONDS)
             event = e.RunReleased(reason="drain deadline")
             reply = await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
             log.warning("run %s: cut off at the drain's deadline and handed over", journal.run_id)
             await self._pass_on(journal)
             by = (self.worker.id, self.worker.host, self.worker.pid)
-            await self._aside(partial(note_cut, run_id, reply.seq, journal.lease.epoch, by, stood))
+            await self._house.aside(partial(note_cut, run_id, reply.seq, journal.lease.epoch, by, stood))
         except (StaleLease, psycopg.Error, DatabaseError, InterfaceError, OSError, PoolTimeout, TimeoutError) as error:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
@@ -335,34 +354,16 @@ class Host:
                     task.cancel()
             tasks = [task for task, _ in self._active.values()]
             await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
-        if self._late:
-            await asyncio.wait(self._late, timeout=HAND_OVER_SECONDS)
+        if self._house.late:
+            await asyncio.wait(self._house.late, timeout=HAND_OVER_SECONDS)
 
     # --- housekeeping ---
 
     async def _housekeeping(self) -> None:
         """Sweep and watch, until the host ends; each pass says when the next is due."""
-        loop = asyncio.get_running_loop()
         while True:
-            seconds = await loop.run_in_executor(self._keeper, self._keep_house)
+            seconds = await self._house.in_thread(self._keep_house)
             await asyncio.sleep(max(0.02, seconds))
 
     def _keep_house(self) -> float:
-        """One pass in the housekeeping thread. An outage of the database is waited out, anything else is logged and tried again."""
-        try:
-            close_old_connections()
-            recovery.watch()
-            if time.monotonic() >= self._retire_at:
-                self._retire_at = time.monotonic() + RETIRE_SECONDS
-                sweeper.retire()
-            if time.monotonic() >= self._watch_at:
-                self._watch_at = time.monotonic() + WATCH_SECONDS
-                self._watch.look()
-            return sweeper.sweep()
-        except Exception as error:
-            connection.close()
-            if connection.errors_occurred or "OperationalError" in type(error).__name__:
-                log.warning("housekeeping waits for the database: %s", str(error).strip().splitlines()[0])
-            else:
-                log.exception("housekeeping failed; trying again")
-            return sweeper.IDLE_SECONDS
+        return self._house.keep()

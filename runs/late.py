@@ -59,6 +59,18 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
     return False
 
 
+@transaction.atomic
+def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
+    """The answer itself can't be recorded: that it came, and why it isn't here, so that people know where to look."""
+    _, run = locked(UUID(late.run_id), under=by)
+    n = sum(isinstance(x, e.ToolAnsweredLate) for x in _told_of(run, late))
+    event = e.ToolAnsweredLate(
+        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome="refused" if late.result is None else "happened", contradicts="",
+        n=n, payload={"problem": problem, "external_id": late.external_id},
+    )  # fmt: skip
+    live.ring(run.id, append(run.id, event, by=by))
+
+
 def _told_of(run: Run, late: LateAnswer) -> list[e.Event]:
     rows = Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt).order_by("seq").values_list("clear", "sealed")
     return [decode(clear, unseal(sealed)) for clear, sealed in rows]

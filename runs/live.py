@@ -25,6 +25,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
 from runs import notices
+from runs.beside import kept
 from runs.dsn import Patience, dsn
 
 CHANNEL = "durableagents_live"
@@ -61,7 +62,13 @@ def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: S
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))
     except Error as error:
-        log.warning("a ring was lost: %s", str(error).strip().splitlines()[0])
+        log.warning("a ring was lost: %s", notices.first_line(error))
+
+
+def ring_many(rings: dict[str, int]) -> None:
+    """The same for many runs at once, of which the transaction has committed already."""
+    for payload in payloads(rings):
+        notify_after_commit(connection, _NOTIFY, [CHANNEL, payload])
 
 
 def payloads(rings: dict[str, int]) -> Iterator[str]:
@@ -97,7 +104,7 @@ class AsyncBell:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run(), name="bell")
+        self._task = asyncio.create_task(kept("the bell", self._run), name="bell")
         return self
 
     async def __aexit__(
@@ -135,7 +142,7 @@ class AsyncBell:
         try:
             for payload in payloads(rings):
                 await link.execute(_NOTIFY, [CHANNEL, payload])
-        except psycopg.Error:
+        except BaseException:
             for run_id, seq in rings.items():
                 self.ring(run_id, seq)
             raise
@@ -199,7 +206,7 @@ class Hub:
         subscription = Subscription(run_id)
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
-            self._listener = asyncio.create_task(self._listen(), name="hub")
+            self._listener = asyncio.create_task(kept("the listener of the pages", self._listen), name="hub")
         try:
             yield subscription
         finally:

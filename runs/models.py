@@ -61,7 +61,9 @@ class Run(models.Model):
     class Meta:
         indexes = [
             models.Index(
-                fields=["-priority", "ready_at"], condition=models.Q(ready_at__isnull=False), name="runs_run_ready"
+                fields=["graph_id", "is_solo", "-priority", "ready_at"],
+                condition=models.Q(ready_at__isnull=False),
+                name="runs_run_wanted",
             ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["state", "-created_at"], name="runs_run_by_state"),

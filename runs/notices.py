@@ -37,6 +37,15 @@ CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
 VERSION_CHANGED = "%s was first used with other code than this process has: give the changed code a version of its own (%s)"
 VERSION_UNSERVED = "runs of %s are ready and no running worker has that version: they wait until one does"
 VERSION_SERVED = "runs of %s don't lack a worker any more"
+RUN_STOPPED = "run %s: stopped for an operator: %s"
+RUN_STOPPED_OFF_RECORD = "run %s: its journal takes no event (%s), so it stands still for an operator without one: %s"
+RUN_BEYOND_HELP = "run %s: can't be stopped for an operator either (%s); it is left alone for %g s: %s"
+BESIDE_DIED = "%s died; it begins anew"
+BESIDE_LEFT = "%s ended without being asked; it begins anew"
+LATE_ANSWER_KEPT_SHORT = "run %s: the late answer %s of %s can't be recorded as it is (%s); that it came is on record"
+LATE_ANSWER_LOST = "run %s: the late answer %s of %s can't be recorded (%s): look it up at the other side by external id %s"
+MAKES_ROOM = "a run waits to be driven alone: this worker hands its runs over and takes it"
+NOT_REHEARSED = "a new connection could not be warmed up, its first steps are slower: %s"
 FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
 
 
@@ -50,7 +59,7 @@ class Outage:
     def began(self, error: BaseException) -> None:
         if not self._is_on:
             self._is_on = True
-            self._log.warning("%s: the database is away (%s); trying on", self._who, _first_line(error))
+            self._log.warning("%s: the database is away (%s); trying on", self._who, first_line(error))
 
     def over(self) -> None:
         if self._is_on:
@@ -58,5 +67,6 @@ class Outage:
             self._log.info("%s: the database is back", self._who)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line; its class where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -15,7 +15,7 @@ import random
 import time
 from datetime import timedelta
 from functools import cache
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
@@ -25,11 +25,11 @@ from ledger.actors import WATCHDOG
 from ledger.append import append, locked_head
 from ledger.clock import database_now
 from ledger.models import Head
-from runs import fleet, live
+from runs import fleet, live, notices
 from runs.acts import make_ready, save
 from runs.engine.journal import WaitSpec
 from runs.incidents import standing
-from runs.models import Incident, Process, Run, State, Wait
+from runs.models import ENDED, Incident, Process, Run, State, Wait
 from runs.processes import is_running
 from runs.suspicion import Watcher
 
@@ -38,7 +38,9 @@ MOST_DEATHS = 10
 # From this many deaths on a run is driven alone in a process, and only what happens to it there counts further.
 SOLO_FROM = 3
 ATTENTION = timedelta(days=7)
-PASS_SECONDS = 0.25
+# As often as that may one run's trouble look like a passing one.
+MOST_FAILURES = 3
+BEYOND_HELP = timedelta(minutes=5)
 Cause = Incident.Cause
 
 
@@ -67,11 +69,24 @@ def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]
             done = _free(run_id, incarnation_id, proof, cause)
         except OperationalError:
             raise
-        except Exception:
-            log.exception("run %s: can't be freed from worker %s; trying again", run_id, incarnation_id)
+        except Exception as error:
+            _not_freed(run_id, incarnation_id, error)
             continue
+        _unfreed.pop(run_id, None)
         freed, left = freed + (done is True), left + (done is None)
     return freed, left
+
+
+_unfreed: dict[UUID, int] = {}
+
+
+def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
+    """A run whose rows are damaged would be tried for ever, in every pass of every watchdog: after a few a person has to look."""
+    count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
+    log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
+    if count >= MOST_FAILURES:
+        del _unfreed[run_id]
+        stop(run_id, incarnation_id, f"its worker is gone and it can't be freed: {notices.first_line(error)}")
 
 
 @cache
@@ -79,33 +94,46 @@ def _watcher() -> Watcher:
     return Watcher(settings.DURABLEAGENTS.host_ttl_seconds, lambda member: is_running(member.pid, member.born_ticks))
 
 
-_looked_at = 0.0
+# Whoever puts a worker on record as ended frees its runs; who died before that is made up for this often by everybody.
+ENDED_SECONDS = 5.0
+_ended_at = 0.0
 
 
 def watch() -> int:
     """Look for workers that are gone, and for runs of workers known to have ended. Returns how many runs were freed."""
-    global _looked_at
-    freed = sum(worker_died(g.id, f"pid {g.pid} is gone on this host") for g in fleet.gone_here() if g.kind == "worker")
-    ended = Process.objects.filter(
-        kind="worker", ended_at__isnull=False, id__in=Run.objects.filter(owner__isnull=False).values("owner")
-    )
-    for process in ended:
-        cause = Cause(process.end_cause) if process.end_cause in Cause.values else Cause.PROOF
-        freed += worker_died(process.id, process.end_proof or "the process is on record as ended", cause)
-    now = time.monotonic()
-    if now - _looked_at >= PASS_SECONDS:
-        _looked_at = now
-        freed += _suspect(now)
+    return watch_with(fleet.roll_call(), is_thorough=True)
+
+
+def watch_with(called: fleet.Roll | None, *, is_thorough: bool = False) -> int:
+    """The same with a roll call that was held already. Runs of those who had ended before are looked for now and then, or at once."""
+    global _ended_at
+    freed, now = 0, time.monotonic()
+    for member in [] if called is None else called.members:
+        if member.kind == "worker" and member.is_gone:
+            freed += worker_died(member.id, f"pid {member.pid} is gone on this host")
+    if called is not None:
+        freed += _suspect(now, called)
+    if is_thorough or now - _ended_at >= ENDED_SECONDS:
+        _ended_at = now
+        freed += _free_of_ended()
     return freed
 
 
-def _suspect(now: float) -> int:
-    """Act on silence that has lasted long enough. Of several watchdogs the one that puts it on record first does."""
-    called = fleet.roll_call()
-    if called is None:
-        return 0
+def _free_of_ended() -> int:
+    ended = Process.objects.filter(
+        kind="worker", ended_at__isnull=False, id__in=Run.objects.filter(owner__isnull=False).values("owner")
+    )
     freed = 0
-    for verdict in _watcher().judge(*called, now):
+    for process in ended:
+        cause = Cause(process.end_cause) if process.end_cause in Cause.values else Cause.PROOF
+        freed += worker_died(process.id, process.end_proof or "the process is on record as ended", cause)
+    return freed
+
+
+def _suspect(now: float, called: fleet.Roll | None) -> int:
+    """Act on silence that has lasted long enough. Of several watchdogs the one that puts it on record first does."""
+    freed = 0
+    for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
         if fleet.bury(verdict.id, cause=verdict.cause, proof=verdict.proof):
             log.warning("worker %s counts as gone (%s): %s", verdict.id, verdict.cause, verdict.proof)
             freed += worker_died(verdict.id, verdict.proof, Cause(verdict.cause))
@@ -196,19 +224,78 @@ def _stop_for_operator(
     return append(run.id, *told, found, opened, parked, by=WATCHDOG)
 
 
+def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
+    """Stop a run that nothing gets anywhere with, for an operator; `owner` is who has it, None for nobody. False if that is no longer
+    so, or if nothing can be done about the run at all.
+
+    Where its own rows are damaged, the journal takes no event about it: then it stands still without one, and the wait says so.
+    """
+    try:
+        return engine_failed(run_id, owner, problem)
+    except OperationalError:
+        raise
+    except Exception as error:
+        told = notices.first_line(error)
+    try:
+        is_done = _stop_off_record(run_id, owner, problem)
+        log.error(notices.RUN_STOPPED_OFF_RECORD, run_id, told, problem)
+        return is_done
+    except OperationalError:
+        raise
+    except Exception as error:
+        told = notices.first_line(error)
+    log.error(notices.RUN_BEYOND_HELP, run_id, told, BEYOND_HELP.total_seconds(), problem)
+    Run.objects.filter(pk=run_id, owner=owner, ready_at__isnull=False).update(ready_at=database_now() + BEYOND_HELP)
+    return False
+
+
 @transaction.atomic
-def engine_failed(run_id: UUID, incarnation_id: UUID, problem: str) -> bool:
+def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
     """The engine itself failed on a run, again and again: stop it for an operator instead of trying for ever."""
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
-    if run.owner != incarnation_id:
+    if run.owner != owner or run.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
         return False
     head.lease, head.deaths = None, 0
     head.save(update_fields=["lease", "deaths"])
-    run.owner, run.is_solo = None, False
+    run.owner, run.is_solo, run.ready_at = None, False, None
     seq = _stop_for_operator(run, [], reason="engine_failed", problem=problem, seq=head.seq)
-    save(run, "owner", "is_solo", now=database_now())
+    save(run, "owner", "is_solo", "ready_at", now=database_now())
+    log.error(notices.RUN_STOPPED, run_id, problem)
     live.ring(run.id, seq)
+    return True
+
+
+def show(run_id: UUID, problem: str) -> None:
+    """Something about a run can't be done, and trying again doesn't help: an operator is to see it."""
+    try:
+        run = Run.objects.filter(pk=run_id).first()
+        if run is not None and run.owner is None:
+            _stop_off_record(run_id, None, problem)
+    except Exception:
+        log.exception("run %s: an operator can't be told that %s", run_id, problem)
+
+
+@transaction.atomic
+def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
+    """The one transition without an event (docs/decisions/0010): the journal of this run takes none. What an operator does about the
+    wait, once the rows are mended, is journaled as ever."""
+    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it is there: the order of locks
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.owner != owner or run.state in ENDED:
+        return False
+    now = database_now()
+    stops = run.waits.filter(kind=Wait.Kind.OPERATOR)
+    if not stops.filter(resolved_at__isnull=True).exists():
+        slot = f"operator/damaged.{stops.count()}"
+        detail = {"title": "Needs an operator", "reason": "damaged_journal", "problem": problem[:500]}
+        deadline = now + ATTENTION
+        Wait.objects.create(id=uuid4(), run=run, slot=slot, kind=Wait.Kind.OPERATOR, opened_at=now, deadline=deadline, detail=detail)
+    if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        run.park_for_human()
+    Head.objects.filter(run_id=run_id).update(lease=None)
+    run.owner, run.is_solo, run.ready_at = None, False, None
+    save(run, "owner", "is_solo", "ready_at", now=now)
     return True
 
 

@@ -12,10 +12,10 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -27,14 +27,16 @@ from ledger.append import facts, lines
 from ledger.errors import StaleLease
 from ledger.events import Event, SignalReceived, encode_clear
 from runs import failpoints
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
+from runs.dsn import Patience
+from runs.engine.errors import JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, newest_sound, read, with_cut
+from runs.notices import first_line
 from runs.statements import Connection, Pool, one_row, reply_of, turns
+from runs.trouble import Refusals, is_transient, patiently, translated
 from runs.waits import gate_statement, on_withdraw
 
 log = logging.getLogger("runs.store")
-T = TypeVar("T")
 
 _WAIT = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
@@ -42,9 +44,6 @@ CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s, %s)"
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
-_STALE, _NO_APPROVAL, _EXPIRED = "DA001", "DA002", "DA003"
-# serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
-_PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +89,25 @@ class Claim:
         return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too long."""
-    if getattr(error, "sqlstate", None) in _PASSING:
-        return True
-    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
-        error, "sqlstate", None
-    ) not in (_STALE, _NO_APPROVAL, _EXPIRED)
+def _say(run_id: UUID, problem: str) -> None:
+    log.error("run %s: can't be claimed: %s", run_id, problem)
 
 
-async def claim(pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int, *, solo: bool = False) -> list[Claim]:
-    """Take up to `limit` of the best ready runs of these agent versions; with `solo`, of those that must be driven alone."""
+async def claim(
+    pool: Pool, worker: Worker, graph_ids: Sequence[str], limit: int, *, solo: bool = False, on_damaged: Callable[[UUID, str], None] = _say
+) -> list[Claim]:
+    """Take up to `limit` of the best ready runs of these agent versions; with `solo`, of those that must be driven alone. A run that
+    the database refuses to give is told to `on_damaged`, with what it says."""
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             for (run_id,) in await (await connection.execute(_READY, [list(graph_ids)])).fetchall():
                 failpoints.hit("CP9", run=str(run_id))
         cursor = await connection.execute(CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo])
-        return [Claim(*row) for row in await cursor.fetchall()]
+        rows = await cursor.fetchall()
+    for run_id, *_, problem in rows:
+        if problem is not None:
+            on_damaged(run_id, problem)
+    return [Claim(*row) for *row, problem in rows if problem is None]
 
 
 async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
@@ -115,20 +116,10 @@ async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
         try:
             cursor = await connection.execute(RECLAIM, [run_id, worker.id, worker.ascii_host, worker.pid])
         except psycopg.Error as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         row = await cursor.fetchone()
         assert row is not None
         return Claim(*row)
-
-
-def _translated(error: psycopg.Error) -> Exception:
-    """Our own SQLSTATEs as our own errors; everything else as it is."""
-    state, message = error.sqlstate, error.diag.message_primary or str(error)
-    if state == _STALE:
-        return StaleLease(message)
-    if state == _EXPIRED:
-        return ApprovalExpired(message)
-    return ApprovalMissing(message) if state == _NO_APPROVAL else error
 
 
 class PgJournal:
@@ -224,7 +215,8 @@ class PgJournal:
     async def _committed(
         self, events: Sequence[Event], build: Callable[[], tuple[str, list[Any]]], also: Sequence[tuple[str, list[Any]]], lets_go: bool
     ) -> Reply:
-        """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing."""
+        """One commit, whatever the connection does. Raises StaleLease, ApprovalMissing, StatementRefused."""
+        refusals, patience = Refusals(f"run {self.run_id}, writing {_named(events)}"), Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
             try:
                 reply = await self._once(*build(), also)
@@ -232,12 +224,16 @@ class PgJournal:
             except PoolTimeout:
                 continue  # no connection was free: nothing was sent, so there is nothing to find out
             except (psycopg.Error, OSError) as error:
-                known = _translated(error) if isinstance(error, psycopg.Error) else error
+                known = translated(error) if isinstance(error, psycopg.Error) else error
                 if known is not error:
                     raise known from error
                 if not is_transient(error):
                     raise
-                log.warning("run %s: the database did not answer a commit (%s); finding out what it did", self.run_id, str(error).strip())
+                if refusals.note(error):  # so there is nothing to find out, and no claim is spent on it
+                    log.warning("run %s: the database refused a commit (%s); trying again", self.run_id, first_line(error))
+                    await asyncio.sleep(patience.seconds())
+                    continue
+                log.warning("run %s: the database did not answer a commit (%s); finding out what it did", self.run_id, first_line(error))
             found = await self._find_out(events, lets_go)
             if found is not None:
                 reply = found
@@ -276,6 +272,7 @@ class PgJournal:
     async def _find_out(self, events: Sequence[Event], lets_go: bool) -> Reply | None:
         """What became of a commit whose answer was lost: the reply if it is there, None if it isn't and may be written again."""
         seen, epoch, delay = self.seq, self.lease.epoch, 0.05
+        refusals = Refusals(f"run {self.run_id}, finding out whether {_named(events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 1.0)
@@ -295,6 +292,7 @@ class PgJournal:
             except (psycopg.Error, OSError) as error:
                 if not is_transient(error):
                     raise
+                refusals.note(error)
 
     async def _has_let_go(self, events: Sequence[Event], after: int, epoch: int) -> bool:
         """Whether the lost commit let the run go. Asked before taking the run again, which by now may be in this very worker's hands
@@ -313,11 +311,11 @@ class PgJournal:
 
     async def load(self) -> History:
         """Checkpoint and tail. The claim was a statement of its own before this one, so the old owner's last commit is seen."""
-        return await _patiently(self._load)
+        return await patiently(self._load, f"run {self.run_id}, reading its journal")
 
     async def signal(self, name: str, n: int) -> SignalReceived:
         """One read of what can't change any more, checked against its hash."""
-        row = await _patiently(lambda: self._row(SIGNAL, self._id, self._id, name, n))
+        row = await patiently(lambda: self._row(SIGNAL, self._id, self._id, name, n), f"run {self.run_id}, reading signal {name}")
         event = None if row is None else checked(self._id, row)[1]
         if not isinstance(event, SignalReceived) or (event.name, event.n) != (name, n):
             raise JournalBroken(f"run {self.run_id} has no event for signal {name} number {n}")
@@ -329,7 +327,7 @@ class PgJournal:
 
     async def _may_repeat(self, slot: str, attempt: int) -> Reply:
         """One read. While the database is away nothing is known, so nothing is sent."""
-        head = await _patiently(lambda: self._row(_MAY_REPEAT, slot, attempt, self._id))
+        head = await patiently(lambda: self._row(_MAY_REPEAT, slot, attempt, self._id), f"run {self.run_id}, asking about {slot}")
         assert head is not None
         epoch, lease, is_answered, *flags = head
         self._check_lease(epoch, lease)
@@ -359,17 +357,9 @@ class PgJournal:
         return History(cut.snapshot, tail, created, self._note(Reply(*flags)))
 
 
-async def _patiently(reading: Callable[[], Awaitable[T]]) -> T:
-    """Read until the database answers."""
-    delay = 0.05
-    while True:
-        try:
-            return await reading()
-        except (psycopg.Error, OSError) as error:
-            if not is_transient(error):
-                raise
-        await asyncio.sleep(delay)
-        delay = min(delay * 2, 1.0)
+def _named(events: Sequence[Event]) -> str:
+    """What is written, and where: for whoever has to look."""
+    return ", ".join(event.KIND if event.slot is None else f"{event.KIND} of slot {event.slot}" for event in events)
 
 
 _FLAGS = """

@@ -80,7 +80,8 @@ class Watcher:
         return None
 
     def _silent(self, member: Member) -> Verdict:
-        if member.host_silence > self._ttl:
+        # Its neighbours' last beats came a moment before or after its own: a host that went silent with it is none that lives.
+        if member.host_silence > self._ttl / 2:
             return Verdict(member.id, "host_gone", f"nobody on {member.host} has given a sign of life for {member.host_silence:.0f} s")
         return Verdict(member.id, "suspicion", f"no sign of life for {member.silence:.0f} s, though its host {member.host} lives")
 

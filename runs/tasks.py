@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from runs import fleet, notices, pooler
+from runs.beside import kept, kept_thread
 from runs.dsn import Patience, sign_connections
 from runs.engine.agents import registry
 from runs.presence import Presence
@@ -75,7 +76,7 @@ class Worker:
         self._name, self._pulse = name, pulse
         self._slots = settings.DURABLEAGENTS.slots
         self._host: Host | None = None
-        self._is_draining = self._is_serving = self._is_buried = False
+        self._is_draining = self._is_serving = self._is_buried = self._is_fenced = False
         self._presence = Presence(self._sign)
 
     def start(self) -> None:
@@ -84,7 +85,7 @@ class Worker:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._run, name="host", daemon=True).start()
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        threading.Thread(target=kept_thread, args=("the heartbeat", self._beat), name="heartbeat", daemon=True).start()
 
     def ring(self) -> None:
         if self._host is not None:
@@ -103,7 +104,7 @@ class Worker:
     async def _serve(self) -> None:
         from runs.host import Host
 
-        pulse = asyncio.create_task(self._keep_pulse(), name="pulse")
+        pulse = asyncio.create_task(kept("the pulse", self._keep_pulse), name="pulse")
         await self._announce()
         host = Host(slots=self._slots, incarnation=incarnation_id(self._identity), is_fenced=lambda: not self._presence.is_held)
         self._host = host
@@ -159,13 +160,17 @@ class Worker:
             self._presence.rest(BEAT_SECONDS)
             sign = self._sign()
             setproctitle.setproctitle(f"{self._name} worker: {sign.slots_used} of {sign.slots_total} slots")
-            try:
-                self._presence.announce()
-            except Exception:
-                log.exception("worker %d could not announce itself", os.getpid())
+            self._presence.announce()
+            self._say_whether_fenced()
             if self._presence.is_buried:
                 self._on_buried()
                 return
+
+    def _say_whether_fenced(self) -> None:
+        is_fenced = not self._presence.is_held and not self._presence.is_buried
+        if is_fenced != self._is_fenced:
+            self._is_fenced = is_fenced
+            log.log(logging.WARNING if is_fenced else logging.INFO, notices.WORKER_FENCED if is_fenced else notices.WORKER_BACK, os.getpid())
 
     def _sign(self) -> fleet.Sign:
         used = 0 if self._host is None else self._host.slots_used

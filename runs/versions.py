@@ -37,11 +37,14 @@ _SERVED = """
     SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
     WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
     GROUP BY s.graph_id"""
-# Nobody claims these, so they come to the front of the queue: its first thousand tell, however long it is.
+# One look into the index for each version that has ready runs, however many those are.
 _READY = """
-    SELECT DISTINCT graph_id FROM (
-        SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY priority DESC, ready_at LIMIT 1000
-    ) AS front"""
+    WITH RECURSIVE ready AS (
+        (SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY graph_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.graph_id FROM runs_run r WHERE r.ready_at IS NOT NULL AND r.graph_id > ready.graph_id ORDER BY r.graph_id LIMIT 1)
+        FROM ready WHERE ready.graph_id IS NOT NULL)
+    SELECT graph_id FROM ready WHERE graph_id IS NOT NULL"""
 
 
 class VersionChanged(DurableAgentsError):

@@ -176,3 +176,38 @@ def test_a_head_that_somebody_holds_is_passed_over_and_not_waited_for(stage: Sta
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [held.id])
         assert [c.run_id for c in stage.claim(limit=10)] == [free.id]
     assert [c.run_id for c in stage.claim(limit=10)] == [held.id]
+
+
+def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    from runs.warm import rehearse
+    from tests.runs.stage import dump
+
+    before = dump()
+
+    async def warm() -> str:
+        async with (await stage.connected()).connection() as link:
+            await rehearse(link)
+            return link.info.transaction_status.name
+
+    assert stage.wait(warm()) == "IDLE"
+    assert caplog.text == "" and dump() == before
+
+
+def test_a_connection_that_cannot_rehearse_is_used_all_the_same(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    from django.db import connection
+
+    from runs.warm import rehearse
+
+    async def warm() -> int:
+        async with (await stage.connected()).connection() as link:
+            await rehearse(link)
+            row = await (await link.execute("SELECT 1")).fetchone()
+            return int(row[0]) if row else 0
+
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER FUNCTION runs_leave RENAME TO runs_leave_off")
+        try:
+            assert stage.wait(warm()) == 1
+        finally:
+            cursor.execute("ALTER FUNCTION runs_leave_off RENAME TO runs_leave")
+    assert "could not be warmed up" in caplog.text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,37 +12,12 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
-from runs.host import Host
 from runs.models import Run
+from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, facts, fresh, kinds, now, output
 from tests.world import Done, Item, Notes, agent_of
 
 pytestmark = pytest.mark.django_db
-
-
-class TidyHost(Host):
-    """A host whose housekeeping leaves no connection behind: here its thread ends long before the process."""
-
-    def _keep_house(self) -> float:
-        try:
-            return super()._keep_house()
-        finally:
-            connection.close()
-
-
-@contextmanager
-def working(stage: Stage) -> Iterator[Host]:
-    """A host in a thread of its own until it has drained."""
-    host = TidyHost(slots=10, incarnation=stage.worker.id)
-    thread = threading.Thread(target=lambda: asyncio.run(host.serve()))
-    thread.start()
-    try:
-        yield host
-    finally:
-        if host._drain_at is None:
-            host.drain(60)
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 class Door:

@@ -210,7 +210,7 @@ def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(
     """A real host, told to end while a keyed call is under way."""
     import asyncio
 
-    from tests.runs.test_drain import TidyHost
+    from tests.runs.hosts import TidyHost
 
     run = stage.start(buying(tools, "order"))
     worker = stage.hire()

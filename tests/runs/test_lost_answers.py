@@ -25,7 +25,8 @@ from runs.engine.drive import Driver
 from runs.engine.journal import Entry, Usage, WaitSpec
 from runs.engine.visit import Control
 from runs.models import Run, Wait
-from runs.store import Claim, claim, is_transient
+from runs.store import Claim, claim
+from runs.trouble import is_transient
 from tests.runs.stage import Stage, events, facts, fresh, head, in_thread, kinds, now, output, problems
 from tests.runs.test_steering import check_form
 from tests.runs.wire import LossyWire, counted

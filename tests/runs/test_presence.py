@@ -45,7 +45,7 @@ def presence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Presence
 def is_anchored(id: UUID = ME) -> bool:
     called = fleet.roll_call()
     assert called is not None
-    (member,) = [m for m in called[0] if m.id == id]
+    (member,) = [m for m in called.members if m.id == id]
     return member.is_anchored
 
 
@@ -153,7 +153,7 @@ def test_the_watch_takes_a_lost_hosts_runs_once_whoever_watches(stage: Stage, mo
     Process.objects.filter(pk=worker.id).update(host="lost", last_heartbeat_at="2020-01-01T00:00Z")
     monkeypatch.setattr("runs.fleet.is_only_host", lambda: False)
     recovery._watcher.cache_clear()
-    freed = [recovery._suspect(at) for at in (0.0, 1.0, 2.0, 2.9, 3.0, 3.1, 4.0)]
+    freed = [recovery._suspect(at, fleet.roll_call()) for at in (0.0, 1.0, 2.0, 2.9, 3.0, 3.1, 4.0)]
     assert freed == [0, 0, 0, 0, 1, 0, 0]
     (incident,) = Incident.objects.filter(run_id=run.id)
     assert (incident.cause, incident.is_counted, incident.deaths) == ("host_gone", False, 0)

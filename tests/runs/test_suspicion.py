@@ -136,6 +136,18 @@ def test_a_host_from_which_nobody_beats_is_gone_after_the_ttl_and_not_before(wor
     assert TTL <= passed <= TTL + 2
 
 
+@pytest.mark.parametrize("later", [0.5, 2.0, 5.0])
+def test_a_host_that_went_silent_with_its_worker_is_not_said_to_live(world: World, later: float) -> None:
+    """Its supervisor beats less often than its workers and not at the same moment, so the last sign of life is never everybody's."""
+    worker, clerk = world.hire("lost"), world.hire("lost", kind="supervisor")
+    world.watch(1)
+    world.silent.add(worker)
+    world.watch(later)
+    world.silent.add(clerk)
+    _, (verdict,) = world.watch(2 * TTL)
+    assert (verdict.id, verdict.cause) == (worker, "host_gone")
+
+
 def test_a_silent_worker_of_a_host_that_lives_is_suspected_after_the_ttl(world: World) -> None:
     """It may be stopped; even where it is seen to exist, somebody else goes on after the TTL, and the fence holds it off."""
     worker, other = world.hire("half"), world.hire("half")

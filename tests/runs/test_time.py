@@ -83,7 +83,7 @@ def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None
     wait_for_later(5_000)
     query = {"due": sweeper.DUE, "next": sweeper.NEXT}[statement]
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {query}", [[], *([200] if statement == "due" else [])])
+        cursor.execute(f"EXPLAIN {query}", [[], *([list(sweeper.RESOLUTIONS), 200] if statement == "due" else [])])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
 

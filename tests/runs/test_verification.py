@@ -6,21 +6,18 @@ import json
 import random
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
-from django.core.management import call_command
 from django.db import Error, connection, transaction
 
-from approvals.models import Approval, Decision
+from approvals.models import Approval
 from durableagents import Context, End, TransportError
-from ledger.errors import NotFound
-from ledger.models import Event, Head
 from ledger.verification import known_runs, tables, verify, verify_all
 from runs import recovery, services
 from runs.engine.agents import Agent
-from runs.models import Run, Wait
-from tests.runs.stage import Stage, fresh
+from runs.models import Run
+from tests.runs.stage import Stage
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.test import Client
 
 from durableagents import Context, End
@@ -210,8 +209,14 @@ def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:
     assert AgentVersion.objects.filter(graph_id=agent.graph_id).count() == 1
 
 
-def test_the_front_of_the_queue_is_all_that_is_looked_at(stage: Stage) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {versions._READY}")
-        plan = "\n".join(row[0] for row in cursor.fetchall())
-    assert "Limit" in plan
+def test_which_versions_are_ready_costs_a_look_for_each_and_not_for_each_run(stage: Stage) -> None:
+    from tests.runs.test_time import rows_read
+    from tests.runs.test_timers import ready_of_another_version
+
+    agent = agent_of(ends_with(1))
+    stage.start(agent)
+    ready_of_another_version(20_000)
+    versions.unserved()
+    before = rows_read()
+    assert versions.unserved() == sorted(["gone@1.0.0", agent.graph_id])
+    assert rows_read()["runs_run"] - before["runs_run"] <= 20

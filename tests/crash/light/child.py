@@ -83,8 +83,12 @@ def _exchange(schedule: Schedule, ends: Ends) -> None:
     wire = partial(LossyConnection.planned, list(schedule.losses), ends)
     hosts.AsyncConnectionPool = partial(AsyncConnectionPool, connection_class=wire())  # type: ignore[misc,assignment]
     hosts.AsyncBell = partial(PipeBell, ends)  # type: ignore[misc,assignment]
+    hosts.rehearse = _as_it_comes  # the losses are counted by round trips of steps
     plain = hosts.runtime
     hosts.runtime = lambda threads=None: replace(plain(threads), retry=IMPATIENT if schedule.is_impatient else PATIENT)
+
+
+async def _as_it_comes(link: psycopg.AsyncConnection[Any]) -> None: ...
 
 
 async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:

@@ -1,0 +1,147 @@
+"""What a worker process does beside driving runs: watch for dead workers, sweep what is due, hand in late answers, stop what can't go on.
+
+All of it with Django's models, in one thread with a connection of its own. Sweeping is shared among the fleet: whoever finds that nobody
+has swept for a second does, so that more workers don't mean more of it. Watching isn't: each keeps its own memory of who was silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from django.db import close_old_connections, connection
+
+from runs import fleet, notices, recovery, sweeper
+from runs.dsn import Patience
+from runs.engine.outcomes import LateAnswer
+from runs.late import hand_in, lost_worker, note_unrecorded
+from runs.trouble import Refusals, is_transient
+from runs.versions import Watch
+
+T = TypeVar("T")
+log = logging.getLogger("runs.house")
+
+RETIRE_SECONDS = 3600.0
+WATCH_SECONDS = 5.0
+# However much is due, the dead are looked for this often.
+PASS_SECONDS = 0.25
+# Somebody swept so lately that there is no need to.
+SWEPT_SECONDS = 0.9
+
+
+class House:
+    """One worker's housekeeping."""
+
+    def __init__(self, incarnation: UUID) -> None:
+        self._incarnation = incarnation
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
+        self._versions = Watch()
+        self._outage = notices.Outage(log, "housekeeping")
+        self._versions_at = self._watched_at = 0.0
+        self._sweeps = False  # it knows of something that is due within a second
+        self._retire_at = time.monotonic() + RETIRE_SECONDS
+        self.late: set[asyncio.Task[None]] = set()
+
+    async def aside(self, act: Callable[[], T]) -> T:
+        """Do something rare in the housekeeping thread; its connection is closed afterwards."""
+
+        def acting() -> T:
+            try:
+                return act()
+            finally:
+                connection.close()
+
+        return await self.in_thread(acting)
+
+    async def in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, act)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- sweeping and watching ---
+
+    def keep(self) -> float:
+        """One pass; returns in how many seconds the next is due. An outage is waited out, anything else is logged and tried again."""
+        try:
+            close_old_connections()
+            seconds = self._pass()
+        except Exception as error:
+            connection.close()
+            if is_transient(error):
+                self._outage.began(error)
+            else:
+                log.exception("housekeeping failed; trying again")
+            return sweeper.IDLE_SECONDS
+        self._outage.over()
+        return seconds
+
+    def _pass(self) -> float:
+        now = time.monotonic()
+        is_swept = False
+        if now - self._watched_at >= PASS_SECONDS:
+            self._watched_at = now
+            called = fleet.roll_call()
+            recovery.watch_with(called)
+            is_swept = called is not None and called.sweep_age is not None and called.sweep_age < SWEPT_SECONDS and not self._sweeps
+        if now >= self._retire_at:
+            self._retire_at = now + RETIRE_SECONDS
+            sweeper.retire()
+        if now >= self._versions_at:
+            self._versions_at = now + WATCH_SECONDS
+            self._versions.look()
+        if is_swept:
+            return sweeper.IDLE_SECONDS
+        seconds = sweeper.sweep()
+        self._sweeps = seconds < sweeper.IDLE_SECONDS
+        return seconds
+
+    # --- one run's trouble ---
+
+    async def stop(self, run_id: UUID, owner: UUID | None, problem: str) -> bool:
+        """Stop a run for an operator. Whatever goes wrong with that is logged: it is one run's trouble, and nobody else's."""
+        try:
+            await self.aside(partial(recovery.stop, run_id, owner, problem))
+        except Exception:
+            log.exception("run %s: can't be stopped for an operator either; trying again", run_id)
+            return False
+        return True
+
+    def take_late(self, late: LateAnswer) -> None:
+        """An answer whose run somebody else has by now: told to the database as news, as often as it takes."""
+        task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
+        self.late.add(task)
+        task.add_done_callback(self.late.discard)
+
+    async def _keep_handing_in(self, late: LateAnswer) -> None:
+        by = lost_worker(self._incarnation)
+        try:
+            await self._patiently(late, partial(hand_in, late, by))
+        except Exception as error:
+            told = notices.first_line(error)
+            log.exception(notices.LATE_ANSWER_LOST, late.run_id, late.slot, late.tool, told, late.external_id)
+            try:
+                await self._patiently(late, partial(note_unrecorded, late, by, told))
+                log.error(notices.LATE_ANSWER_KEPT_SHORT, late.run_id, late.slot, late.tool, told)
+            except Exception:
+                log.exception("run %s: not even that a late answer came can be recorded", late.run_id)
+
+    async def _patiently(self, late: LateAnswer, act: Callable[[], object]) -> None:
+        """Over an outage, however long; anything else is raised."""
+        patience, refusals = Patience(), Refusals(f"run {late.run_id}, handing in a late answer")
+        while True:
+            try:
+                await self.aside(act)
+                return
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                refusals.note(error)
+                log.warning("run %s: a late answer could not be handed in (%s); trying on", late.run_id, notices.first_line(error))
+            await asyncio.sleep(patience.seconds())

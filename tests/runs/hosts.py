@@ -1,0 +1,41 @@
+"""A host in a thread of this process, for stories that need its loop and not its process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+from runs import fleet
+from runs.host import Host
+from runs.store import Worker
+from tests.runs.stage import Stage
+
+
+class TidyHost(Host):
+    """A host whose housekeeping leaves no connection behind: here its thread ends long before the process."""
+
+    def _keep_house(self) -> float:
+        try:
+            return super()._keep_house()
+        finally:
+            connection.close()
+            fleet.hang_up()
+
+
+@contextmanager
+def working(stage: Stage, worker: Worker | None = None, *, slots: int = 10, kind: type[Host] = TidyHost) -> Iterator[Host]:
+    """A host in a thread of its own until it has drained."""
+    host = kind(slots=slots, incarnation=(worker or stage.worker).id)
+    thread = threading.Thread(target=lambda: asyncio.run(host.serve()))
+    thread.start()
+    try:
+        yield host
+    finally:
+        if host._drain_at is None:
+            host.drain(60)
+        thread.join(60)
+        assert not thread.is_alive()

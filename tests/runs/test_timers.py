@@ -1,0 +1,145 @@
+"""What is due is settled in batches by one process at a time, with the bytes that the services would write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from durableagents import Context, End
+from ledger import events as e
+from ledger.models import Event
+from ledger.views import verify
+from runs import fleet, sweeper
+from runs.engine.agents import Agent
+from runs.models import Run, Wait
+from tests.runs.stage import Stage, at_once, events, fresh, head, kinds, now
+from tests.runs.test_time import rows_read
+from tests.world import Notes, agent_of, ends_with
+
+pytestmark = pytest.mark.django_db
+
+
+def sleeper() -> Agent:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.sleep(3600)
+        return End("woke")
+
+    return agent_of(node)
+
+
+def asleep(stage: Stage, count: int) -> list[Run]:
+    agent = sleeper()
+    runs = [stage.start(agent) for _ in range(count)]
+    while stage.drive() != "idle":
+        pass
+    Wait.objects.filter(run__in=runs).update(deadline=now() - timedelta(seconds=1))
+    return runs
+
+
+def test_what_sql_writes_about_a_deadline_is_the_event_that_python_would_write(stage: Stage) -> None:
+    (run,) = asleep(stage, 1)
+    sweeper.sweep()
+    row = Event.objects.get(run_id=run.id, kind="WaitResolved")
+    event = e.decode(row.clear)
+    assert event == e.WaitResolved(slot=row.slot, attempt=0, wait="timer", n=0, resolution="fired", by="system:sweeper")
+    assert bytes(row.clear) == e.encode_clear(event) and row.fact == event.fact and row.sealed is None
+    assert verify(run.id, head(run)).problems == []
+    wait = Wait.objects.get(run=run)
+    assert (wait.resolution, wait.resolved_by) == ("fired", "system:sweeper") and wait.resolved_at <= now()
+
+
+def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = asleep(stage, 60)
+    monkeypatch.setattr(sweeper, "BATCH", 7)
+    walked: list[Any] = []
+    plain = sweeper._fire
+
+    def fire() -> int | None:
+        found = plain()
+        walked.append(found)
+        return found
+
+    monkeypatch.setattr(sweeper, "_fire", fire)
+
+    def sweeps() -> None:
+        for _ in range(20):
+            sweeper.sweep()
+
+    assert [x for x in at_once(*[sweeps] * 4) if x is not None] == []
+    assert sum(x or 0 for x in walked) == len(runs), "nobody walks what another one settles"
+    for run in runs:
+        assert kinds(run).count("WaitResolved") == 1 and fresh(run).ready_at is not None
+        assert verify(run.id, head(run)).problems == []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM django_q_ormq WHERE payload = ANY(%s)", [[str(run.id) for run in runs]])
+        assert cursor.fetchone()[0] == 2 * len(runs), "one ring for each start, one for each deadline"
+
+
+def test_a_run_that_somebody_holds_is_not_waited_for_and_comes_with_the_next_pass(stage: Stage) -> None:
+    import psycopg
+
+    from runs.dsn import dsn
+
+    held, free = asleep(stage, 2)
+    with psycopg.connect(dsn(name="a person")) as person:
+        person.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [held.id])
+        assert sweeper.sweep() == 0, "there is something left to do"
+        assert (str(fresh(held).state), str(fresh(free).state)) == ("waiting_event", "running")
+    sweeper.sweep()
+    assert str(fresh(held).state) == "running"
+
+
+def test_a_pass_ends_in_time_however_much_is_due(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same thread looks for dead workers, which must not wait for ten thousand timers."""
+    runs = asleep(stage, 6)
+    monkeypatch.setattr(sweeper, "BATCH", 2)
+    monkeypatch.setattr(sweeper, "PASS_SECONDS", 0.0)
+    assert sweeper.sweep() == 0
+    assert sum(str(fresh(run).state) == "running" for run in runs) == 2
+    while sweeper.sweep() == 0:
+        pass
+    assert all(events(run, e.WaitResolved) for run in runs)
+
+
+def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:
+    sweeper.sweep()
+    called = fleet.roll_call()
+    assert called is not None and called.sweep_age is not None and 0 <= called.sweep_age < 60
+
+
+def ready_of_another_version(count: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority, tags, trace_id,
+                                     created_by, created_at, updated_at, error_code, is_solo, ready_at)
+               SELECT gen_random_uuid(), 'gone', '1.0.0', 'gone@1.0.0', 'pending', 0, '', 0, false, 5, '[]', '', '', clock_timestamp(),
+                      clock_timestamp(), '', false, clock_timestamp() - interval '1 day'
+               FROM generate_series(1, %s)""",
+            [count],
+        )
+        cursor.execute("SET session_replication_role = origin")
+        cursor.execute("ANALYZE runs_run")
+
+
+def test_a_claim_costs_the_same_however_many_runs_of_other_versions_are_ready(stage: Stage) -> None:
+    agent = agent_of(ends_with(1))
+    runs = [stage.start(agent) for _ in range(5)]
+    ready_of_another_version(100_000)
+    assert stage.claim(limit=1, graphs=["none@1.0.0"]) == []
+    before = rows_read()
+    taken = stage.claim(limit=5, graphs=[agent.graph_id])
+    after = rows_read()
+    assert {one.run_id for one in taken} == {run.id for run in runs}
+    read = {table: after[table] - before.get(table, 0) for table in after if after[table] != before.get(table, 0)}
+    assert read["runs_run"] <= 100, read
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "EXPLAIN SELECT id FROM runs_run WHERE graph_id = 'a' AND NOT is_solo AND ready_at <= statement_timestamp() "
+            "ORDER BY priority DESC, ready_at LIMIT 40"
+        )
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "runs_run_wanted" in plan and "Sort" not in plan, plan
