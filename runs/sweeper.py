@@ -17,7 +17,7 @@ from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.append import append
 from ledger.clock import database_now
-from ledger.models import Head
+from ledger.models import Event, Head
 from runs import live, versions, waits
 from runs.acts import locked, resolve, wake
 from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
@@ -132,6 +132,15 @@ def _time_out(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> Non
     _fire(head, run, wait, now, by, "timed_out")
 
 
+def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """A callback's time runs from the acceptance of its call: until the other side has taken it, in an outage or under a pause, and
+    while a person is asked what became of it, people are reminded, and nothing is given up."""
+    call = {"slot": wait.slot, "attempt": wait.attempt}
+    is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
+    is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
+    (_time_out if is_accepted and not is_asked else _remind)(head, run, wait, now, by)
+
+
 def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """What only a person can settle is never settled by time: it is overdue, and shown as such."""
     wait.is_overdue = True
@@ -140,7 +149,7 @@ def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
 
 
-waits.on_due.update(timer=_fire, webhook=_time_out, signal=_time_out, input=_time_out)
+waits.on_due.update(timer=_fire, webhook=_give_up_on_callback, signal=_time_out, input=_time_out)
 
 
 def last_sweep_age_seconds() -> float | None:
