@@ -19,11 +19,22 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from ledger.events import Event, WaitResolved
+
 _VERSION = b"\x01"
 LENGTH = 41
 # What functions in the database write, which has no key. Neither makes anybody send anything: a claim tells who drives, and what a
 # signal taken brings stands in the event of its coming, which has a code.
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
+# So does the end of a wait that its time has passed. Nothing more than what moving its deadline, which no code covers, would bring about.
+_TIMED = frozenset({("timer", "fired"), ("signal", "timed_out"), ("input", "timed_out")})
+
+
+def may_lack_code(event: Event) -> bool:
+    """Whether the database itself writes such an event."""
+    if isinstance(event, WaitResolved):
+        return event.by == "system:sweeper" and (event.wait, event.resolution) in _TIMED
+    return event.KIND in SQL_MADE
 
 
 def derived(master: bytes) -> bytes:

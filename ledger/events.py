@@ -312,7 +312,7 @@ class CallbackArrivedLate(Event):
 @dataclass(frozen=True, kw_only=True)
 class ToolAnsweredLate(Event):
     """A worker that has lost the run tells how its call came out, and it changes nothing: the outcome was settled already, or somebody
-    else is getting it. `outcome`: happened, refused. `contradicts` is the verdict it belies: did_not, fail; or empty. Payload: the answer.
+    else is getting it. `outcome`: happened, refused, accepted. `contradicts` is the verdict it belies: did_not, fail; or empty. Payload: the answer.
     """
 
     FACT: ClassVar[str | None] = "answered_late"

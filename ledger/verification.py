@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from ledger import events as e
 from ledger.chain import body_hash, genesis, link_hash
-from ledger.codes import SQL_MADE, is_genuine
+from ledger.codes import SQL_MADE, is_genuine, may_lack_code
 from ledger.errors import NotFound
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Event, Head, Uncoded
@@ -234,7 +234,7 @@ def _line(told: Told, row: Event, problems: list[str], used: set[bytes]) -> Line
     if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):
         problems.append(f"event {row.seq}: its columns say {row.kind} at {row.slot}, its content says something else")
     if code is None:
-        if event.KIND not in SQL_MADE and row.seq > told.coded_after:
+        if not may_lack_code(event) and row.seq > told.coded_after:
             problems.append(f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it")
     elif code in used:
         problems.append(f"event {row.seq}, {event.KIND}, is a copy: its code was used before")

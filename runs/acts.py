@@ -67,8 +67,9 @@ def open_waits(run: Run) -> list[Wait]:
 
 
 def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
-    """Settle a locked wait. The caller has checked that it is open: the first resolution wins."""
-    assert wait.resolved_at is None
+    """Settle a locked wait. The caller has checked that it is open: the first resolution wins, also against a caller that hasn't."""
+    if wait.resolved_at is not None:
+        raise IllegalTransition("settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: what came first stands.")
     wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
     wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -17,7 +18,7 @@ from ledger.actors import Actor
 from ledger.append import append
 from ledger.clock import database_now
 from ledger.events import decode, unseal
-from ledger.models import Event
+from ledger.models import Event, Head
 from runs import live
 from runs.acts import locked, resolve, wake
 from runs.engine.dispatch import digest_of
@@ -37,20 +38,25 @@ def lost_worker(incarnation: UUID) -> Actor:
 @transaction.atomic
 def hand_in(late: LateAnswer, by: Actor) -> bool:
     """Take the answer. True if it settled the call. Handing it in again changes nothing."""
-    _, run = locked(UUID(late.run_id), under=by)
+    head, run = locked(UUID(late.run_id), under=by)
     told = _told_of(run, late)
     attempt = Tape(told).slot(late.slot).at(late.attempt)
     if not isinstance(attempt.intent, e.ToolInvoked) or any(getattr(x, "by", None) == by.ref for x in told):
         return False
-    if late.result is not None and _may_settle(run, attempt):
-        _settle(run, late, attempt, attempt.intent, by)
+    if late.accepted is not None and payload_of(attempt.accepted) == late.accepted:
+        return False
+    if late.failure is None and _may_settle(run, attempt):
+        if late.accepted is not None:
+            _accept(head, run, late, by)
+        else:
+            _settle(run, late, attempt, attempt.intent, by)
         return True
     contradicts = _contradicted(late, attempt)
     n = sum(isinstance(x, e.ToolAnsweredLate) for x in told)
-    outcome = "refused" if late.result is None else "happened"
+    outcome, said = _told_by(late)
     event = e.ToolAnsweredLate(
         slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
-        payload=late.failure if late.result is None else {"result": late.result},
+        payload=said,
     )  # fmt: skip
     live.ring(run.id, append(run.id, event, by=by))
     level = logging.ERROR if contradicts else logging.WARNING
@@ -69,6 +75,13 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
         n=n, payload={"problem": problem, "external_id": late.external_id},
     )  # fmt: skip
     live.ring(run.id, append(run.id, event, by=by))
+
+
+def _told_by(late: LateAnswer) -> tuple[str, Any]:
+    """The outcome that it tells of, and what it says."""
+    if late.failure is not None:
+        return "refused", late.failure
+    return ("accepted", late.accepted) if late.accepted is not None else ("happened", {"result": late.result})
 
 
 def _told_of(run: Run, late: LateAnswer) -> list[e.Event]:
@@ -103,6 +116,24 @@ def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked,
     log.warning("run %s: the worker that had sent %s handed its answer in: settled", run.id, late.tool)
 
 
+def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
+    """The other side took the call: nobody needs to be asked, and its callback is waited for, in the time that it gave."""
+    assert late.accepted is not None
+    now = database_now()
+    own = run.waits.filter(slot=late.slot, attempt=late.attempt, kind="webhook", resolved_at__isnull=True)
+    own.update(deadline=datetime.fromisoformat(late.accepted["deadline"]), is_overdue=False)
+    told: list[e.Event] = []
+    for wait in run.waits.select_for_update().filter(slot=late.slot, attempt=late.attempt, resolved_at__isnull=True).exclude(kind="webhook"):
+        resolve(wait, "answered", by=by.ref, now=now)
+        told.append(e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="answered", by=by.ref))
+    head.steps, head.tool_calls = head.steps + 1, head.tool_calls + 1  # as if the worker had recorded it itself
+    head.save(update_fields=["steps", "tool_calls"])
+    wake(run, now=now)
+    event = e.ToolAccepted(slot=late.slot, attempt=late.attempt, tool=late.tool, payload=late.accepted)
+    live.ring(run.id, append(run.id, event, *told, by=by))
+    log.warning("run %s: the worker that had sent %s handed in that it was taken: its callback is waited for", run.id, late.tool)
+
+
 def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
     """Whatever is waited for because of this call: a person's verdict, which the event itself closes, or a timer to send it again."""
     told: list[e.Event] = []
@@ -118,6 +149,6 @@ def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list
 def _contradicted(late: LateAnswer, attempt: Attempt) -> str:
     """The verdict on record that the answer belies."""
     verdict = attempt.reconciled.verdict if attempt.reconciled is not None else ""
-    if late.result is None:
+    if late.failure is not None:
         return verdict if verdict == "happened" else ""
     return verdict if verdict in ("did_not", "fail") else ""

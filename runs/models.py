@@ -171,6 +171,8 @@ class Wait(models.Model):
     grant_hash = models.TextField(null=True)
     grant_expires_at = models.DateTimeField(null=True)
     consumed_at = models.DateTimeField(null=True)
+    consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
+    consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
     is_overdue = models.BooleanField(default=False)
 
     class Meta:

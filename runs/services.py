@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import uuid_utils
-from django.db import connection, transaction
+from django.db import transaction
 from pydantic import ValidationError
 
 from ledger import events as e
@@ -23,12 +23,11 @@ from ledger.append import append, create_head
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
-from runs import live, queue, waits
+from runs import again, live, queue
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
-from runs.engine.tape import Tape
 from runs.models import ENDED, WAITING, Run, State
 from runs.past import tape_of
 from runs.questions import answer
@@ -160,7 +159,8 @@ def _let_settle(run: Run, head: Head, *, is_asked: bool, now: datetime) -> None:
 @transaction.atomic
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the journal; only
-    definite failures that the node didn't go on from are tried again, as a further attempt. Raises as `pause` does."""
+    definite failures that the node didn't go on from are tried again, as a further attempt, under an approval that is in time or a
+    new one; callbacks that never came are waited for again. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     head.deaths = 0
@@ -170,19 +170,23 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
             tape = tape_of(run)
         except JournalBroken as broken:
             raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
-        reopened = tape.to_reopen()
-        _wait_again(run, tape)
+        reopened, late = tape.to_reopen(), _unheard(act)
+        settled, entries = again.settle_by_witnesses(run, tape)
+        again.reopen(run, tape, now=act.now)
+        opened = again.await_again(run, tape, now=act.now)
         run.retry()
         run.ended_at, run.end_seq, run.error_code = None, None, ""
         make_ready(run, now=act.now)
         save(run, "ended_at", "end_seq", "error_code", "ready_at", now=act.now)
-        return act.done(e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload))
+        told = e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload | late)
+        return act.done(told, *settled, *opened, entries=entries)
     stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
     if not stops or head.is_cancel_requested:
         raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
+    payload = act.payload | _unheard(act)
     resolved = [
         e.WaitResolved(
-            slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=act.payload
+            slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=payload
         )
         for w in stops
     ]
@@ -192,19 +196,13 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     return act.done(*resolved)
 
 
-def _wait_again(run: Run, tape: Tape) -> None:
-    """The run's end withdrew what it waited for. Where the journal still waits, for a callback or a decision, the wait is open again."""
-    for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
-        slot = tape.slot(wait.slot)
-        attempt = slot.at(wait.attempt)
-        is_asked = wait.kind == "approval" and slot.gate is not None and slot.gate.n == wait.n and slot.decision is None
-        is_open = attempt.waits.get((wait.kind, wait.n), "none") is None
-        if attempt.result is None and (is_asked or is_open):
-            wait.resolution = wait.resolved_by = wait.resolved_at = None
-            wait.save(update_fields=["resolution", "resolved_by", "resolved_at"])
-    with connection.cursor() as cursor:
-        for statement in waits.on_reopen:
-            cursor.execute(statement, [run.id])
+def _unheard(act: Act) -> dict[str, Any]:
+    """News that came when the run had gone on without it: the worker that takes the run shows it to an operator first."""
+    try:
+        late = again.unheard_of(act.run)
+    except (ValueError, KeyError) as broken:
+        raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+    return {"late": late} if late else {}
 
 
 def find(run_id: UUID) -> Run:

@@ -156,7 +156,8 @@ def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested:
     lost = Event.objects.filter(run_id=act.run.id, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
     unknown, last = slot.at(wait.attempt).unknown, max(sent_at)
     doubtful = {last, *lost}
-    if isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done:
+    # Whoever reported the outcome as unknown, or the call as taken, has nothing more of it to send.
+    if slot.at(wait.attempt).accepted is not None or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
         doubtful.discard(last)
     tool = slot.at(wait.attempt).intent
     assert isinstance(tool, e.ToolInvoked)
@@ -216,7 +217,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     entry = Entry(
         wait.slot, wait.attempt, "committed", invoked.tool, invoked.replay_class, input_hash=invoked.requested_hash
     )
-    if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):
+    if not _still_counts(run, wait):
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
         late = e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body)
@@ -226,11 +227,12 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     settled: list[e.Event] = []
     if wait.resolved_at is None:
         resolve(wait, "received", by=OUTSIDE.ref, now=now)
-        settled = _settle_others(run, wait, now)
-        wake(run, now=now)
-    else:  # the run ended meanwhile: the fact is kept, the state isn't touched
+    else:  # its time had run out, or the run ended meanwhile
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
+    if run.state not in ENDED:
+        settled = _settle_others(run, wait, now)
+        wake(run, now=now)
     seq = append(
         run.id,
         e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body),
@@ -240,6 +242,24 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     )
     live.ring(run.id, seq)
     return RECEIVED
+
+
+def _still_counts(run: Run, wait: Wait) -> bool:
+    """Whether an answer that comes now is the call's result. After its time ran out, or the run ended, it is so only where nobody can
+    have gone on without it: nothing with an effect was begun after the call, and no worker is about to. Asked under the head's lock."""
+    if _is_settled(wait):
+        return False
+    if wait.resolved_at is None:
+        return True
+    is_asked = run.waits.filter(slot=wait.slot, attempt=wait.attempt, kind="reconcile", resolved_at__isnull=True).exists()
+    if run.state not in ENDED and not is_asked:
+        return False
+    try:
+        tape = tape_of(run)
+    except JournalBroken:
+        return False
+    slot = tape.slots.get(wait.slot)  # none: the run has come to another visit since
+    return slot is not None and slot.current == wait.attempt and not tape.went_on_from(wait.slot)
 
 
 def _is_settled(wait: Wait) -> bool:

@@ -14,11 +14,13 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from ledger import events as e
 from ledger.actors import SWEEPER, Actor
+from ledger.append import append
 from ledger.clock import database_now
-from ledger.models import Head
+from ledger.models import Event, Head
 from runs import live, notices, recovery, versions, waits
-from runs.acts import locked
+from runs.acts import locked, resolve, wake
 from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.queue import NOTIFY_SQL
 from runs.trouble import is_refusal, is_transient
@@ -33,7 +35,7 @@ PASS_SECONDS = 0.25
 # As often as that may a due wait be in trouble before an operator is asked.
 MOST_TROUBLES = 3
 # What their deadline makes of waits that need nothing else done.
-RESOLUTIONS = {"timer": "fired", "webhook": "timed_out", "signal": "timed_out", "input": "timed_out"}
+RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
 # clock_timestamp() is volatile, so that the planner would compare it row by row and read all that is open; the statement's own time
 # bounds the index scan, and each wait is looked at again under its locks.
@@ -170,12 +172,32 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
     waits.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
 
 
+def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """A callback's time runs from the acceptance of its call: until the other side has taken it, in an outage or under a pause, and
+    while a person is asked what became of it, people are reminded, and nothing is given up."""
+    call = {"slot": wait.slot, "attempt": wait.attempt}
+    is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
+    is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
+    if not is_accepted or is_asked:
+        _remind(head, run, wait, now, by)
+        return
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    wake(run, now=now)
+    event = e.WaitResolved(
+        slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="timed_out", by=by.ref
+    )
+    live.ring(run.id, append(run.id, event, by=by))
+
+
 def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     """What only a person can settle is never settled by time: it is overdue, and shown as such."""
     wait.is_overdue = True
     wait.save(update_fields=["is_overdue"])
     live.ring(run.id, head.seq)
     log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
+
+
+waits.on_due["webhook"] = _give_up_on_callback
 
 
 def last_sweep_age_seconds() -> float | None:

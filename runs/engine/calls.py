@@ -17,7 +17,7 @@ from ledger import events as e
 from runs.engine.canonical import idempotency_key
 from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, digest_of, opened_event
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
-from runs.engine.gates import decided, is_used, open_gate, plan_of
+from runs.engine.gates import LAPSED, decided, is_used, open_gate, plan_of, with_history
 from runs.engine.journal import Grant
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.tape import payload_of
@@ -101,14 +101,15 @@ class _Call(Dispatch):
         self.callback_base = intent.get("callback_base", self.callback_base)
         self.arguments = intent["arguments"]
         self.args = self.tool.input.model_validate(self.arguments)
-        if past.unknown is not None:
-            raise await self._ask_again()
+        if past.is_unknown:
+            return await self._ask_again()
         if past.accepted is not None:
-            if past.waits.get(("webhook", 0)) == "timed_out":
+            n, resolution = past.last_wait("webhook")
+            if resolution == "timed_out":
                 raise ToolFailure(
                     self.tool.name, "no_answer", "no callback came before the deadline", payload_of(past.accepted)
                 )
-            raise self.visit.park(self._wait("webhook", 0))
+            raise self.visit.park(self._wait("webhook", n))
         self.intended_at = datetime.fromisoformat(intent["intended_at"]) if "intended_at" in intent else None
         self._wait_for_timer()
         if past.is_in_doubt and not self.tool.is_pure and (known := await self.settle_doubt(is_sender_done=False)) is not None:
@@ -158,34 +159,33 @@ class _Call(Dispatch):
     # --- gate and intent ---
 
     async def _pass_gate(self) -> tuple[str, str] | None:
-        """The grant that the intent will consume, or None where no gate stands. A later attempt needs no second grant."""
-        if self.record.was_invoked:
+        """The grant that the intent will use, or None where no gate stands. A further attempt is looked at anew: what went out under a
+        yes goes out again under that one only while today's rule asks for no other, and the database sees to it that it is in time."""
+        record, gate = self.record, self.tool.gate
+        rule = gate if gate is not None and gate.is_needed(self.args) else None
+        if record.gate is not None:
+            was_used = record.gate.approval_id in {approval_id for _, approval_id in record.grants.values()}
+            is_other = was_used and rule is not None and (rule.queue, rule.rule) != (record.gate.queue, record.gate.rule)
+            if is_other or (record.decision is not None and record.decision.verdict == LAPSED):
+                await self._ask_anew()
+            grant = await decided(self.visit, self.slot, record, tool=self.tool.name, arguments=self.arguments)
+            return grant.slot, grant.plan_hash
+        if self.grant is not None:
+            if record.grants and rule is not None and rule.queue != self.grant.queue:
+                await self._ask_anew()
+            self._check_grant(self.grant, self.grant.queue if rule is None else rule.queue)
+            return self.grant.slot, self.grant.plan_hash
+        if rule is None and not record.grants:
             return None
-        gate = self.tool.gate
-        if self.record.gate is None:
-            is_needed = gate is not None and gate.is_needed(self.args)
-            if self.grant is not None:
-                self._check_grant(self.grant, gate.queue if gate is not None and is_needed else self.grant.queue)
-                return self.grant.slot, self.grant.plan_hash
-            if gate is None or not is_needed:
-                return None
-            headline = gate.headline(self.args) if gate.headline else ""
-            plan = plan_of(
-                self.visit, self.slot, queue=gate.queue, rule=gate.rule, tool=self.tool.name, arguments=self.arguments, title=self.tool.title,
-                effect=self.tool.effect, headline=headline, evidence=self.evidence,
-            )  # fmt: skip
-            await open_gate(
-                self.visit, self.slot, plan, requested_hash=self.requested_hash, why=self.why, within=gate.within
-            )
-        grant = await decided(self.visit, self.slot, self.record, tool=self.tool.name, arguments=self.arguments)
-        return grant.slot, grant.plan_hash
+        await self._ask_anew()
+        return None
 
     def _check_grant(self, grant: Grant, queue: str) -> None:
         """A yes to another call, or from other people than the tool's own gate asks, lets nothing through."""
         granted, now = (grant.queue, grant.requested_hash), (queue, self.requested_hash)
         if granted != now:
             raise self.visit.unwind(Broken("grant_mismatch", {"slot": self.slot, "granted": granted, "now": now}))
-        if is_used(self.visit, grant.slot):  # the wait's row says so too, but a row can be set back
+        if is_used(self.visit, grant.slot, besides=self.slot):  # the wait's row says so too, but a row can be set back
             told = {"slot": self.slot, "tool": self.tool.name, "problem": f"the approval of slot {grant.slot} was used by another call"}
             raise self.visit.unwind(Broken("approval_missing", told))
 
@@ -219,34 +219,55 @@ class _Call(Dispatch):
                 event, *opened, entry=None if tool.is_pure else self._entry("pending"), grant=grant, wait=wait
             )
         except ApprovalMissing as error:
-            if isinstance(error, ApprovalExpired) and self.record.gate is not None:
-                await self._ask_anew(self.record.gate)
+            if isinstance(error, ApprovalExpired) or self.record.grants:
+                await self._ask_anew()
             raise visit.unwind(
                 Broken("approval_missing", {"slot": self.slot, "tool": tool.name, "problem": str(error)})
             ) from error
         self.past.intent = event
 
-    async def _ask_anew(self, asked: e.ApprovalRequested) -> None:
-        """The yes lay unused until it expired: nothing was sent, so the same plan goes back to its queue. Always unwinds."""
-        within = self.tool.gate.within if self.tool.gate else ATTENTION
-        await open_gate(
-            self.visit,
-            self.slot,
-            asked.payload,
-            requested_hash=self.requested_hash,
-            why=self.why,
-            within=within,
-            n=asked.n + 1,
-        )
+    async def _ask_anew(self) -> None:
+        """Put the call to its queue, with what became of it and of every answer so far. Always unwinds.
 
-    async def _ask_again(self) -> BaseException:
-        """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as before."""
-        n = self.past.open_wait("reconcile")
+        The question stands at the call's own place, also where a grant of `ctx.approve` was to let it through: the node went on from
+        that answer, so another one can't take its place there.
+        """
+        visit, tool, asked, gate = self.visit, self.tool, self.record.gate, self.tool.gate
+        given = visit.tape.slot(self.grant.slot) if self.grant is not None else None
+        earlier = asked or (given.gate if given is not None else None)
+        queue, rule, headline = "", "", ""
+        if gate is not None and (earlier is None or gate.is_needed(self.args)):
+            queue, rule, headline = gate.queue, gate.rule, gate.headline(self.args) if gate.headline else ""
+        elif earlier is not None:
+            queue, rule = earlier.queue, earlier.rule
+        elif self.grant is not None:
+            queue, rule = self.grant.queue, f"{visit.node} asks {self.grant.queue}"
+        plan = plan_of(
+            visit, self.slot, queue=queue, rule=rule, tool=tool.name, arguments=self.arguments, title=tool.title, effect=tool.effect,
+            headline=headline, evidence=self.evidence,
+        )  # fmt: skip
+        if earlier is not None:
+            plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
+        within = ATTENTION if gate is None else gate.within
+        n = 0 if asked is None else asked.n + 1
+        await open_gate(
+            visit, self.slot, with_history(plan, self.record, given), requested_hash=self.requested_hash, why=self.why, within=within, n=n
+        )  # fmt: skip
+
+    async def _ask_again(self) -> BaseModel:
+        """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as before. A call
+        that was accepted and never answered comes here when its run is retried: its callback is waited for beside the person."""
+        past = self.past
+        n = past.open_wait("reconcile")
         if n is not None:
-            return self.visit.park(self._wait("reconcile", n))
-        wait = self._reconcile_wait(self.past.waits_of("reconcile"))
+            raise self.visit.park(self._wait("reconcile", n))
+        if past.unknown is None:
+            if isinstance(answer := await ask_hook(self.tool, self.args, self._tool_call()), Happened):
+                return await self._reconciled_by_hook(answer)
+            raise await self.unknown("the other side took the call, and no callback came before its deadline", is_sender_done=True)
+        wait = self._reconcile_wait(past.waits_of("reconcile"))
         await self.visit.record(opened_event(wait), wait=wait)
-        return self.visit.park(wait)
+        raise self.visit.park(wait)
 
 
 async def ask_hook(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:

@@ -22,6 +22,14 @@ _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+class TooLarge(ValueError):
+    """A value that no journal takes. `digest` is of its JSON, for whoever has to say where it is kept."""
+
+    def __init__(self, size: int, digest: str) -> None:
+        super().__init__(f"it can't be put on record: {size} bytes are too many: keep them elsewhere and give where")
+        self.digest = digest
+
+
 def canonical(value: Any) -> bytes:
     """RFC 8785 bytes. Raises ValueError for what JSON can't carry exactly (NaN, integers beyond 2^53, lone surrogates)."""
     try:
@@ -56,8 +64,10 @@ def plain(value: Any) -> Any:
         text = _PLAIN.encode(value)
         size = len(text.encode())
         if size > MOST_BYTES:
-            raise ValueError(f"{size} bytes are too many: keep them elsewhere and give where")
+            raise TooLarge(size, "sha256:" + hashlib.sha256(text.encode()).hexdigest())
         return json.loads(text)
+    except TooLarge:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error
 

@@ -12,7 +12,7 @@ import json
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,10 +20,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from ledger import events as e
-from runs.engine.canonical import plain, printable
+from runs.engine.canonical import TooLarge, plain, printable
 from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFailure, TransportError
 from runs.engine.journal import Entry, Grant, Reply, Usage, WaitSpec
 from runs.engine.outcomes import Crashed, LateAnswer, Stopped, Unwind
+from runs.engine.perform import perform
 from runs.engine.tape import Attempt
 from runs.engine.tools import Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit, is_being_cancelled
@@ -172,12 +173,7 @@ class Dispatch(ABC):
         if self.visit.runtime.is_fenced():
             # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
             raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
-        async with asyncio.timeout(self.tool.timeout):
-            if self.tool.is_async:
-                answer = await _no_exit(self.tool.function(self.args, call))
-            else:
-                loop = asyncio.get_running_loop()
-                answer = await loop.run_in_executor(self.visit.runtime.threads, self.tool.function, self.args, call)
+        answer = await perform(self.tool, self.args, call, self.visit.runtime.threads)
         self.visit.runtime.hit("CP4", self.tool.name)
         return answer
 
@@ -213,10 +209,10 @@ class Dispatch(ABC):
     def _late(self, **what: Any) -> LateAnswer:
         return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
 
-    async def _told(self, event: e.Event, entries: Sequence[Entry], late: LateAnswer) -> Reply:
+    async def _told(self, event: e.Event, entries: Sequence[Entry], late: LateAnswer, wait: WaitSpec | None = None) -> Reply:
         """TX2 of an outcome. Where somebody else has the run by now, the answer is handed in as news: it may settle what they don't know."""
         try:
-            return await self.visit.record(event, entries=entries, usage=STEP)
+            return await self.visit.record(event, entries=entries, usage=STEP, wait=wait)
         except Unwind:
             if self.visit.has_lost_lease and self.past.intent is not None and not self.tool.is_pure:
                 self.visit.runtime.hand_in(late)
@@ -224,16 +220,20 @@ class Dispatch(ABC):
 
     async def _accepted(self, answer: Pending) -> BaseException:
         """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
-        wait = self._wait("webhook", 0, within=answer.within)
+        wait = self._wait("webhook", self.past.last_wait("webhook")[0], within=answer.within)
         payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
         event = e.ToolAccepted(slot=self.slot, attempt=self.attempt, tool=self.tool.name, payload=payload)
-        self.visit.boundary(await self.visit.record(event, usage=STEP, wait=wait))
+        self.visit.boundary(await self._told(event, [], self._late(accepted=payload), wait))
         return self.visit.park(wait)
 
     async def _bug(self, bug: BaseException) -> BaseException:
         """The tool's code broke, so what it did before is anybody's guess: unsafe is unknown, the rest fails the run."""
         if self.tool.is_unsafe:
             return await self.unknown(story(bug), is_sender_done=True)
+        if isinstance(bug.__cause__, TooLarge) and self.past.intent is not None and not self.tool.is_pure:
+            # It was done, and each repeat would be answered the same: only a person can say what to keep of the answer.
+            told = f"it answered, and the answer can't be put on record ({bug}); its digest is {bug.__cause__.digest}: settle with a receipt"
+            return await self.unknown(told, is_sender_done=True)
         code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
         return self.visit.unwind(Crashed(code, f"{self.tool.name}: {brief(bug)}", story(bug)))
 
@@ -274,7 +274,7 @@ class Dispatch(ABC):
             is_sender_done=is_sender_done,
             payload={"reason": reason, "arguments": self.arguments},
         )
-        wait = self._reconcile_wait(0)
+        wait = self._reconcile_wait(self.past.waits_of("reconcile"))
         reply = await self.visit.record(event, opened_event(wait), entries=[self._entry("unknown")], wait=wait)
         return self.visit.park(wait) if reply.is_done else self.visit.unwind(Stopped("overtaken"))
 
@@ -359,14 +359,6 @@ def _plain(tool: Tool, value: Any) -> Any:
         return plain(value)
     except ValueError as error:
         raise BadAnswer(f"what {tool.name} said besides its result: {error}") from error
-
-
-async def _no_exit(calling: Awaitable[Any]) -> Any:
-    """A tool's `sys.exit()` would end the worker and every run in it."""
-    try:
-        return await calling
-    except SystemExit as error:
-        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 def opened_event(wait: WaitSpec, payload: Any = None) -> e.WaitOpened:

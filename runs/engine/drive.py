@@ -20,10 +20,12 @@ from runs.engine.errors import JournalBroken
 from runs.engine.journal import Entry, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.outcomes import Broken, Crashed, Parked, Stopped
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
-from runs.engine.tape import Slot, Tape, payload_of
+from runs.engine.tape import LATE_NEWS, Slot, Tape, payload_of
 from runs.engine.tools import Happened, ToolCall
 from runs.engine.visit import Control, Runtime, Visit
 
+# What is on record has changed under a stop for an operator: read it and go on.
+_AGAIN = "again"
 _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 
 
@@ -53,23 +55,32 @@ class Driver:
 
         Raises StaleLease when another claimant has the run.
         """
-        try:
-            reply = await self._load()
-            if reply.stop is not None:
-                stopped = await self._stopped(reply.stop)
-                if stopped is not None:
-                    return stopped
-            if not self.at.node:
-                begun = await self._begin()
-                if begun is not None:
-                    return begun
-            while True:
-                outcome = await self._visit()
-                done = await self._act(outcome)
-                if done is not None:
-                    return done
-        except JournalBroken as broken:
-            return await self._operator(Broken(broken.reason, {"problem": str(broken)}))
+        while True:
+            try:
+                how = await self._drive()
+            except JournalBroken as broken:
+                how = await self._operator(Broken(broken.reason, {"problem": str(broken)}))
+            if how != _AGAIN:
+                return how
+
+    async def _drive(self) -> str:
+        reply = await self._load()
+        if reply.stop is not None:
+            stopped = await self._stopped(reply.stop)
+            if stopped is not None:
+                return stopped
+        held = await self._held()
+        if held is not None:
+            return held
+        if not self.at.node:
+            begun = await self._begin()
+            if begun is not None:
+                return begun
+        while True:
+            outcome = await self._visit()
+            done = await self._act(outcome)
+            if done is not None:
+                return done
 
     # --- from the journal to a position ---
 
@@ -108,6 +119,20 @@ class Driver:
         reply = await self.journal.record([*riding, e.VisitEntered(node=node, visit=visit)], snapshot=self.at)
         self.runtime.hit("CP7", "")
         return None if reply.stop is None else await self._stopped(reply.stop)
+
+    async def _held(self) -> str | None:
+        """Whether an operator has to look before anything is done. A stop that is on record is one, though its worker may have died
+        before it let go; and so is news that came when the run had gone on without it, once somebody lets the run go on."""
+        stop = self.tape.open_stop()
+        if stop is not None:
+            return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
+        if self.tape.unheard:
+            problem = (
+                "an answer came when the run had gone on without it; a retry keeps to what the journal tells, and sends nothing for it:"
+                " settle outside of this run what it was about, or cancel"
+            )
+            return await self._operator(Broken(LATE_NEWS, {"problem": problem, "late": self.tape.unheard}))
+        return None
 
     async def _visit(self) -> Outcome:
         assert self.created is not None
@@ -208,10 +233,14 @@ class Driver:
         wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
         found = e.OperatorNeeded(reason=broken.reason, payload=printable(broken.payload))
         await self.journal.record([found, opened_event(wait)], wait=wait)
-        # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before somebody has looked.
-        parked = e.RunParked(state="waiting_human", waits=[slot])
-        await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
-        return "operator"
+        return await self._stand_still(wait)
+
+    async def _stand_still(self, wait: WaitSpec) -> str:
+        """Let go until somebody has looked; where somebody has in this very moment, the run goes on from what is on record."""
+        # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before that.
+        parked = e.RunParked(state="waiting_human", waits=[wait.slot])
+        reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
+        return "operator" if reply.is_done else _AGAIN
 
     # --- cancelling ---
 

@@ -13,12 +13,14 @@ from runs.engine.dispatch import ATTENTION
 from runs.engine.errors import Expired, Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec
 from runs.engine.outcomes import Broken
-from runs.engine.tape import Slot
+from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Evidence
 from runs.engine.visit import Visit
 
 # What an approval counts as that nobody can tell from a forged one: see runs/history.py.
 LAPSED = "lapsed"
+# The label and the source of the evidence that tells of earlier answers and attempts.
+HISTORY = ("This call was asked for before", "this run's journal")
 
 
 def plan_of(
@@ -41,6 +43,48 @@ def plan_of(
         "agent": visit.agent.graph_id, "run_id": visit.run_id, "slot": slot, "queue": queue, "rule": rule, "tool": tool, "arguments": arguments,
         "title": title, "effect": effect, "headline": headline, "evidence": shown,
     }  # fmt: skip
+
+
+def with_history(plan: dict[str, Any], record: Slot, given: Slot | None) -> dict[str, Any]:
+    """A plan that says first, if this call was asked about or made before, what was answered and what came of it: whoever decides
+    binds that too. `given` is the slot whose grant was passed to the call."""
+    told = [*(() if given is None else _answers(given, record)), *_answers(record, record), *_attempts(record)]
+    evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
+    if told:
+        label, source = HISTORY
+        evidence.insert(0, Evidence(label, source, printable(told)).as_json())
+    return plan | {"evidence": evidence}
+
+
+def _answers(gate: Slot, record: Slot) -> list[str]:
+    """What people said, and whether the call ever went out under it."""
+    told = []
+    for said in gate.decisions:
+        used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", said.approval_id)]
+        if said.verdict == "approved":
+            what = f"attempt {', '.join(used)} went out under it" if used else "it expired before the call was made"
+            told.append(f"Approved by {said.by} (approval {said.approval_id}): {what}.")
+        else:
+            told.append(f"{said.verdict.capitalize()} by {said.by} (approval {said.approval_id}).")
+    return told
+
+
+def _attempts(record: Slot) -> list[str]:
+    """What became of the call so far."""
+    told = []
+    for n, attempt in sorted(record.attempts.items()):
+        if attempt.intent is None and attempt.result is None:
+            continue
+        what = "its outcome is not on record"
+        if isinstance(attempt.result, e.ToolFailed):
+            what = f"the other side refused it: {attempt.result.code}: {payload_of(attempt.result).get('message', '')}"
+        elif attempt.reconciled is not None:
+            reason = payload_of(attempt.reconciled).get("justification", "")
+            what = f"{attempt.reconciled.by} found: {attempt.reconciled.verdict.replace('_', ' ')}{f': {reason}' if reason else ''}"
+        told.append(f"Attempt {n}: {what}.")
+        if attempt.testimony is not None or attempt.is_called_back_late:
+            told.append(f"Attempt {n}: an answer that came later says that it did happen.")
+    return told
 
 
 async def open_gate(
@@ -95,7 +139,7 @@ async def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments
     return Grant(slot, asked.approval_id, plan_hash, asked.requested_hash, decision.by, asked.queue)
 
 
-def is_used(visit: Visit, slot: str) -> bool:
-    """Whether a call went out under this slot's grant: then it has had its effect, and nobody is asked for it again."""
-    intents = (a.intent for known in visit.tape.slots.values() for a in known.attempts.values())
+def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
+    """Whether a call went out under this slot's grant, other than the one at `besides`, which may try again under it."""
+    intents = (a.intent for name, known in visit.tape.slots.items() if name != besides for a in known.attempts.values())
     return any(isinstance(x, e.ToolInvoked) and x.grant == slot for x in intents)

@@ -29,6 +29,7 @@ class MemoryWait:
     grant_hash: str | None = None
     grant_expires_at: datetime | None = None
     is_consumed: bool = False
+    used_by: tuple[str | None, int] = ("", -1)  # the call, and the attempt at it that went out last
 
 
 @dataclass
@@ -170,10 +171,14 @@ class MemoryJournal:
         self._fence()
         if self._reply().stop is not None or self._is_answered(events):
             return self._reply(is_done=False)
-        used = None if grant is None else self._granted(*grant)
+        invoked = next((x for x in events if isinstance(x, e.ToolInvoked)), None)
+        call = (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
+        if grant is None and any(isinstance(x, e.ToolInvoked) and x.grant and x.slot == call[0] and x.attempt < call[1] for x in self.run.events):
+            raise ApprovalMissing(f"slot {call[0]} went out under an approval before, and has none now")
+        used = None if grant is None else self._granted(*grant, call)
         self._write(events, [entry] if entry else [], wait, None)
         if used is not None:
-            used.is_consumed = True
+            used.is_consumed, used.used_by = True, call
         return self._reply()
 
     async def record(
@@ -233,14 +238,31 @@ class MemoryJournal:
         settled = {(x.slot, x.attempt) for x in self.run.events if isinstance(x, e.ToolReconciled) and x.verdict == "happened"}
         return any((*x, "result") in self.run.facts or x in settled for x in asks)
 
-    def _granted(self, slot: str, plan_hash: str) -> MemoryWait:
-        for wait in self.run.waits.values():
-            is_this = wait.spec.slot == slot and wait.spec.kind == "approval" and wait.resolution == "approved"
-            if is_this and not wait.is_consumed and wait.grant_hash == plan_hash:
-                if wait.grant_expires_at is not None and wait.grant_expires_at <= self.now():
-                    raise ApprovalExpired(f"the approval of slot {slot} lay unused until it expired")
+    def _granted(self, slot: str, plan_hash: str, call: tuple[str | None, int]) -> MemoryWait:
+        fitting = [w for w in self.run.waits.values() if w.spec.slot == slot and w.spec.kind == "approval" and w.resolution == "approved"]
+        fitting = [w for w in fitting if w.grant_hash == plan_hash and (not w.is_consumed or self._may_be_used_again(w, call))]
+        for wait in fitting:
+            if wait.grant_expires_at is None or wait.grant_expires_at > self.now():
                 return wait
-        raise ApprovalMissing(f"slot {slot} has no unconsumed approval for these bytes")
+        if fitting:
+            raise ApprovalExpired(f"the approval of slot {slot} expired before it was used for this")
+        raise ApprovalMissing(f"slot {slot} has no unused approval for these bytes")
+
+    def _may_be_used_again(self, wait: MemoryWait, call: tuple[str | None, int]) -> bool:
+        """For a further attempt at the same call, of which nothing has come so far."""
+        slot, attempt = call
+        if wait.used_by[0] != slot or wait.used_by[1] >= attempt:
+            return False
+        earlier = [x for x in self.run.events if x.slot == slot and x.attempt < attempt]
+        undone = {
+            x.attempt for x in earlier if isinstance(x, e.ToolFailed) or (isinstance(x, e.ToolReconciled) and x.verdict == "did_not")
+        }
+        happened = any(
+            (x.fact == "result" and not isinstance(x, e.ToolFailed)) or isinstance(x, e.CallbackArrivedLate)
+            or getattr(x, "verdict", "") == "happened" or getattr(x, "outcome", "refused") != "refused"
+            for x in earlier
+        )  # fmt: skip
+        return undone == set(range(attempt)) and not happened
 
     def _write(
         self, events: Sequence[e.Event], entries: Sequence[Entry], wait: WaitSpec | None, gate: GateOpening | None

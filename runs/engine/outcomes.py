@@ -12,7 +12,7 @@ StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
     """What a worker holds that has lost its lease while its call was under way: it may not write it, but it may tell. `result` is
-    the call's recorded form; `failure` what the other side refused it with."""
+    the call's recorded form; `failure` what the other side refused it with; `accepted` what it said when it took the call, to answer later."""
 
     run_id: str
     slot: str
@@ -21,6 +21,7 @@ class LateAnswer:
     result: Any = None
     external_id: str | None = None
     failure: dict[str, Any] | None = None
+    accepted: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

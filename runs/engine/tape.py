@@ -23,7 +23,10 @@ class Attempt:
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
     unknown: e.Event | None = None
     reconciled: e.ToolReconciled | None = None
+    testimony: e.ToolAnsweredLate | None = None  # what a worker that had lost the run tells of a call that happened
+    is_called_back_late: bool = False
     is_in_doubt: bool = False
+    is_unknown: bool = False  # and nothing is on record since that would tell
     resends: int = 0
     not_sents: int = 0
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
@@ -33,9 +36,25 @@ class Attempt:
         """Whether somebody said what became of it; *fail the run* leaves that open."""
         return self.reconciled is not None and self.reconciled.verdict != "fail"
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether the other side took the call and hasn't answered, as far as anybody knows."""
+        return self.accepted is not None and self.result is None and not self.is_settled
+
+    @property
+    def has_happened(self) -> bool:
+        """Whether the journal says that the call was done."""
+        is_answer = self.result is not None and not isinstance(self.result, (e.ToolFailed, e.ModelFailed))
+        return is_answer or (self.reconciled is not None and self.reconciled.verdict == "happened")
+
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
         return sum(1 for k, _ in self.waits if k == kind)
+
+    def last_wait(self, kind: str) -> tuple[int, str | None]:
+        """The newest wait of a kind: its number and how it was resolved. It is number 0 and open where none is on record."""
+        n = max(0, self.waits_of(kind) - 1)
+        return n, self.waits.get((kind, n))
 
     def open_wait(self, kind: str) -> int | None:
         """The number of the attempt's unresolved wait of a kind, if there is one."""
@@ -51,6 +70,8 @@ class Slot:
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
+    decisions: list[e.ApprovalDecided] = field(default_factory=list)
+    grants: dict[int, tuple[str, str]] = field(default_factory=dict)  # by attempt: the slot whose yes it went out under, and its id
     attempts: dict[int, Attempt] = field(default_factory=dict)
     current: int = 0
 
@@ -87,6 +108,8 @@ class Slot:
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
+# Why a retried run stops before it goes on: see `late_news`.
+LATE_NEWS = "late_news"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
 _GONE_ON_BY = frozenset({"timer", "signal", "input"})
 
@@ -99,6 +122,7 @@ class Tape:
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived] = {}
+        self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
         for event in events:
             self.add(event)
 
@@ -114,6 +138,10 @@ class Tape:
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
                 self.slot(name).current += 1
+        if isinstance(event, (e.RunRetried, e.WaitResolved)):
+            self.unheard = payload_of(event).get("late", self.unheard)
+        if isinstance(event, e.OperatorNeeded) and event.reason == LATE_NEWS:
+            self.unheard = []
         if isinstance(event, e.VisitEntered):
             self.visits.add(event.visit)
         if isinstance(event, e.SignalReceived):
@@ -143,21 +171,62 @@ class Tape:
 
         A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
         """
-        failed = [
-            name for name, slot in self.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))
+        reached = self._reached()
+        return [
+            name
+            for name, slot in self.slots.items()
+            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) and not self._is_passed(name, reached)
         ]
-        begun = [name for name, slot in self.slots.items() if slot.has_effect]
-        return [name for name in failed if not any(self._comes_after(other, name) for other in begun)]
 
-    def _comes_after(self, one: str, other: str) -> bool:
-        """Whether the node makes one call after the other. Calls of two branches of a gather come neither before nor after."""
-        if one == other or not (_is_place(one) and _is_place(other)):
+    def to_await(self) -> list[str]:
+        """Slots of calls that the other side took and whose time ran out, and that the node did not go on from: a retried run waits
+        for their answers again."""
+        reached = self._reached()
+        return [
+            name
+            for name, slot in self.slots.items()
+            if slot.now.is_owed and slot.now.last_wait("webhook")[1] == "timed_out" and not self._is_passed(name, reached)
+        ]
+
+    def told_by_witnesses(self) -> list[str]:
+        """Slots of calls whose outcome is open and of which a worker that had lost the run told that they happened."""
+        return [
+            name
+            for name, slot in self.slots.items()
+            if slot.now.testimony is not None and slot.now.result is None and not slot.now.is_settled and not slot.now.accepted
+        ]
+
+    def went_on_from(self, name: str) -> bool:
+        """Whether the node began something with an effect after this call: then no other outcome of it may come."""
+        return self._is_passed(name, self._reached())
+
+    def _reached(self) -> dict[str, tuple[int, ...]]:
+        """How far each line of calls has come: by its path, the last place in it at which something with an effect was begun."""
+        reached: dict[str, tuple[int, ...]] = {}
+        for name, slot in self.slots.items():
+            if _is_place(name) and slot.has_effect:
+                path = ""
+                for part in name.split("/"):
+                    reached[path] = max(reached.get(path, ()), _number(part))
+                    path = f"{path}/{part}" if path else part
+        return reached
+
+    def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
+        """Whether anything was begun after a call, on its own line or on one that it belongs to. Calls of two branches of a gather
+        come neither before nor after each other."""
+        if not _is_place(name):
             return False
-        for i, (a, b) in enumerate(zip(one.split("/"), other.split("/"), strict=False)):
-            if a != b:
-                parent = self.slots.get("/".join(one.split("/")[:i]))
-                return (parent is None or parent.branches is None) and _number(a) > _number(b)
+        path = ""
+        for part in name.split("/"):
+            line = self.slots.get(path)
+            if (line is None or line.branches is None) and reached.get(path, ()) > _number(part):
+                return True
+            path = f"{path}/{part}" if path else part
         return False
+
+    def open_stop(self) -> str | None:
+        """The slot of a stop for an operator that nobody has looked at yet."""
+        return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
         """Slots of calls whose effect may still come or may have come: accepted and not answered, or unknown and left so."""
@@ -186,6 +255,8 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.asked(event.tool, event.requested_hash)
             slot.current = max(slot.current, event.attempt)
             attempt.intent, attempt.is_in_doubt = event, True
+            if event.grant is not None:
+                slot.grants[event.attempt] = event.grant, _id_of(slot) if event.grant == event.slot else ""
         case e.ModelRequested():
             slot.asked("model", event.request_hash)
             attempt.intent = event
@@ -201,13 +272,17 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
             attempt.result, attempt.is_in_doubt = event, False
         case e.ToolAccepted():
-            attempt.accepted, attempt.is_in_doubt = event, False
+            attempt.accepted, attempt.is_in_doubt, attempt.is_unknown = event, False, False
         case e.ToolNotDispatched():
             attempt.not_sents, attempt.is_in_doubt = event.n, False
         case e.ToolRedispatched():
             attempt.resends, attempt.is_in_doubt = event.n, True
         case e.ToolOutcomeUnknown():
-            attempt.unknown = event
+            attempt.unknown, attempt.is_unknown = event, True
+        case e.ToolAnsweredLate() if event.outcome == "happened":
+            attempt.testimony = event
+        case e.CallbackArrivedLate():
+            attempt.is_called_back_late = True
         case e.ToolReconciled():
             attempt.reconciled, attempt.is_in_doubt = event, False
             for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
@@ -219,6 +294,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.gate, slot.decision = event, None
         case e.ApprovalDecided():
             slot.decision = event
+            slot.decisions.append(event)
         case _:
             _fold_wait(slot, attempt, event)
 
@@ -230,6 +306,7 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             if "call" in said:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
                 slot.asked(said["call"], said["hash"])
             attempt.waits[event.wait, event.n] = None
+            attempt.is_unknown |= event.wait == "webhook" and event.n > 0  # its time ran out once: whether it comes is anybody's guess
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution
         case e.SignalTaken():
@@ -243,3 +320,34 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
 def payload_of(event: e.Event | None) -> dict[str, Any]:
     """An event's payload as a mapping, empty where there is none."""
     return event.payload if event is not None and isinstance(event.payload, dict) else {}
+
+
+def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
+    """What came when the run had gone on without it, and belies what it went on from: answers to calls that are on record as refused,
+    as not done or as never answered. `events` are all of the calls concerned, in order."""
+    whole = list(events)
+    tape, found = Tape(whole), []
+    for event in whole:
+        if event.slot is None or not isinstance(event, (e.CallbackArrivedLate, e.ToolAnsweredLate)):
+            continue
+        slot = tape.slot(event.slot)
+        known = slot.at(event.attempt)
+        is_news = isinstance(event, e.CallbackArrivedLate) or event.outcome == "happened"
+        is_news |= getattr(event, "contradicts", "") == "did_not"
+        is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
+        if is_news and not known.has_happened and not is_open:
+            news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
+            found.append(news | {"on_record": _outcome(known)})
+    return found
+
+
+def _outcome(attempt: Attempt) -> str:
+    """What a run went on from, in a word."""
+    if attempt.reconciled is not None:
+        return attempt.reconciled.verdict
+    return attempt.result.code if isinstance(attempt.result, e.ToolFailed) else "no_answer"
+
+
+def _id_of(slot: Slot) -> str:
+    """The approval that a slot's own gate opened last."""
+    return slot.gate.approval_id if slot.gate is not None else ""

@@ -188,7 +188,8 @@ def _reconciled(timeline: Timeline, line: Line) -> None:
 
 def _answered_late(timeline: Timeline, line: Line) -> None:
     outcome, belied = line.clear["outcome"], line.clear["contradicts"]
-    told = f"the worker that had sent {line.clear['tool']} says that it {'was refused' if outcome == 'refused' else 'happened'}"
+    said = {"refused": "was refused", "accepted": "was taken"}.get(outcome, "happened")
+    told = f"the worker that had sent {line.clear['tool']} says that it {said}"
     if belied:
         timeline.mark(line, "a verdict is belied", tone="bad", note=f"{told}; the verdict was: {_VERDICTS.get(belied, belied)}", kind="error")
     else:

@@ -84,13 +84,19 @@ class Told:
                 self.open.pop((slot, attempt, "signal", 0), None)
             case e.InputAnswered():
                 self.open.pop((slot, attempt, "input", event.n), None)
-            case e.CallbackReceived() | e.ToolFailed():
-                self.open.pop((slot, attempt, "webhook", 0), None)
+            case e.CallbackReceived():
+                self._close(slot, attempt)
+            case e.ToolFailed():
+                self._close(slot, attempt, "webhook")
             case e.ToolReconciled():
-                for name in [n for n in self.open if n[:3] == (slot, attempt, "reconcile")]:
-                    del self.open[name]
+                self._close(slot, attempt, "reconcile")
                 if event.verdict != "fail":
-                    self.open.pop((slot, attempt, "webhook", 0), None)
+                    self._close(slot, attempt)
+
+    def _close(self, slot: str, attempt: int, kind: str = "") -> None:
+        """Nothing more is waited for because of a call, or nothing of a kind."""
+        for name in [n for n in self.open if n[:2] == (slot, attempt) and kind in ("", n[2])]:
+            del self.open[name]
 
     def _resolution(self, event: e.Event) -> None:
         """Whatever is resolved makes a run ready that waits in nobody's hands."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -421,6 +422,81 @@ def test_a_grant_stays_good_when_the_intent_that_would_use_it_can_not_be_written
     with pytest.raises(Exception, match=r"0\.1/7|one_fact_per_slot"):
         kept.wait(kept.journal.intend([read(2, "0.1/7")], grant=(wait.slot, "plan")))
     assert kept.wait(kept.journal.intend([invoked()], entry=entry(), grant=(wait.slot, "plan"))).is_done
+
+
+# --- further attempts at a call that a grant let through ---
+
+_DID_NOT = e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga")
+# What is on record of the first attempt → whether the same grant covers a second one.
+AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
+    "it was refused": ([e.ToolFailed(slot="0.1/1", tool="order", code="no", requested_hash="h")], True),
+    "a person found that it did not happen": ([_DID_NOT], True),
+    "nothing": ([], False),
+    "it is unknown": ([e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True)], False),
+    "it was answered": ([e.ToolReturned(slot="0.1/1", tool="order", payload={"x": 1})], False),
+    "it was called back": ([e.CallbackReceived(slot="0.1/1", tool="order", payload={"x": 1})], False),
+    "a person found that it happened": ([e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="user:olga")], False),
+    "a late callback belies the person": ([_DID_NOT, e.CallbackArrivedLate(slot="0.1/1", tool="order")], False),
+    "a late witness belies the person": (
+        [_DID_NOT, e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="happened", contradicts="did_not")], False,
+    ),
+    "a late witness says the same": (
+        [_DID_NOT, e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome="refused", contradicts="")], True,
+    ),
+}  # fmt: skip
+
+
+def let_through(kept: Kept, *told: e.Event, lives: float = 60) -> WaitSpec:
+    """A call that went out under a grant, and what is on record of it."""
+    wait = opened(kept, spec(kept))
+    kept.resolve(wait, "approved", grant="plan", lives=lives)
+    first = replace(invoked(), grant=wait.slot)
+    kept.wait(kept.journal.intend([first], entry=entry(), grant=(wait.slot, "plan")))
+    if told:
+        kept.wait(kept.journal.record(list(told)))
+    return wait
+
+
+def again(attempt: int = 1, slot: str = "0.1/1") -> e.ToolInvoked:
+    return replace(invoked(slot, attempt), grant="0.1/1")
+
+
+@pytest.mark.parametrize("told", AFTER_THE_FIRST)
+def test_a_grant_covers_a_call_until_something_may_have_come_of_it(kept: Kept, told: str) -> None:
+    said, is_covered = AFTER_THE_FIRST[told]
+    wait = let_through(kept, *said)
+    before = kept.events(), kept.facts()
+    second = kept.journal.intend([again()], entry=entry(attempt=1), grant=(wait.slot, "plan"))
+    if is_covered:
+        assert kept.wait(second).is_done
+        return
+    with pytest.raises(ApprovalMissing) as error:
+        kept.wait(second)
+    assert not isinstance(error.value, ApprovalExpired) and (kept.events(), kept.facts()) == before
+
+
+def test_a_grant_covers_no_further_attempt_after_its_time(kept: Kept) -> None:
+    wait = let_through(kept, _DID_NOT, lives=0.5)
+    until = datetime.now(UTC) + timedelta(seconds=0.6)
+    while kept.journal.now() < until:
+        kept.wait(kept.journal.may_repeat("0.1/9", 0))
+    with pytest.raises(ApprovalExpired):
+        kept.wait(kept.journal.intend([again()], entry=entry(attempt=1), grant=(wait.slot, "plan")))
+
+
+def test_what_went_out_under_a_grant_goes_out_again_under_one_only(kept: Kept) -> None:
+    """The worker's code may have lost its gate; the record has not."""
+    let_through(kept, _DID_NOT)
+    with pytest.raises(ApprovalMissing):
+        kept.wait(kept.journal.intend([invoked(attempt=1)], entry=entry(attempt=1)))
+
+
+def test_a_grant_that_a_call_used_covers_no_other_call(kept: Kept) -> None:
+    wait = let_through(kept, _DID_NOT)
+    kept.wait(kept.journal.intend([invoked("0.1/2")], entry=entry(slot="0.1/2")))
+    kept.wait(kept.journal.record([replace(_DID_NOT, slot="0.1/2")]))
+    with pytest.raises(ApprovalMissing):
+        kept.wait(kept.journal.intend([again(1, "0.1/2")], entry=entry(slot="0.1/2", attempt=1), grant=(wait.slot, "plan")))
 
 
 # --- letting go ---
