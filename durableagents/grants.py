@@ -23,13 +23,14 @@ APPEND_ONLY = frozenset(
         "ledger_event",
         "ledger_ledgerentry",
         "ledger_overriderecord",
+        "ledger_actrecord",
         "approvals_decision",
         "runs_checkpoint",
         "runs_incident",
     }
 )
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission"})
+READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_accountrecord"})
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:

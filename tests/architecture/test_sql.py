@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 # `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
 SHIPPED = {
     "ledger/sql/append.sql": "526f385e4a8cca4bf6b5f0995fecae36dc38a17974985c561337efbbaea8dc8c",
+    "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",
 }
