@@ -9,10 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import QUEUES, is_own_request, may_decide
+from approvals.policy import QUEUES, may_decide
+from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.visible import Change, compare, leaves
+from runs.authority import own_act
 from runs.engine.agents import registry
 from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
@@ -54,7 +56,7 @@ class Brief:
     tool: ToolCard | None
     role: str
     is_mine: bool
-    is_own: bool
+    own_act: str | None
 
     @property
     def is_open(self) -> bool:
@@ -99,8 +101,8 @@ def plan_of(approval: Approval) -> dict[str, Any]:
     return plan if isinstance(plan, dict) else {}
 
 
-def brief(approval_id: UUID, held: frozenset[str], name: str) -> Brief:
-    """One question for a reader with this name and these roles. Raises NotFound."""
+def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
+    """One question for a reader with these roles. Raises NotFound."""
     approval = Approval.objects.select_related("run").filter(id=approval_id).first()
     if approval is None:
         raise NotFound("approval", approval_id)
@@ -119,7 +121,7 @@ def brief(approval_id: UUID, held: frozenset[str], name: str) -> Brief:
         tool=_tool(approval),
         role=QUEUES.get(approval.queue, ""),
         is_mine=may_decide(approval.queue, held),
-        is_own=is_own_request(approval.requested_by, name),
+        own_act=own_act(approval.run, reader.person, reader.name),
     )
 
 

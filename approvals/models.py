@@ -25,7 +25,7 @@ A = ApprovalState
 # What a decision is made on: written when the question is put, never after.
 FROZEN = [
     "run", "wait", "queue", "revision", "previous", "tool", "title", "effect", "rule", "plan", "plan_hash", "evidence", "why", "requested_by",
-    "opened_at",
+    "requester", "opened_at",
 ]  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class Approval(models.Model):
     evidence = models.JSONField(default=list)
     why = models.TextField(blank=True, help_text="The agent's own words. Untrusted.")
     requested_by = models.TextField()
+    requester = models.BigIntegerField(null=True, help_text="The account of whoever asked: names can be changed.")
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
@@ -90,7 +91,10 @@ pgtrigger.register(
 
 
 class Decision(models.Model):
-    """What one person decided, on what exact plan, as what, and why. Append-only."""
+    """What one person decided, on what exact plan and state of the run, as what, and why. Append-only.
+
+    The state is missing in decisions from before it was noted.
+    """
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")
@@ -98,19 +102,30 @@ class Decision(models.Model):
     plan_hash = models.TextField()
     justification = models.TextField()
     by = models.TextField()
+    person = models.BigIntegerField(null=True)
     role = models.TextField()
     auth = models.TextField()
     address = models.TextField(blank=True)
+    seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person decided.")
+    chain = models.BinaryField(max_length=32, null=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["approval"], name="approvals_decided_once")]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="approvals_decided_by_moment"),
+            models.Index(fields=["verdict", "-at", "-id"], name="approvals_decided_by_verdict"),
+            models.Index(fields=["by", "-at", "-id"], name="approvals_decided_by_who"),
+        ]
         triggers = append_only()
 
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
             "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash, "justification": self.justification,
-            "by": self.by, "role": self.role, "auth": self.auth, "address": self.address, "at": microseconds(self.at),
+            "by": self.by, "person": self.person, "role": self.role, "auth": self.auth, "address": self.address, "seq": self.seq,
+            "chain": bytes(self.chain or b"").hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
         }  # fmt: skip

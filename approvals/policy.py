@@ -18,8 +18,3 @@ def may_decide(queue: str, roles: Iterable[str]) -> bool:
     """Whether somebody with these roles may decide."""
     role = role_for(queue)
     return role is not None and role in set(roles)
-
-
-def is_own_request(requested_by: str, name: str) -> bool:
-    """Whether somebody would decide what they asked for themselves. Records name people as `kind:name`."""
-    return requested_by.partition(":")[2] == name

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.policy import QUEUES, VERDICTS, is_own_request, may_decide
+from approvals.policy import QUEUES, VERDICTS, may_decide
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import append, justified
@@ -19,7 +19,8 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.keys import code_key
 from ledger.models import Head
 from runs import live, waits
-from runs.acts import locked, resolve, wake
+from runs.acts import locked, resolve, snapshot, wake
+from runs.authority import own_act
 from runs.models import Run, Wait
 from runs.runtime import hasher
 
@@ -55,22 +56,24 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
 
     Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan; then nothing has changed.
     """
-    found = Approval.objects.filter(pk=approval_id).first()
+    found = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if found is None:
         raise NotFound("approval", approval_id)
     _check_authority(found, by)
+    _check_four_eyes(found.run, by)
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
             f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
     text = justified(verdict, justification)
-    _, run = locked(found.run_id, under=by)
+    head, run = locked(found.run_id, under=by)
     wait = Wait.objects.select_for_update().get(pk=found.wait_id)
     approval = Approval.objects.select_for_update().get(pk=approval_id)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)
-    now = database_now()
+    _check_four_eyes(run, by)  # again: before the lock was won they may have steered the run themselves
+    now, before = database_now(), snapshot(run, head)
     if approval.deadline <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
@@ -82,8 +85,8 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         approval.reject()
     _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
     decision = Decision(
-        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, role=by.role, auth=by.auth,
-        address=by.address, at=now,
+        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person, role=by.role,
+        auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before, after=snapshot(run, head), at=now,
     )  # fmt: skip
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
@@ -103,8 +106,12 @@ def _check_authority(approval: Approval, by: Actor) -> None:
         raise Forbidden(
             f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; you act as {by.role or 'no role'}."
         )
-    if is_own_request(approval.requested_by, by.name):
-        raise Forbidden("You asked for this yourself: somebody else has to decide it.")
+
+
+def _check_four_eyes(run: Run, by: Actor) -> None:
+    """Whoever had a hand in what is asked doesn't decide it, by whatever name or key they come."""
+    if did := own_act(run, by.person, by.name):
+        raise Forbidden(f"You {did}: somebody else has to decide this.")
 
 
 def _expired(approval: Approval, now: datetime) -> Approval:

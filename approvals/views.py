@@ -14,7 +14,7 @@ from django.urls import reverse
 from approvals import services
 from approvals.brief import Brief, Item, brief, inbox
 from approvals.policy import QUEUES
-from ledger.access import roles
+from ledger.access import actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.pages import Page, justification, stated
 from runs import lists
@@ -44,7 +44,7 @@ class InboxPage(Page):
         items = inbox(held, decided=show == "decided")
         # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
         chosen = approval_id or (items[0].approval.id if items else None)
-        opened = brief(chosen, held, request.user.get_username()) if chosen else None
+        opened = brief(chosen, held, actor(request, "")) if chosen else None
         context = {
             "items": items, "b": opened, "show": show, "is_chosen": approval_id is not None, "refused": refused,
             "questions": lists.questions(held) if show == "open" else [],
@@ -72,7 +72,7 @@ class Decisions(InboxPage):
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         text, verdict = justification(request), request.POST.get("verdict", "")
-        opened = brief(approval_id, roles(request.user), request.user.get_username())
+        opened = brief(approval_id, roles(request.user), actor(request, ""))
         try:
             if verdict not in ("approve", "reject"):
                 raise InvalidInput("Choose approve or reject.", errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.apps import apps
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
 
 from durableagents.auth import digest, issue_key
 from durableagents.models import ApiKey
+
+KEY_LIVES = timedelta(days=365)
 
 
 @admin.register(ApiKey)
@@ -33,10 +38,19 @@ class ApiKeyAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
-        """The key itself is shown once, here, and kept nowhere."""
+        """The key itself is kept nowhere; the answer shows it."""
         token = issue_key(obj.user, obj.name, expires_at=obj.expires_at)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
-        messages.success(request, f"The key, shown only now: {token}")
+        obj.shown_once = token
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, str | datetime]:
+        """A key ends by itself unless somebody says that it shall not."""
+        return {"expires_at": timezone.now() + KEY_LIVES}
+
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
+        """Shown in this answer and no other: a message would travel in a cookie, which is signed and not secret."""
+        context = {**self.admin_site.each_context(request), "title": "API key", "key": obj}
+        return TemplateResponse(request, "admin/key_issued.html", context, headers={"Cache-Control": "no-store"})
 
     @admin.action(description="Revoke the selected keys")
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:

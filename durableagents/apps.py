@@ -1,12 +1,14 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.contrib.admin import apps
 from django.db.models.signals import post_migrate, pre_migrate
 
 
 class DurableAgentsConfig(AppConfig):
     name = "durableagents"
     label = "durableagents"
+    default = True
 
     def ready(self) -> None:
         from durableagents.grants import grant_after_migrate
@@ -15,6 +17,13 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         pre_migrate.connect(refuse_a_newer_database, sender=self)
+
+
+class AdminConfig(apps.AdminConfig):
+    """Django's administration, on pages of ours that say who changes what."""
+
+    default = False
+    default_site = "durableagents.accounts.Site"
 
 
 def create_roles(*, using: str, **_: Any) -> None:

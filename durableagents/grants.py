@@ -26,6 +26,7 @@ APPEND_ONLY = frozenset(
         "ledger_event",
         "ledger_ledgerentry",
         "ledger_overriderecord",
+        "ledger_actrecord",
         "approvals_decision",
         "runs_checkpoint",
         "runs_incident",
@@ -42,7 +43,7 @@ FROZEN = {
     "runs_agentversion": {"graph_id", "fingerprint", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded"})
+READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord"})
 # In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes it for over.
 UPGRADE_LASTS = 3600
 NO_RUN = "00000000-0000-0000-0000-000000000000"

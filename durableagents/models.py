@@ -9,6 +9,9 @@ from django.db import models
 class ApiKey(models.Model):
     """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
 
+    # The token itself, on the object that has just been issued and nowhere else.
+    shown_once: str = ""
+
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys")
     name = models.TextField()
     prefix = models.TextField()

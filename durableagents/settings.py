@@ -19,7 +19,7 @@ env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
 # --- what is installed -----------------------------------------------------------------------
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "durableagents.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "durableagents.sessions.KeepSignedIn",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -89,6 +90,12 @@ AUTH_PASSWORD_VALIDATORS = [
         "OPTIONS": {"min_length": 12},
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+# The first one is used; what an older one made is renewed when its owner signs in.
+PASSWORD_HASHERS = [
+    "durableagents.accounts.Argon2",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 
 STATIC_URL = "/static/"
@@ -126,6 +133,7 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # ports, so the name carries it: two installations on one host keep their sessions apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
+SESSION_COOKIE_AGE = 12 * 3600  # at most; without doing anything far less, see sessions.py
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"

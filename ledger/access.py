@@ -45,6 +45,7 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
         role=role,
         auth="api_key" if by_key else "session",
         address=request.META.get("REMOTE_ADDR", ""),
+        person=request.user.pk,
     )
 
 

@@ -19,7 +19,8 @@ class Actor:
     """A person, key, part of the system or outside party that acts without a lease.
 
     `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated
-    (`session`, `api_key`, `token`, `system`), `address` where the request came from.
+    (`session`, `api_key`, `token`, `system`, `shell`), `address` where the request came from, `person` the primary key of the
+    account: names can be changed, and one account acts by session and by key.
     """
 
     kind: str
@@ -27,6 +28,12 @@ class Actor:
     role: str = ""
     auth: str = "system"
     address: str = ""
+    person: int | None = None
+
+    @property
+    def is_person(self) -> bool:
+        """Whether somebody with an account acts, by hand or by a program of theirs."""
+        return self.kind in ("user", "key")
 
     @property
     def ref(self) -> str:

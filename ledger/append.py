@@ -19,10 +19,12 @@ from ledger.codes import event_code, row_code
 from ledger.errors import JustificationRequired, NotFound
 from ledger.events import Event, encode_clear, seal
 from ledger.keys import code_key
-from ledger.models import Head, OverrideRecord
+from ledger.models import ActRecord, Head, OverrideRecord
 
 MAX_JUSTIFICATION = 4000
-_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
+MIN_JUSTIFICATION = 2
+# Letters by their category that are drawn as nothing: the fillers of Hangul.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 class Fact(Protocol):
@@ -121,14 +123,14 @@ def locked_head(run_id: UUID) -> Head:
 def justified(action: str, justification: object) -> str:
     """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
     text = justification.strip() if isinstance(justification, str) else ""
-    if not any(map(_is_visible, text)) or len(text) > MAX_JUSTIFICATION or "\x00" in text:
+    if sum(map(_is_read, text)) < MIN_JUSTIFICATION or len(text) > MAX_JUSTIFICATION or "\x00" in text:
         raise JustificationRequired(action)
     return text
 
 
-def _is_visible(character: str) -> bool:
-    """Whether a reader sees anything of it: not a blank, a control, a format character, or a letter that is drawn as nothing."""
-    return unicodedata.category(character)[0] not in "ZC" and character not in _BLANK_LETTERS
+def _is_read(character: str) -> bool:
+    """Whether it says something: a letter or a digit. Marks, signs and punctuation say nothing by themselves, and some are drawn as nothing."""
+    return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
 def override(
@@ -136,9 +138,23 @@ def override(
 ) -> OverrideRecord:
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     record = OverrideRecord(
-        run_id=head.run_id, action=action, by=by.ref, role=by.role, auth=by.auth, address=by.address, justification=justification, seq=head.seq,
-        chain=bytes(head.chain), before=before, after=after, at=database_now(),
+        run_id=head.run_id, action=action, by=by.ref, person=by.person, role=by.role, auth=by.auth, address=by.address, justification=justification,
+        seq=head.seq, chain=bytes(head.chain), before=before, after=after, at=database_now(),
     )  # fmt: skip
     record.code = row_code(code_key(), "override", record.coded())
     record.save(force_insert=True)
     return record
+
+
+def acted(
+    action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
+    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside does is no act of a person."""
+    if not (by.is_person or by.auth == "shell"):
+        return
+    ActRecord.objects.create(
+        run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person, role=by.role, auth=by.auth,
+        address=by.address, justification=justification, seq=head.seq if head else None, chain=bytes(head.chain) if head else None,
+        before=before or {}, after=after or {}, at=database_now(),
+    )  # fmt: skip

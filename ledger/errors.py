@@ -39,7 +39,7 @@ class JustificationRequired(DurableAgentsError):
     def __init__(self, action: str) -> None:
         super().__init__(
             f"{action} needs a justification: say in a sentence why. It goes on the record.",
-            errors=[{"field": "justification", "problem": "missing or blank", "fix": "give a sentence"}],
+            errors=[{"field": "justification", "problem": "missing, or nothing that can be read", "fix": "give a sentence"}],
         )
 
 

@@ -1,7 +1,11 @@
 """What happened, and under which lease it may be written.
 
 The tables here are written by the functions in `sql/` and by `append.py`, nobody else. Events, ledger entries and override records
-are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime role has no right to them either.
+are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime role has no right to them either. So are the records of
+what people did besides, and of who was given which account, role or key.
+
+`person` is the primary key of the account that acted. Names can be changed, and are then somebody else's to take; a person's key can't.
+It is no foreign key: the record outlives the account.
 """
 
 from __future__ import annotations
@@ -126,6 +130,7 @@ class OverrideRecord(models.Model):
     run_id = models.UUIDField()
     action = models.TextField()
     by = models.TextField()
+    person = models.BigIntegerField(null=True)
     role = models.TextField()
     auth = models.TextField()
     address = models.TextField(blank=True)
@@ -140,15 +145,73 @@ class OverrideRecord(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["run_id", "id"], name="ledger_override_by_run"),
-            models.Index(fields=["-at"], name="ledger_override_by_time"),
+            models.Index(fields=["-at", "-id"], name="ledger_override_by_moment"),
+            models.Index(fields=["action", "-at", "-id"], name="ledger_override_by_action"),
+            models.Index(fields=["by", "-at", "-id"], name="ledger_override_by_who"),
+        ]
+        triggers = append_only()
+
+
+class ActRecord(models.Model):
+    """What a person did that neither overrides a run nor decides a gate: started a run, answered, signalled, declared a host dead."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField(null=True)
+    action = models.TextField()
+    subject = models.TextField(blank=True, help_text="What it was done to, where that isn't the run: a question, a signal, a host.")
+    queue = models.TextField(blank=True, help_text="Whom a question was put to: a queue or a role.")
+    by = models.TextField()
+    person = models.BigIntegerField(null=True)
+    role = models.TextField(blank=True)
+    auth = models.TextField(blank=True)
+    address = models.TextField(blank=True)
+    justification = models.TextField(blank=True)
+    seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person acted.")
+    chain = models.BinaryField(max_length=32, null=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["run_id", "id"], name="ledger_act_by_run"),
+            models.Index(fields=["-at", "-id"], name="ledger_act_by_moment"),
+            models.Index(fields=["action", "-at", "-id"], name="ledger_act_by_action"),
+            models.Index(fields=["by", "-at", "-id"], name="ledger_act_by_who"),
+        ]
+        triggers = append_only()
+
+
+class AccountRecord(models.Model):
+    """What was done to accounts, roles, permissions and API keys. Triggers on those tables write it, whoever changes them and however;
+    the runtime role may only read it."""
+
+    id = models.BigAutoField(primary_key=True)
+    action = models.TextField()
+    subject = models.TextField(help_text="`user:ada`, `role:operator` or `key:ada/laptop`, as it was called then.")
+    subject_person = models.BigIntegerField(null=True)
+    by = models.TextField(help_text="Who said so, or `database:ROLE` for what came past the application.")
+    person = models.BigIntegerField(null=True)
+    auth = models.TextField(blank=True)
+    address = models.TextField(blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="ledger_account_by_moment"),
+            models.Index(fields=["action", "-at", "-id"], name="ledger_account_by_action"),
+            models.Index(fields=["by", "-at", "-id"], name="ledger_account_by_who"),
+            models.Index(fields=["subject_person"], name="ledger_account_by_subject"),
         ]
         triggers = append_only()
 
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
-            "run": str(self.run_id), "action": self.action, "by": self.by, "role": self.role, "auth": self.auth, "address": self.address,
-            "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain).hex(), "before": self.before, "after": self.after,
+            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role, "auth": self.auth,
+            "address": self.address, "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain).hex(), "before": self.before, "after": self.after,
             "at": microseconds(self.at),
         }  # fmt: skip
 

@@ -40,12 +40,16 @@ class Page(View):
             if is_fragment(request):
                 return HttpResponse(status=401)
             return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
-        if not roles(request.user) & self.allowed:
+        if not self.may_open(roles(request.user)):
             return self.refuse(request)
         try:
             return super().dispatch(request, *args, **kwargs)
         except DurableAgentsError as error:
             return self.trouble(request, error)
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whether somebody with these roles may come in."""
+        return bool(held & self.allowed)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
         """403 in words: which role would do."""

@@ -18,7 +18,7 @@ from ledger.append import append, justified, locked_head, override
 from ledger.clock import database_now
 from ledger.errors import IllegalTransition
 from ledger.models import Head
-from runs import live, queue, waits
+from runs import authority, live, queue, waits
 from runs.engine.drive import waiting_state
 from runs.models import WAITING, Run, State, Wait
 
@@ -124,6 +124,7 @@ class Act:
     def __init__(self, action: str, run_id: UUID, *, by: Actor, justification: object) -> None:
         self.action, self.by, self.justification = action, by, justified(action, justification)
         self.head, self.run = locked(run_id, under=by)
+        authority.check(action, self.run, by)
         self.now = database_now()
         self.before = snapshot(self.run, self.head)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
@@ -28,7 +29,7 @@ from ledger.rest import (
     moment_cursor,
     read_body,
 )
-from runs import fleet, idempotency, questions, services
+from runs import authority, fleet, idempotency, questions, services
 from runs.engine.agents import registry
 from runs.models import Run, State
 from runs.present import present_agent, present_runs, transcript
@@ -137,23 +138,33 @@ class Transcript(ApiView):
 
 
 class Steer(ApiView):
-    """Pause, resume, cancel or retry: `action` comes from the route. The record is the service's business."""
+    """Pause, resume or cancel: `action` comes from the route. Who may depends on the run, so the route lets in whoever may stop some
+    run, and the run decides. The record is the service's business."""
 
-    roles = {"POST": (OPERATOR,)}
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
     @described("Pause, resume, cancel or retry a run", RunRow, body=SteerBody)
     def post(self, request: Request, run_id: UUID) -> Response:
-        one_exists(run_id)
+        run = one_exists(run_id)
+        role = authority.role_to(self.action, run, held=roles(request.user), person=request.user.pk)
         body = read_body(request, SteerBody)
-        act = {
-            "pause": services.pause,
-            "resume": services.resume,
-            "cancel": services.cancel,
-            "retry": services.retry,
-        }
-        act[self.action](run_id, by=self.by, justification=body.justification)
+        _ACTS[self.action](run_id, by=replace(self.by, role=role), justification=body.justification)
         return Response(one(run_id))
+
+
+class Retry(Steer):
+    """Trying again sends calls anew, so it stays with those who run the fleet."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
+
+
+_ACTS: Mapping[str, Callable[..., Run]] = {
+    "pause": services.pause,
+    "resume": services.resume,
+    "cancel": services.cancel,
+    "retry": services.retry,
+}
 
 
 class Reconcile(ApiView):

@@ -50,6 +50,7 @@ class Run(models.Model):
     tags = models.JSONField(default=list)
     trace_id = models.TextField()
     created_by = models.TextField()
+    creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
@@ -138,6 +139,13 @@ pgtrigger.register(
         operation=pgtrigger.Insert,
         condition=pgtrigger.Condition("NEW.state <> 'pending'"),
         func="RAISE EXCEPTION 'a run begins as pending, not as %', NEW.state;",
+    ),
+    pgtrigger.Trigger(
+        name="starter_is_frozen",
+        when=pgtrigger.Before,
+        operation=pgtrigger.UpdateOf("created_by", "creator"),
+        condition=pgtrigger.AnyChange("created_by", "creator"),
+        func="RAISE EXCEPTION 'who started a run never changes: run %', OLD.id;",
     ),
 )(Run)
 

@@ -13,11 +13,11 @@ from jsonschema import Draft202012Validator, ValidationError
 from ledger import events as e
 from ledger.access import OPERATOR, ROLES
 from ledger.actors import Actor
-from ledger.append import append
+from ledger.append import acted, append
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from runs import live, waits
-from runs.acts import locked, resolve, wake
+from runs.acts import locked, resolve, snapshot, wake
 from runs.models import ENDED, Run, Wait
 
 _ENDINGS = {"timed_out": "Its time ran out", "withdrawn": "Its run ended before anybody answered", "answered": "It was answered"}
@@ -72,8 +72,9 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     allowed = roles_for(question(run_id, wait_id))
     if by.role not in allowed:
         raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
-    _, run = locked(run_id, under=by)
+    head, run = locked(run_id, under=by)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
+    before = snapshot(run, head)
     now = database_now()
     if wait.resolved_at is not None or wait.deadline <= now:
         raise QuestionClosed(wait)
@@ -84,6 +85,10 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     wake(run, now=now)
     payload = {"answer": given} | ({"justification": justification} if justification else {})
     event = e.InputAnswered(slot=wait.slot, attempt=wait.attempt, n=wait.n, by=by.ref, role=by.role, payload=payload)
+    acted(
+        "answer", by=by, head=head, subject=str(wait.detail.get("title", "")), queue=str(wait.detail.get("of", "")), justification=justification,
+        before=before, after=snapshot(run, head),
+    )  # fmt: skip
     live.ring(run.id, append(run.id, event, by=by))
     return run
 

@@ -1,5 +1,5 @@
 """Every state change that a person, the outside or the system makes to a run. Each is one verb in one transaction:
-lock, transition, save, append the event, wake whoever drives, ring for whoever watches.
+lock, transition, save, append the event, wake whoever drives, ring for whoever watches. Who may is asked under the lock, too.
 
 Lock order: Head, Run, Wait, Approval. A run that a worker drives is never moved here: its flag is set, or its wait resolved, and the
 worker sees it at its next step boundary.
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.append import append, create_head
+from ledger.append import acted, append, create_head
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
@@ -49,12 +49,14 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     now = database_now()
     run = Run(
         id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id, ready_at=now,
-        tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref, created_at=now, updated_at=now,
+        tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
+        creator=by.person, created_at=now, updated_at=now,
     )  # fmt: skip
     create_head(run.id)
     run.save(force_insert=True)
     note_use(found)
     seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
+    acted("start", by=by, head=Head.objects.get(run_id=run.id), subject=run.graph_id, after={"state": str(run.state)})
     queue.drive(run.id)
     live.ring(run.id, seq)
     return run

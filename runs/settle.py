@@ -182,7 +182,7 @@ def _word_on_sender(act: Act, invoked: e.ToolInvoked, epoch: int, sent_at: datet
         raise _not_again(act, f"The worker that sent it ({who}) was given up without proof; its request may last until {over_at.isoformat()}: wait.")
     if not is_attested:
         told = f"The worker that sent it ({who}) was given up without proof: {sender.end_proof}. Make sure that nothing of it runs any more"
-        raise _not_again(act, f"{told}, and say so: send `sender_is_gone: true` with the verdict, or run `manage.py declare_dead --host {sender.host}`.")
+        raise _not_again(act, f"{told}, and say so: send `sender_is_gone: true` with the verdict, or run `manage.py declare_dead --host {sender.host} --reason …`.")
     return f"{who} is gone"
 
 

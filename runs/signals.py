@@ -14,12 +14,12 @@ from django.db.models import Max
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.append import append
+from ledger.append import acted, append
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.models import Event
 from runs import live
-from runs.acts import locked, wake
+from runs.acts import locked, snapshot, wake
 from runs.engine.canonical import canonical
 from runs.engine.waiting import SIGNAL_NAME
 from runs.models import ENDED, Run, Signal
@@ -52,7 +52,7 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
         raise InvalidInput("This is no name for a signal.", errors=[problem])
-    _, run = locked(run_id, under=by)
+    head, run = locked(run_id, under=by)
     known = run.signals.filter(name=name, sender_id=sender_id).first() if sender_id is not None else None
     if known is not None:
         if canonical(_payload(known)) != canonical(payload):
@@ -60,10 +60,13 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
         return Sent(known.n, False)
     if run.state in ENDED:
         raise IllegalTransition("signal", str(run.state), "Nothing waits in a run that has ended.")
+    before = snapshot(run, head)
     n = 1 + (run.signals.filter(name=name).aggregate(last=Max("n"))["last"] or 0)
     seq = append(run.id, e.SignalReceived(name=name, n=n, by=by.ref, payload=payload), by=by)
     Signal.objects.create(run=run, name=name, n=n, seq=seq, sender_id=sender_id)
-    live.ring(run.id, seq + _hand_over(run, name))
+    is_taken = _hand_over(run, name)
+    acted("signal", by=by, head=head, subject=f"{name} {n}", before=before, after=snapshot(run, head))
+    live.ring(run.id, seq + is_taken)
     return Sent(n, True)
 
 

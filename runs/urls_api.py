@@ -9,7 +9,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/pause", api.Steer.as_view(action="pause"), name="api-run-pause"),
     path("runs/<uuid:run_id>/resume", api.Steer.as_view(action="resume"), name="api-run-resume"),
     path("runs/<uuid:run_id>/cancel", api.Steer.as_view(action="cancel"), name="api-run-cancel"),
-    path("runs/<uuid:run_id>/retry", api.Steer.as_view(action="retry"), name="api-run-retry"),
+    path("runs/<uuid:run_id>/retry", api.Retry.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/reconcile", api.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/incidents", api_incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", api_incidents.Incidents.as_view(), name="api-incidents"),

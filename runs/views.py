@@ -1,4 +1,4 @@
-"""Pages of runs, and what operators do to them. A view parses, calls one service, renders."""
+"""Pages of runs, and what people do to them. A view parses, calls one service, renders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from ledger import strict_json
-from ledger.access import OPERATOR, roles
+from ledger.access import OPERATOR, actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.pages import EVERYONE, Page, justification, stated
 from ledger.rest import unstorable
-from runs import lists, questions, services
+from runs import authority, lists, questions, services
 from runs.asking import Wrong, answer_of, asked, given_in
 from runs.dossier import Dossier, gather
 from runs.engine.agents import registry
@@ -74,6 +74,7 @@ class RunPage(Page):
         context: dict[str, Any] = {
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused,
             "questions": asked(dossier.waits, roles(request.user), wrong),
+            "may": authority.standing(dossier.run).allowed(roles(request.user), request.user.pk),
         }  # fmt: skip
         if tab == "timeline":
             context["scale"] = dossier.true_scale if request.GET.get("scale") == "true" else dossier.scale
@@ -88,9 +89,10 @@ class RunPage(Page):
 
 
 class Act(RunPage):
-    """One thing that an operator does to a run. `verb` is the service's name, `done` what the page says afterwards."""
+    """One thing that a person does to a run. `verb` is the service's name, `done` what the page says afterwards. Who may depends on the
+    run: `authority` says so."""
 
-    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
     http_method_names = ["post"]
     verb: ClassVar[str] = ""
     done: ClassVar[str] = ""
@@ -99,7 +101,8 @@ class Act(RunPage):
         text = justification(request)
         service: Callable[..., Run] = getattr(services, self.verb)
         try:
-            service(run_id, by=self.acting(request), justification=stated(text))
+            role = authority.role_to(self.verb, services.find(run_id), held=roles(request.user), person=request.user.pk)
+            service(run_id, by=actor(request, role), justification=stated(text))
         except DurableAgentsError as error:
             return self.tell(request, gather(run_id), Refused(self.verb, error, text))
         messages.success(request, self.done, extra_tags="ok")
@@ -119,12 +122,14 @@ class Cancellations(Act):
 
 
 class Retries(Act):
+    allowed = frozenset({OPERATOR})
     verb, done = "retry", "The run goes on from the step that failed. It is on the record."
 
 
 class Reconciliations(Act):
     """Settling what became of a call."""
 
+    allowed = frozenset({OPERATOR})
     verb, done = "reconcile", "Settled. It is on the record."
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:

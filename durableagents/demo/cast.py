@@ -12,10 +12,11 @@ import secrets
 from typing import Any
 
 from django.contrib.auth.models import Group, User
-from django.db import transaction
 
 from durableagents import auth
+from durableagents.accounts import acting
 from durableagents.env import Environment, EnvironmentProblem, replace_private
+from ledger.actors import Actor
 
 # Name → the one role (a group) that each has; the name says what the person does all day.
 PEOPLE = {
@@ -27,6 +28,7 @@ PEOPLE = {
 }
 ADMIN = "admin"
 FILE = "demo.json"
+DEMO = Actor(kind="system", name="demo")
 KEY_NAME = "demo"
 
 
@@ -35,7 +37,7 @@ def make_cast(environment: Environment) -> None:
     known = _read(environment)
     kept, keys = _people_in(known, environment)
     passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
-    with transaction.atomic():
+    with acting(DEMO):
         for name, role in PEOPLE.items():
             user = _person(name, passwords[name], role, is_new_password=name not in kept)
             keys[role] = auth.issue_key(user, KEY_NAME, token=keys.get(role))

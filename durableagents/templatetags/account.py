@@ -8,6 +8,7 @@ from django import template
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from durableagents.demo.cast import PEOPLE
 from ledger.access import ROLES
 from ledger.pages import ROLE_NAMES
 
@@ -16,8 +17,8 @@ register = template.Library()
 _DOES = {
     "integrator": "starts runs and reads them",
     "operator": "starts, pauses, cancels, retries, settles unknown outcomes",
-    "approver_finance": "decides purchase orders",
-    "approver_legal": "decides sanctions matches",
+    "approver_finance": "decides purchase orders, stops what waits for them",
+    "approver_legal": "decides sanctions matches, stops what waits for them",
     "auditor": "reads everything, changes nothing",
 }
 
@@ -32,14 +33,15 @@ class Person:
 
 
 def people() -> list[Person]:
-    """Active users who hold exactly one role, one per role, in the order of the roles; empty outside the demo."""
+    """The cast's own accounts, by their names and as long as each holds its one role, in the order of the roles. Nobody outside the demo;
+    and whoever else has an account signs in with a password there, too."""
     if not settings.DURABLEAGENTS.is_demo:
         return []
     found: dict[str, Person] = {}
-    for user in User.objects.filter(is_active=True, is_superuser=False, is_staff=False, groups__name__in=ROLES).prefetch_related("groups").order_by("pk").distinct():
+    for user in User.objects.filter(is_active=True, is_superuser=False, is_staff=False, username__in=PEOPLE).prefetch_related("groups"):
         names = [group.name for group in user.groups.all() if group.name in ROLES]
-        if len(names) == 1:
-            found.setdefault(names[0], Person(user.username, ROLE_NAMES[names[0]], _DOES[names[0]]))
+        if names == [PEOPLE[user.username]]:
+            found[names[0]] = Person(user.username, ROLE_NAMES[names[0]], _DOES[names[0]])
     return [found[role] for role in ROLES if role in found]
 
 

@@ -14,6 +14,8 @@ from tests.api.conftest import NOBODY, SUPERUSER, Api, is_problem
 
 EVERY = frozenset(ROLES)
 OPERATE = frozenset({"operator"})
+# Past the door; then the run decides: see STOPS.
+STOP = EVERY - {"auditor"}
 PUBLIC = frozenset({*ROLES, NOBODY, SUPERUSER, None})
 NOWHERE = UUID(int=1)
 
@@ -28,9 +30,9 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-overrides", "GET"): EVERY,
     ("api-run-verification", "GET"): EVERY,
     ("api-verification", "GET"): EVERY - {"integrator"},
-    ("api-run-pause", "POST"): OPERATE,
-    ("api-run-resume", "POST"): OPERATE,
-    ("api-run-cancel", "POST"): OPERATE,
+    ("api-run-pause", "POST"): STOP,
+    ("api-run-resume", "POST"): STOP,
+    ("api-run-cancel", "POST"): STOP,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),

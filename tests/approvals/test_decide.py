@@ -131,7 +131,7 @@ def test_nobody_decides_what_they_asked_for_themselves(stage: Stage, tools: Tool
 
 def test_what_is_not_there_is_not_found(asked: Approval) -> None:
     with pytest.raises(NotFound):
-        decide(uuid4(), verdict="approve", plan_hash="", justification="x", by=FIONA)
+        decide(uuid4(), verdict="approve", plan_hash="", justification="as seen", by=FIONA)
 
 
 @pytest.mark.parametrize("first", ["approve", "reject"])
@@ -195,7 +195,7 @@ def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stag
     column = {f: f"{f}_id" for f in ("run", "wait", "previous")}.get(field, field)
     other = {
         "run": f"(SELECT id FROM runs_run WHERE id <> '{asked.run_id}')", "wait": "gen_random_uuid()", "previous": f"'{asked.id}'",
-        "revision": "revision + 1", "plan": "'{}'::bytea", "evidence": "'[1]'::jsonb", "opened_at": "opened_at + interval '1 second'",
+        "revision": "revision + 1", "requester": "7", "plan": "'{}'::bytea", "evidence": "'[1]'::jsonb", "opened_at": "opened_at + interval '1 second'",
     }.get(field, "'something else'")  # fmt: skip
     stage.start(buying(tools))
     before = dump()

@@ -147,7 +147,7 @@ def test_what_is_executed_is_what_was_approved_and_not_what_is_next_to_it(
     from approvals.services import StalePlan, decide
 
     with pytest.raises(StalePlan):
-        decide(second.id, verdict="approve", plan_hash=first.plan_hash, justification="x", by=FIONA)
+        decide(second.id, verdict="approve", plan_hash=first.plan_hash, justification="as seen", by=FIONA)
     stage.decide(run)
     assert stage.drive() == "completed"
     intents = events(run, e.ToolInvoked)

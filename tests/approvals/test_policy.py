@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.policy import QUEUES, VERDICTS, is_own_request, may_decide, role_for
+from approvals.policy import QUEUES, VERDICTS, may_decide, role_for
 from ledger.access import ROLES
 
 
@@ -34,22 +34,6 @@ def test_more_roles_never_take_a_right_away(roles: list[str]) -> None:
         assert may_decide(queue, [*roles, role])
         assert may_decide(queue, roles) is (role in roles)
     assert not may_decide("legal", [])
-
-
-@pytest.mark.parametrize(
-    ("requested_by", "name", "own"),
-    [
-        ("user:fiona", "fiona", True),
-        ("key:fiona", "fiona", True),
-        ("user:fiona:x", "fiona:x", True),
-        ("user:fiona", "frank", False),
-        ("user:fiona", "fion", False),
-        ("user:fiona", "Fiona", False),
-        ("user:", "", True),
-    ],
-)
-def test_a_request_is_ones_own_by_name_whatever_one_is_signed_in_with(requested_by: str, name: str, own: bool) -> None:
-    assert is_own_request(requested_by, name) is own
 
 
 def test_there_are_two_verdicts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from django.test import Client
@@ -155,6 +156,15 @@ class TestDemo:
         operator.user.is_superuser = True
         operator.user.save()
         assert Client().post("/login/demo", {"username": "operator"})["Location"] == "/login"
+
+    def test_it_signs_in_nobody_but_the_cast(self, reader: Callable[..., Reader], is_demo: None) -> None:
+        """A demo that is started beside real people gives none of them away, whatever their role, nor a namesake with another role."""
+        for roles, name in [(["operator"], "olga"), (["approver_finance"], "operator"), (["auditor", "operator"], "auditor"), (["legal"], "legal")]:
+            reader(*roles, name=name)
+            client = Client()
+            assert client.post("/login/demo", {"username": name})["Location"] == "/login"
+            assert client.get("/").status_code == 302
+        assert b"no password needed" not in Client().get("/login").content
 
     def test_it_needs_the_forms_own_token(self, operator: Reader, is_demo: None) -> None:
         assert Client(enforce_csrf_checks=True).post("/login/demo", {"username": "operator"}).status_code == 403

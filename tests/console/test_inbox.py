@@ -101,7 +101,7 @@ def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[.
 
 def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
-    assert b'id="decide"' not in page.content and "You asked for this yourself" in text_of(page)
+    assert b'id="decide"' not in page.content and "You started this run: somebody else has to decide this" in text_of(page)
 
 
 def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:

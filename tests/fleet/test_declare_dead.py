@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import timedelta
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ import pytest
 from django.core.management import call_command
 
 from ledger.clock import database_now
+from ledger.models import ActRecord
 from runs import fleet
 from runs.models import Process
 
@@ -25,7 +27,7 @@ def process(host: str, *, silent_seconds: float) -> Process:
 def test_a_silent_host_is_put_on_record_as_ended() -> None:
     lost = process("lost.example", silent_seconds=300)
 
-    call_command("declare_dead", host="lost.example")
+    call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
     fleet.hang_up()
 
     lost.refresh_from_db()
@@ -39,7 +41,7 @@ def test_the_word_also_covers_who_was_given_up_before(cause: str) -> None:
     lost.refresh_from_db()
     at = lost.ended_at
 
-    call_command("declare_dead", host="lost.example")
+    call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
     fleet.hang_up()
 
     lost.refresh_from_db()
@@ -51,9 +53,34 @@ def test_a_host_that_lives_or_is_unknown_is_left_alone(host: str, capsys: pytest
     living = process("alive.example", silent_seconds=5)
 
     with pytest.raises(SystemExit) as refused:
-        call_command("declare_dead", host=host)
+        call_command("declare_dead", host=host, reason="Its power supply burnt.")
 
     living.refresh_from_db()
     assert refused.value.code == 2
     assert host in capsys.readouterr().err
     assert living.ended_at is None
+    assert not ActRecord.objects.exists()
+
+
+def test_who_said_so_and_why_is_on_record() -> None:
+    lost = process("lost.example", silent_seconds=300)
+
+    call_command("declare_dead", host="lost.example", reason="  Its power supply burnt. ")
+    fleet.hang_up()
+
+    (record,) = ActRecord.objects.all()
+    assert (record.action, record.subject, record.justification, record.auth) == ("declare_dead", "lost.example", "Its power supply burnt.", "shell")
+    assert record.by.startswith("os:") and record.by.partition("@")[2].startswith(socket.gethostname())
+    assert [shown["id"] for shown in record.before["processes"]] == [str(lost.id)] and record.after == {"end_cause": "operator"}
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\u200b", "."])
+def test_without_a_reason_nobody_is_declared_dead(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = process("lost.example", silent_seconds=300)
+
+    with pytest.raises(SystemExit) as refused:
+        call_command("declare_dead", host="lost.example", reason=reason)
+
+    lost.refresh_from_db()
+    assert refused.value.code == 2 and "--reason" in capsys.readouterr().err
+    assert lost.ended_at is None and not ActRecord.objects.exists()

@@ -236,7 +236,7 @@ def test_after_declare_dead_no_further_word_is_needed(stage: Stage, tools: Toolb
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://a.server.for.many/"})
     run = unknown_of(stage, tools, host="lost.example", cause="host_gone")
     Process.objects.filter(host="lost.example").update(last_heartbeat_at=now() - timedelta(minutes=1))
-    call_command("declare_dead", host="lost.example")
+    call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
     stage.reconcile(run, "did_not")
     assert stage.drive() == "completed"
 

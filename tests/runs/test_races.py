@@ -320,6 +320,6 @@ def test_a_loser_leaves_nothing_behind(situations: Situations) -> None:
     before = dump()
     winners(at_once(*(deciding(approval, "reject") for _ in range(8))), AlreadyDecided)
     winners(
-        at_once(*(partial(services.resume, run.id, by=OLGA, justification="x") for _ in range(8))), IllegalTransition
+        at_once(*(partial(services.resume, run.id, by=OLGA, justification="as seen") for _ in range(8))), IllegalTransition
     )
     assert dump() == before

@@ -169,7 +169,7 @@ def test_a_verdict_is_one_of_three(situations: Situations, verdict: Any) -> None
     run = situations.make("unknown")
     before = dump()
     with pytest.raises(InvalidInput):
-        services.reconcile(run.id, verdict=verdict, justification="x", by=OLGA)
+        services.reconcile(run.id, verdict=verdict, justification="as seen", by=OLGA)
     assert dump() == before
 
 
@@ -178,7 +178,7 @@ def test_it_happened_needs_a_receipt_that_gives_the_result(situations: Situation
     run = situations.make("unknown")
     before = dump()
     with pytest.raises(InvalidInput) as refused:
-        services.reconcile(run.id, verdict="happened", receipt=receipt, justification="x", by=OLGA)
+        services.reconcile(run.id, verdict="happened", receipt=receipt, justification="as seen", by=OLGA)
     assert refused.value.extra["errors"][0]["field"] == "receipt" and "ref" in refused.value.extra["errors"][0]["fix"]
     assert dump() == before
 

@@ -1,0 +1,134 @@
+"""Who may steer a run, and what a person has done in it: the one place that says so, for the console, the API, lists and gates.
+
+Operators steer every run. An approver pauses, resumes and cancels what waits or has waited at a queue of theirs, an integrator what
+they started themselves. Retrying and settling stay an operator's: they decide what is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Q
+
+from ledger.access import AUDITOR, INTEGRATOR, OPERATOR, ROLES
+from ledger.actors import Actor
+from ledger.errors import Forbidden
+from ledger.models import AccountRecord, ActRecord, OverrideRecord
+from runs import waits
+from runs.models import Run, Wait
+
+STOPPING = ("pause", "resume", "cancel")
+SETTLING = ("retry", "reconcile")
+# Who may stop some run: which ones, the run decides. The door of the faces.
+STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
+_ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What about a run decides who may steer it: the roles at whose queues it waits or has waited, and who started it."""
+
+    asked: frozenset[str] = frozenset()
+    creator: int | None = None
+
+    def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
+        """The role under which somebody may do this to the run; None if they may not. Pure."""
+        held = frozenset(held)
+        if OPERATOR in held:
+            return OPERATOR
+        if action not in STOPPING:
+            return None
+        if INTEGRATOR in held and person is not None and person == self.creator:
+            return INTEGRATOR
+        return next((role for role in ROLES if role in held & self.asked and role in in_charge()), None)
+
+    def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
+        """All that somebody may do to the run."""
+        held = frozenset(held)
+        return frozenset(action for action in (*STOPPING, *SETTLING) if self.role(action, held, person))
+
+    def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
+        """Why not, to be raised."""
+        if action not in STOPPING:
+            return Forbidden(f"Only an operator may {action} a run.")
+        own = sorted(queue for queue, role in waits.queues.items() if role in set(held))
+        reasons = [f"this run has never waited at your queue ({', '.join(own)})"] if own else []
+        reasons += ["you didn't start this run"] if INTEGRATOR in held else []
+        why = f" And {' and '.join(reasons)}." if reasons else ""
+        told = "an approver at whose queue it waits or has waited, or the integrator who started it"
+        return Forbidden(f"Only an operator, {told}, may {action} a run.{why}")
+
+
+def in_charge() -> frozenset[str]:
+    """The roles that are in charge of a queue."""
+    return frozenset(waits.queues.values())
+
+
+def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
+    """Who may steer each of these runs, in one query."""
+    runs = list(runs)
+    asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
+    rows = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
+    for run_id, queue, of in rows.values_list("run_id", "detail__queue", "detail__of").distinct():
+        named = queue or of or ""
+        asked[run_id].add(waits.queues.get(named, named))
+    return {run.pk: Standing(frozenset(asked[run.pk]), run.creator) for run in runs}
+
+
+def standing(run: Run) -> Standing:
+    """Who may steer this run."""
+    return standings([run])[run.pk]
+
+
+def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
+    """The role under which somebody with these roles may do this. Raises Forbidden, which says why not."""
+    held = frozenset(held)
+    found = standing(run)
+    role = found.role(action, held, person)
+    if role is None:
+        raise found.refusal(action, held)
+    return role
+
+
+def check(action: str, run: Run, by: Actor) -> None:
+    """The last word, under the run's lock: whether the role that an actor acts under allows it. Raises Forbidden."""
+    role_to(action, run, held=[by.role], person=by.person)
+
+
+# --- four eyes ----------------------------------------------------------------------------------------------------------
+
+
+def own_act(run: Run, person: int | None, name: str) -> str | None:
+    """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected an earlier
+    revision has only decided.
+
+    A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
+    """
+    former = names_of(person, name)
+    mine = Q(by__in=former) if person is None else Q(person=person) | Q(person__isnull=True, by__in=former)
+    by_name = person is None or run.creator is None
+    if (run.created_by in former) if by_name else (run.creator == person):
+        return "started this run"
+    acted = list(OverrideRecord.objects.filter(mine, run_id=run.pk).order_by("id").values_list("action", "at")[:1])
+    acted += ActRecord.objects.filter(mine, run_id=run.pk).exclude(action="start").order_by("id").values_list("action", "at")[:1]
+    if not acted:
+        return None
+    action, at = min(acted, key=lambda one: one[1])
+    return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_DID = {
+    "pause": "paused this run", "resume": "resumed this run", "cancel": "cancelled this run", "retry": "retried this run",
+    "reconcile": "settled a call of this run", "answer": "answered a question of this run", "signal": "sent this run a signal",
+}  # fmt: skip
+
+
+def names_of(person: int | None, name: str) -> list[str]:
+    """How records name somebody or have named them: by each way of signing in, under each name that the account has had."""
+    names = {name}
+    if person is not None:
+        renamed = AccountRecord.objects.filter(subject_person=person, before__has_key="username")
+        names |= {str(old) for old in renamed.values_list("before__username", flat=True)}
+    return [f"{kind}:{each}" for each in sorted(names) for kind in ("user", "key")]
