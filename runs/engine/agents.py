@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
-from runs.engine.tools import ReplayClass, Tool
+from runs.engine.tools import ReplayClass, Tool, must_be_stable
 
 if TYPE_CHECKING:
     from runs.engine.loop import Assistant
@@ -70,10 +70,14 @@ class Agent:
     _fingerprint: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
-        if not _VERSION.fullmatch(self.version):
-            raise DefinitionError(f"agent {self.name!r}: version {self.version!r} is not of the form 1.0.0")
+        if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
+            raise DefinitionError(f'agent {self.name!r}: version {self.version!r} is not of the form 1.0.0: give a text, such as "1.0.0"')
+        must_be_stable(f"agent {self.graph_id}, input", self.input)
+        must_be_stable(f"agent {self.graph_id}, state", self.state)
+        if self.output is not None:
+            must_be_stable(f"agent {self.graph_id}, output", self.output)
         self.title = self.title or self.name
         registry.add(self)
 
@@ -89,6 +93,8 @@ class Agent:
 
         def declare(function: Callable[..., Any]) -> Node:
             name = function.__name__
+            if isinstance(to, str):
+                raise DefinitionError(f"{self.graph_id}: node {name!r}: to={to!r} is one text: give a list, to=[{to!r}]")
             if not _NODE.fullmatch(name):
                 raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
             if name in self.nodes:
@@ -181,8 +187,11 @@ class Registry:
         self._quarantined: set[str] = set()
 
     def add(self, agent: Agent) -> None:
-        """Enter an agent. A second one of the same name and version takes the first one's place only if it is a reload."""
-        self._agents.setdefault(agent.name, {})[agent.version] = agent
+        """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be driven by it."""
+        versions = self._agents.setdefault(agent.name, {})
+        if versions.get(agent.version, agent) is not agent:
+            raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")
+        versions[agent.version] = agent
 
     def remove(self, graph_id: str) -> None:
         """Forget a version (tests define agents of their own)."""

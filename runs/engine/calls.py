@@ -169,9 +169,9 @@ class _Call(Dispatch):
                 return self.grant.slot, self.grant.plan_hash
             if gate is None or not is_needed:
                 return None
-            headline = gate.headline(self.args) if gate.headline else ""
+            headline = gate.headline_for(self.args)
             plan = plan_of(
-                self.visit, self.slot, queue=gate.queue, rule=gate.rule, tool=self.tool.name, arguments=self.arguments, title=self.tool.title,
+                self.visit, self.slot, queue=gate.queue, rule=gate.rule_for(self.args), tool=self.tool.name, arguments=self.arguments, title=self.tool.title,
                 effect=self.tool.effect, headline=headline, evidence=self.evidence,
             )  # fmt: skip
             await open_gate(

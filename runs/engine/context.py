@@ -17,7 +17,7 @@ from runs.engine.calls import call_tool
 from runs.engine.canonical import plain
 from runs.engine.dispatch import opened_event
 from runs.engine.gates import decided, open_gate, plan_of
-from runs.engine.journal import Grant, WaitSpec
+from runs.engine.journal import Grant, WaitSpec, deadline_in, in_range
 from runs.engine.loop import Assistant, think
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit, log
@@ -26,6 +26,13 @@ from runs.engine.waiting import RAISE, ask, await_signal
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+
+def _seconds(number: float) -> timedelta:
+    try:
+        return max(timedelta(0), timedelta(seconds=number))
+    except (OverflowError, ValueError):
+        raise ValueError(f"sleep({number}) is no time that ends") from None
 
 
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -141,7 +148,7 @@ class Context:
         record = visit.remember(slot, "sleep", "")
         if record.now.waits.get(("timer", 0)) is not None:
             return
-        deadline = until or visit.journal.now() + timedelta(seconds=max(0.0, seconds or 0.0))
+        deadline = in_range(until) if until else deadline_in(visit.journal.now(), _seconds(seconds or 0.0))
         wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
         if not record.now.waits:
             await visit.record(opened_event(wait, {"call": "sleep", "hash": ""}), wait=wait)

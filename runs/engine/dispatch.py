@@ -25,7 +25,7 @@ from runs.engine.errors import BusinessFailure, MisusedContext, NotSent, ToolFai
 from runs.engine.journal import Entry, Grant, Reply, Usage, WaitSpec
 from runs.engine.outcomes import Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.tape import Attempt
-from runs.engine.tools import Evidence, Pending, Tool, ToolCall
+from runs.engine.tools import FOR_DISPATCH, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit, is_being_cancelled
 
 ATTENTION = timedelta(days=7)  # how long a person has to settle an unknown outcome before it counts as overdue
@@ -172,12 +172,13 @@ class Dispatch(ABC):
         if self.visit.runtime.is_fenced():
             # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
             raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
+        function = self.tool.opened(FOR_DISPATCH)
         async with asyncio.timeout(self.tool.timeout):
             if self.tool.is_async:
-                answer = await _no_exit(self.tool.function(self.args, call))
+                answer = await _no_exit(function(self.args, call))
             else:
                 loop = asyncio.get_running_loop()
-                answer = await loop.run_in_executor(self.visit.runtime.threads, self.tool.function, self.args, call)
+                answer = await loop.run_in_executor(self.visit.runtime.threads, function, self.args, call)
         self.visit.runtime.hit("CP4", self.tool.name)
         return answer
 

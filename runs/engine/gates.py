@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 from ledger import events as e
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, Rejected
-from runs.engine.journal import GateOpening, Grant, WaitSpec
+from runs.engine.journal import GateOpening, Grant, WaitSpec, deadline_in
 from runs.engine.tape import Slot
 from runs.engine.tools import Evidence
 from runs.engine.visit import Visit
@@ -42,7 +42,7 @@ async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
 ) -> None:
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
-    deadline = visit.journal.now() + within
+    deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
     asked = e.ApprovalRequested(
