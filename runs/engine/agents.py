@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from runs.engine.fingerprint import digest, parts
 from runs.engine.tools import ReplayClass, Tool, must_be_stable
 
 if TYPE_CHECKING:
@@ -148,35 +146,14 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
 
     def parts(self) -> dict[str, Any]:
-        """What makes this version what it is: nodes with source and edges, tools with classes and schemas, state, prompts."""
-        return {
-            "nodes": {n.name: {"edges": list(n.edges), "source": _source(n.function)} for n in self.nodes.values()},
-            "start": self.start,
-            "tools": {
-                t.name: {
-                    "class": str(t.replay_class),
-                    "input": t.input.model_json_schema(),
-                    "output": t.output.model_json_schema(),
-                }
-                for t in self.all_tools()
-            },
-            "state": self.state.model_json_schema(),
-            "prompts": {a.name: a.instructions for a in self.assistants},
-        }
+        """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""
+        return parts(self)
 
     def fingerprint(self) -> str:
         """Digest of `parts`; a version never changes in place, so it is made once (schemas cost milliseconds)."""
         if not self._fingerprint:
-            whole = json.dumps(self.parts(), sort_keys=True, separators=(",", ":"))
-            self._fingerprint = hashlib.sha256(whole.encode()).hexdigest()
+            self._fingerprint = digest(self.parts())
         return self._fingerprint
-
-
-def _source(function: Callable[..., Any]) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):  # defined where there is no file, as in a shell
-        return getattr(function, "__qualname__", "?")
 
 
 class Registry:
