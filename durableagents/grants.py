@@ -30,6 +30,7 @@ APPEND_ONLY = frozenset(
         "approvals_decision",
         "runs_checkpoint",
         "runs_incident",
+        "durableagents_masterkey",
     }
 )
 # Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's business.

@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 
 class LedgerConfig(AppConfig):
@@ -6,8 +7,10 @@ class LedgerConfig(AppConfig):
     label = "ledger"
 
     def ready(self) -> None:
-        """The ledger's own part of verifying a run; the apps above add theirs in the same way."""
+        """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are read."""
         from ledger.checks import HeadCheck, Overrides
+        from ledger.clock import read_every_time
         from ledger.verification import register
 
         register(Overrides, HeadCheck)
+        connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

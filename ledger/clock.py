@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from django.db import connection
+from psycopg import DataError
+from psycopg.types.datetime import TimestamptzLoader
 
 
 def database_now() -> datetime:
@@ -13,3 +16,24 @@ def database_now() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         at: datetime = cursor.fetchone()[0]
         return at
+
+
+class ReadableTime(TimestamptzLoader):
+    """PostgreSQL's calendar is longer than Python's. A time beyond it is read as the last (or first) one there is: one such row must
+    not make every list unreadable that it is in."""
+
+    timezone = UTC  # what Django looks at, to see whether this loader is as good as its own
+
+    def load(self, data: Any) -> datetime:
+        try:
+            return super().load(data).astimezone(UTC)
+        except (DataError, OverflowError):
+            text = bytes(data)
+            edge = datetime.min if text.endswith(b"BC") or text.startswith(b"-") else datetime.max
+            return edge.replace(tzinfo=UTC)
+
+
+def read_every_time(*, connection: Any, **_: Any) -> None:
+    """connection_created receiver. In Django's loader's place, which reads in UTC as well."""
+    if connection.vendor == "postgresql":
+        connection.connection.adapters.register_loader("timestamptz", ReadableTime)

@@ -35,6 +35,7 @@ HOST_LEFT = "the host of worker %d stopped serving without being asked; the proc
 THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
 CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
 VERSION_CHANGED = "%s was first used with other code than this process has: give the changed code a version of its own (%s)"
+VERSION_ADOPTED = "%s: its fingerprint on record was of an older scheme and of this very code; it was replaced by one that sees tools and gates"
 VERSION_UNSERVED = "runs of %s are ready and no running worker has that version: they wait until one does"
 VERSION_SERVED = "runs of %s don't lack a worker any more"
 RUN_STOPPED = "run %s: stopped for an operator: %s"

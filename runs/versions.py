@@ -4,6 +4,9 @@ The fingerprint of a version is stored when it is first used, by a worker that l
 wins. A process that finds another one quarantines the version, in production: it drives no run of it and starts none. In development,
 where code changes under its version all day, it warns.
 
+A fingerprint is made by a scheme that its beginning names. One that an older installation stored is compared with what this code would
+have been by that scheme, and if it is the same, it is replaced on record by the newer one: an upgrade quarantines nobody.
+
 What each worker has loaded is on record too, so that pages, API and log can say of a ready run that nobody can drive it.
 """
 
@@ -22,6 +25,7 @@ from psycopg.rows import TupleRow
 from ledger.errors import DurableAgentsError
 from runs import notices
 from runs.engine.agents import Agent, registry
+from runs.engine.fingerprint import changed, first_scheme, is_current
 from runs.fleet import FRESH_SECONDS
 
 log = logging.getLogger("runs.versions")
@@ -29,7 +33,9 @@ log = logging.getLogger("runs.versions")
 _FIRST_USE = """
     INSERT INTO runs_agentversion (graph_id, fingerprint, parts, first_used_at) VALUES (%s, %s, %s::jsonb, clock_timestamp())
     ON CONFLICT (graph_id) DO NOTHING"""
-_STORED = "SELECT fingerprint FROM runs_agentversion WHERE graph_id = %s"
+_STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
+# By whoever comes first: the others find it done, and compare with what was stored then.
+_ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
 _SERVE = """
     INSERT INTO runs_served (worker, graph_id, is_quarantined) VALUES (%s, %s, %s)
     ON CONFLICT (worker, graph_id) DO UPDATE SET is_quarantined = excluded.is_quarantined"""
@@ -70,23 +76,39 @@ class Loaded:
                 continue
             await link.execute(_FIRST_USE, _made_of(agent))
             stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
-            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent)
+            if stored is not None and _is_older(agent, stored[0]):
+                if (await link.execute(_ADOPT, _adopted(agent, stored[0]))).rowcount:
+                    log.warning(notices.VERSION_ADOPTED, agent.graph_id)
+                stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
+            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent, stored[1])
             await link.execute(_SERVE, [self._worker, agent.graph_id, is_quarantined])
             self._known.add(agent.graph_id)
 
 
-def _quarantine(agent: Agent) -> bool:
+def _quarantine(agent: Agent, parts: Any) -> bool:
     """The code differs from the version's: whether that takes it out of service here."""
+    where = list(changed(parts, agent.parts()))
+    differs = f"{agent.graph_id} ({', '.join(where[:5])}{' and more' if where[5:] else ''})"
     if not settings.DURABLEAGENTS.is_production:
-        log.warning(notices.VERSION_CHANGED, agent.graph_id, "in production no run of it would be driven")
+        log.warning(notices.VERSION_CHANGED, differs, "in production no run of it would be driven")
         return False
-    log.error(notices.VERSION_CHANGED, agent.graph_id, "no run of it is driven or started here")
+    log.error(notices.VERSION_CHANGED, differs, "no run of it is driven or started here")
     registry.quarantine(agent.graph_id)
     return True
 
 
 def _made_of(agent: Agent) -> list[str]:
     return [agent.graph_id, agent.fingerprint(), json.dumps(agent.parts())]
+
+
+def _is_older(agent: Agent, stored: str) -> bool:
+    """Whether what is stored was made by an older scheme of this very code. Of other code it differs, as it did before."""
+    return not is_current(stored) and stored == first_scheme(agent)
+
+
+def _adopted(agent: Agent, stored: str) -> list[str]:
+    graph_id, fingerprint, parts = _made_of(agent)
+    return [fingerprint, parts, graph_id, stored]
 
 
 def note_use(agent: Agent) -> None:
@@ -96,6 +118,12 @@ def note_use(agent: Agent) -> None:
         stored = cursor.fetchone()
         if stored is None:
             cursor.execute(_FIRST_USE, _made_of(agent))
+            cursor.execute(_STORED, [agent.graph_id])
+            stored = cursor.fetchone()
+        elif _is_older(agent, stored[0]):
+            cursor.execute(_ADOPT, _adopted(agent, stored[0]))
+            if cursor.rowcount:
+                log.warning(notices.VERSION_ADOPTED, agent.graph_id)
             cursor.execute(_STORED, [agent.graph_id])
             stored = cursor.fetchone()
     if stored is not None and stored[0] != agent.fingerprint() and settings.DURABLEAGENTS.is_production:

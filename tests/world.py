@@ -256,8 +256,10 @@ def agent_of(
 ) -> Agent:
     """An agent whose nodes are these functions; each may go to any of them. The first one starts."""
     given: dict[str, Any] = {"input": Asked, "state": Notes, "initial": lambda asked: Notes(asked=asked)} | more
+    name = name or f"story-{next(_numbers)}"
+    registry.remove(f"{name}@{version}")  # the same version with other code is a story of its own
     agent = Agent(
-        name or f"story-{next(_numbers)}",
+        name,
         version,
         tools=list(tools),
         assistants=list(assistants),

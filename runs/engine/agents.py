@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import re
-import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
-from runs.engine.tools import ReplayClass, Tool
+from runs.engine.fingerprint import digest, parts
+from runs.engine.tools import ReplayClass, Tool, must_be_stable
 
 if TYPE_CHECKING:
     from runs.engine.loop import Assistant
@@ -70,10 +68,14 @@ class Agent:
     _fingerprint: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
-        if not _VERSION.fullmatch(self.version):
-            raise DefinitionError(f"agent {self.name!r}: version {self.version!r} is not of the form 1.0.0")
+        if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
+            raise DefinitionError(f'agent {self.name!r}: version {self.version!r} is not of the form 1.0.0: give a text, such as "1.0.0"')
+        must_be_stable(f"agent {self.graph_id}, input", self.input)
+        must_be_stable(f"agent {self.graph_id}, state", self.state)
+        if self.output is not None:
+            must_be_stable(f"agent {self.graph_id}, output", self.output)
         self.title = self.title or self.name
         registry.add(self)
 
@@ -89,6 +91,8 @@ class Agent:
 
         def declare(function: Callable[..., Any]) -> Node:
             name = function.__name__
+            if isinstance(to, str):
+                raise DefinitionError(f"{self.graph_id}: node {name!r}: to={to!r} is one text: give a list, to=[{to!r}]")
             if not _NODE.fullmatch(name):
                 raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
             if name in self.nodes:
@@ -142,35 +146,14 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
 
     def parts(self) -> dict[str, Any]:
-        """What makes this version what it is: nodes with source and edges, tools with classes and schemas, state, prompts."""
-        return {
-            "nodes": {n.name: {"edges": list(n.edges), "source": _source(n.function)} for n in self.nodes.values()},
-            "start": self.start,
-            "tools": {
-                t.name: {
-                    "class": str(t.replay_class),
-                    "input": t.input.model_json_schema(),
-                    "output": t.output.model_json_schema(),
-                }
-                for t in self.all_tools()
-            },
-            "state": self.state.model_json_schema(),
-            "prompts": {a.name: a.instructions for a in self.assistants},
-        }
+        """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""
+        return parts(self)
 
     def fingerprint(self) -> str:
         """Digest of `parts`; a version never changes in place, so it is made once (schemas cost milliseconds)."""
         if not self._fingerprint:
-            whole = json.dumps(self.parts(), sort_keys=True, separators=(",", ":"))
-            self._fingerprint = hashlib.sha256(whole.encode()).hexdigest()
+            self._fingerprint = digest(self.parts())
         return self._fingerprint
-
-
-def _source(function: Callable[..., Any]) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):  # defined where there is no file, as in a shell
-        return getattr(function, "__qualname__", "?")
 
 
 class Registry:
@@ -181,8 +164,11 @@ class Registry:
         self._quarantined: set[str] = set()
 
     def add(self, agent: Agent) -> None:
-        """Enter an agent. A second one of the same name and version takes the first one's place only if it is a reload."""
-        self._agents.setdefault(agent.name, {})[agent.version] = agent
+        """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be driven by it."""
+        versions = self._agents.setdefault(agent.name, {})
+        if versions.get(agent.version, agent) is not agent:
+            raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")
+        versions[agent.version] = agent
 
     def remove(self, graph_id: str) -> None:
         """Forget a version (tests define agents of their own)."""

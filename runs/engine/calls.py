@@ -165,7 +165,7 @@ class _Call(Dispatch):
         rule = gate if gate is not None and gate.is_needed(self.args) else None
         if record.gate is not None:
             was_used = record.gate.approval_id in {approval_id for _, approval_id in record.grants.values()}
-            is_other = was_used and rule is not None and (rule.queue, rule.rule) != (record.gate.queue, record.gate.rule)
+            is_other = was_used and rule is not None and (rule.queue, rule.rule_for(self.args)) != (record.gate.queue, record.gate.rule)
             if is_other or (record.decision is not None and record.decision.verdict == LAPSED):
                 await self._ask_anew()
             grant = await decided(self.visit, self.slot, record, tool=self.tool.name, arguments=self.arguments)
@@ -237,7 +237,7 @@ class _Call(Dispatch):
         earlier = asked or (given.gate if given is not None else None)
         queue, rule, headline = "", "", ""
         if gate is not None and (earlier is None or gate.is_needed(self.args)):
-            queue, rule, headline = gate.queue, gate.rule, gate.headline(self.args) if gate.headline else ""
+            queue, rule, headline = gate.queue, gate.rule_for(self.args), gate.headline_for(self.args)
         elif earlier is not None:
             queue, rule = earlier.queue, earlier.rule
         elif self.grant is not None:

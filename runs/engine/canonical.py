@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import rfc8785
@@ -56,10 +57,13 @@ def _is_simple(value: Any) -> bool:
 def plain(value: Any) -> Any:
     """The value as the journal will give it back; a model by its aliases, so that it validates into itself again.
 
-    Raises ValueError for what can't be put on record as JSON.
+    Raises ValueError for what can't be put on record as JSON, and for a set: its order is another one in each process, so a repeat
+    would send other bytes than those on record.
     """
     try:
         if isinstance(value, BaseModel):
+            if _may_hold_anything(type(value)):
+                _refuse_sets(value.model_dump(by_alias=True))
             value = value.model_dump(mode="json", by_alias=True)
         text = _PLAIN.encode(value)
         size = len(text.encode())
@@ -70,6 +74,62 @@ def plain(value: Any) -> Any:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it can't be put on record: {error}") from error
+
+
+def _refuse_sets(value: Any) -> None:
+    match value:
+        case set() | frozenset():
+            raise TypeError(f"a {type(value).__name__} has no order of its own: use a list, sorted where you fill it")
+        case dict():
+            for each in value.values():
+                _refuse_sets(each)
+        case list() | tuple():
+            for each in value:
+                _refuse_sets(each)
+
+
+@lru_cache(maxsize=1024)
+def _may_hold_anything(model: type[BaseModel]) -> bool:
+    """Whether a field says too little for `unordered` to have seen what will be in it."""
+    schemas = (schema for _, schema in _schemas(model.__pydantic_core_schema__, ""))
+    return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
+
+
+def unordered(model: type[Any]) -> str | None:
+    """The first field, however deep, whose type has no order of its own, as `Model.field`; None if there is none."""
+    if getattr(model, "__pydantic_complete__", True) is False:
+        model.model_rebuild(raise_errors=False)  # its annotations name what was defined after it
+    schema = getattr(model, "__pydantic_core_schema__", {})
+    return next((where for where, found in _schemas(schema, model.__name__) if found["type"] in _UNORDERED), None)
+
+
+# As pydantic-core names them. A `set` in a model is one of these whatever it was annotated as: Set, AbstractSet, frozenset.
+_UNORDERED = frozenset({"set", "frozenset"})
+_OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "function-plain", "generator"})
+# Parts of a schema that hold values and functions of the author's, not types.
+_NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "serialization"})
+
+
+def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema within pydantic's own schema of a model, with the model and the field that it is found in."""
+    if isinstance(schema, (list, tuple)):
+        for each in schema:
+            yield from _schemas(each, where)
+    if not isinstance(schema, dict):
+        return
+    if isinstance(schema.get("type"), str):
+        yield where, schema
+        if schema["type"] in ("model", "dataclass"):
+            where = schema["cls"].__name__
+    for name, part in schema.items():
+        if name in ("fields", "computed_fields") and isinstance(part, dict):
+            for field, each in part.items():
+                yield from _schemas(each, f"{where}.{field}")
+        elif name in ("fields", "computed_fields"):
+            for each in (each for each in part if isinstance(each, dict)):  # a dataclass also lists their bare names
+                yield from _schemas(each, f"{where}.{each.get('name') or each.get('property_name')}")
+        elif name not in _NO_TYPES:
+            yield from _schemas(part, where)
 
 
 def printable(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random as _random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from runs.engine.calls import call_tool
 from runs.engine.canonical import plain
 from runs.engine.dispatch import opened_event
 from runs.engine.gates import decided, open_gate, plan_of
-from runs.engine.journal import Grant, WaitSpec
+from runs.engine.journal import Grant, WaitSpec, deadline_in, in_range
 from runs.engine.loop import Assistant, think
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit, log
@@ -28,8 +29,36 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
+def _seconds(number: float) -> timedelta:
+    try:
+        return max(timedelta(0), timedelta(seconds=number))
+    except (OverflowError, ValueError):
+        raise ValueError(f"sleep({number}) is no time that ends") from None
+
+
+def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Mark a method that only does something when it is awaited, so that one that never is can be named."""
+
+    @functools.wraps(method)
+    def noted(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        context = args[0]
+        assert isinstance(context, Context)
+        mark = object()
+
+        async def begun() -> T:
+            context._not_begun.pop(mark, None)
+            return await method(*args, **kwargs)
+
+        call = begun()
+        call.__name__, call.__qualname__ = method.__name__, f"Context.{method.__name__}"  # type: ignore[attr-defined]
+        context._not_begun[mark] = call
+        return call
+
+    return noted
+
+
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a journaled call, so that the visit knows when the node cuts it short."""
+    """Mark a journaled call, so that the visit knows when the node cuts it short, or forgets to await it."""
 
     @functools.wraps(method)
     async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -38,7 +67,7 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
         with context._visit.step():
             return await method(*args, **kwargs)
 
-    return stepped
+    return _noted(stepped)
 
 
 class Context:
@@ -46,6 +75,15 @@ class Context:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
+        self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
+
+    def forgotten(self) -> list[str]:
+        """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes. They are closed."""
+        found = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
+        for call in found:
+            call.close()
+        self._not_begun.clear()
+        return [call.__name__ for call in found]
 
     @property
     def run_id(self) -> str:
@@ -121,6 +159,7 @@ class Context:
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return await decided(visit, slot, record, tool=name, arguments=arguments)
 
+    @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
         """Run calls, or coroutines of your own that make calls on this context, at once. Returns their results in order.
 
@@ -141,7 +180,7 @@ class Context:
         record = visit.remember(slot, "sleep", "")
         if record.now.waits.get(("timer", 0)) is not None:
             return
-        deadline = until or visit.journal.now() + timedelta(seconds=max(0.0, seconds or 0.0))
+        deadline = in_range(until) if until else deadline_in(visit.journal.now(), _seconds(seconds or 0.0))
         wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
         if not record.now.waits:
             await visit.record(opened_event(wait, {"call": "sleep", "hash": ""}), wait=wait)
@@ -173,14 +212,17 @@ class Context:
         )
         return cast(M, answer)
 
+    @_noted
     async def now(self) -> datetime:
         """The database's time, the same on every replay."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
+    @_noted
     async def random(self) -> float:
         """A random number from 0 up to 1, the same on every replay."""
         return float(self._value("random", lambda: _random.random()))
 
+    @_noted
     async def uuid(self) -> UUID:
         """A random UUID, the same on every replay."""
         return UUID(self._value("uuid", lambda: str(uuid4())))

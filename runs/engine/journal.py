@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger.events import Event, SignalReceived
 
+_A_DAY = timedelta(days=1)
 How = Literal["park", "settle", "pause", "release", "end"]
 
 
@@ -50,9 +51,30 @@ class Entry:
     digest: str | None = None
 
 
+def deadline_in(now: datetime, within: timedelta) -> datetime:
+    """A time from now. Raises ValueError for one that no calendar here holds."""
+    try:
+        return in_range(now + within)
+    except OverflowError:
+        raise ValueError(f"{within} from now is beyond the year 9999: wait for less") from None
+
+
+def in_range(deadline: datetime) -> datetime:
+    """The deadline in UTC. Raises ValueError where that is not within the years 1 to 9999: a database would store it, and no Python
+    could read it back, nor any list that it is in. A day is kept free at both ends, for servers that answer in a time zone of their own."""
+    try:
+        found = deadline.astimezone(UTC)
+        if datetime.min.replace(tzinfo=UTC) + _A_DAY <= found <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
+            return found
+    except OverflowError:
+        pass
+    raise ValueError(f"{deadline.isoformat()} is not within the years 1 to 9999 in UTC: give an earlier deadline")
+
+
 @dataclass(frozen=True, slots=True)
 class WaitSpec:
-    """One thing to wait for. `detail` is small and clear: what people are told about it."""
+    """One thing to wait for. `detail` is small and clear: what people are told about it. Raises ValueError for a deadline that can't be
+    read back."""
 
     run_id: str
     slot: str
@@ -62,6 +84,9 @@ class WaitSpec:
     deadline: datetime
     detail: dict[str, Any] = field(default_factory=dict)
     token_hash: bytes | None = None
+
+    def __post_init__(self) -> None:
+        in_range(self.deadline)
 
     @property
     def id(self) -> UUID:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -22,11 +22,11 @@ from runs.engine.branches import fork
 from runs.engine.calls import call_tool
 from runs.engine.canonical import plain
 from runs.engine.dispatch import brief, opened_event, story
-from runs.engine.errors import ModelFailure, NotSent, Rejected, ToolFailure, TransportError
+from runs.engine.errors import DefinitionError, ModelFailure, NotSent, Rejected, ToolFailure, TransportError
 from runs.engine.journal import Usage, WaitSpec
 from runs.engine.outcomes import Crashed
 from runs.engine.tape import Attempt, payload_of
-from runs.engine.tools import FINAL, Tool
+from runs.engine.tools import FINAL, LONGEST, Tool, must_be_stable
 from runs.engine.visit import Visit, is_being_cancelled
 
 
@@ -34,7 +34,8 @@ from runs.engine.visit import Visit, is_being_cancelled
 class Assistant:
     """Who thinks: instructions, the tools it may use, and the model of its answer.
 
-    `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is configured.
+    `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model is configured. `timeout` is in
+    seconds, for one request to the model; one that takes longer is asked again as after any outage.
     """
 
     name: str
@@ -43,6 +44,20 @@ class Assistant:
     tools: Sequence[Tool] = ()
     offline: Callable[..., Any] | None = None
     max_turns: int = 12
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        whose = f"assistant {self.name!r}"
+        if not isinstance(self.name, str) or not isinstance(self.instructions, str):
+            raise DefinitionError(f"{whose}: name and instructions are texts")
+        must_be_stable(f"{whose}, output", self.output)
+        for t in self.tools:
+            if not isinstance(t, Tool):
+                raise DefinitionError(f"{whose}: {t!r} is not a tool: register it with @tool(replay_class=…)")
+        if isinstance(self.max_turns, bool) or not isinstance(self.max_turns, int) or self.max_turns < 1:
+            raise DefinitionError(f"{whose}: max_turns is {self.max_turns!r}: give a whole number from 1")
+        if isinstance(self.timeout, bool) or not isinstance(self.timeout, (int, float)) or not 0 < self.timeout < LONGEST.total_seconds():
+            raise DefinitionError(f"{whose}: timeout is {self.timeout!r}: give seconds, more than none")
 
     def tool(self, name: str) -> Tool | None:
         """The assistant's tool of that name."""
@@ -235,7 +250,7 @@ async def _request(
         tries += 1
         try:
             visit.runtime.hit("CP2", "model")
-            given = await visit.interruptible(visit.runtime.request_model(assistant, messages))
+            given = await visit.interruptible(_in_time(assistant, visit.runtime.request_model(assistant, messages)))
             visit.runtime.hit("CP4", "model")
             plain(given.response)  # what can't be put on record would be asked for again and again
             return given
@@ -260,6 +275,15 @@ async def _request(
         if policy.is_over(time.monotonic() - began + delay, past.waits_of("timer")):
             raise await _try_later(visit, slot, attempt, past, trouble)
         await visit.rest(delay)
+
+
+async def _in_time(assistant: Assistant, asking: Coroutine[Any, Any, ModelTurn]) -> ModelTurn:
+    """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
+    try:
+        async with asyncio.timeout(assistant.timeout):
+            return await asking
+    except TimeoutError as error:
+        raise TransportError(f"{assistant.name}: no answer from the model within {assistant.timeout:g} s") from error
 
 
 async def _try_later(visit: Visit, slot: str, attempt: int, past: Attempt, trouble: Exception) -> BaseException:

@@ -11,15 +11,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from runs.engine.errors import NotSent
-from runs.engine.tools import Tool, ToolCall
+from runs.engine.tools import FOR_DISPATCH, Tool, ToolCall
 
 
 async def perform(tool: Tool, args: BaseModel, call: ToolCall, threads: Executor | None) -> Any:
     """What the function returns. Raises what it raises, TimeoutError, and NotSent where it was still queueing for a thread then."""
+    function = tool.opened(FOR_DISPATCH)
     if tool.is_async:
         async with asyncio.timeout(tool.timeout):
-            return await _no_exit(tool.function(args, call))
-    turn = _Turn(lambda: tool.function(args, call))
+            return await _no_exit(function(args, call))
+    turn = _Turn(lambda: function(args, call))
     try:
         async with asyncio.timeout(tool.timeout):
             return await asyncio.get_running_loop().run_in_executor(threads, turn.take)

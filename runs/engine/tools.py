@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import Any, Final, NoReturn, get_type_hints
 
 from pydantic import BaseModel
 
-from runs.engine.canonical import printable
+from runs.engine.canonical import printable, unordered
 from runs.engine.errors import DefinitionError
+
+log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
+FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
+LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
 
 
 class ReplayClass(StrEnum):
@@ -49,6 +54,10 @@ class Pending:
     receipt: Any = None
     within: timedelta = timedelta(days=14)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.within, timedelta) or abs(self.within) > LONGEST:
+            raise ValueError(f"Pending(within={self.within!r}): give a timedelta of at most {LONGEST.days} days")
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -73,12 +82,42 @@ class Gate:
     headline: Callable[[Any], str] | None = None
     within: timedelta = timedelta(days=7)
 
+    def __post_init__(self) -> None:
+        for name in ("queue", "rule"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a text that isn't empty")
+        for name in ("when", "headline"):
+            given = getattr(self, name)
+            if inspect.iscoroutinefunction(given) or not (callable(given) or (name == "headline" and given is None)):
+                raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input")
+        if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
+            raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: give a positive timedelta of at most {LONGEST.days} days")
+
     def is_needed(self, args: Any) -> bool:
         """Whether this call must be approved. An error in the rule means that it must."""
+        return self._asked(args)[0]
+
+    def rule_for(self, args: Any) -> str:
+        """The rule as the approver reads it: where its code failed, that is why they are asked, and it is said so."""
+        problem = self._asked(args)[1]
+        if problem:
+            log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
+        return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)" if problem else self.rule
+
+    def headline_for(self, args: Any) -> str:
+        """The sum, or whatever else decides. Words only, so an error in making them stops nobody from deciding."""
         try:
-            return bool(self.when(args))
-        except Exception:  # the rule can't tell, so a person has to
-            return True
+            return str(self.headline(args)) if self.headline else ""
+        except Exception as error:
+            log.warning("the headline of the gate %r could not be made: %s", self.rule, _brief(error))
+            return ""
+
+    def _asked(self, args: Any) -> tuple[bool, str]:
+        """The rule's answer, and what went wrong with asking it."""
+        try:
+            return bool(self.when(args)), ""
+        except Exception as error:  # the rule can't tell, so a person has to
+            return True, _brief(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +134,15 @@ class DidNotHappen:
 
 @dataclass(frozen=True)
 class Tool:
-    """A registered tool. Call it through the context only."""
+    """A registered tool. Call it through the context only: its function is handed out to whoever shows `FOR_DISPATCH`, so that nobody
+    has an effect without an intent, and past a gate, by mistake. (Python keeps nothing from an author who means to.)"""
 
     name: str
     title: str
     system: str
     effect: str
     replay_class: ReplayClass
-    function: Callable[..., Any]
+    _function: Callable[..., Any] = field(repr=False)
     input: type[BaseModel]
     output: type[BaseModel]
     timeout: float = 30.0
@@ -130,7 +170,18 @@ class Tool:
     @cached_property
     def is_async(self) -> bool:
         """Whether the function is awaited; others run in a thread, which nothing can cut short."""
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(self._function)
+
+    def opened(self, token: object) -> Callable[..., Any]:
+        """The function itself, for the one that has put the call's intent on record."""
+        if token is not FOR_DISPATCH:
+            self()
+        return self._function
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Refused, as a call is."""
+        self()
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
         """The effect's name upstream, if the tool says which output field holds it."""
@@ -152,9 +203,9 @@ class Tool:
             return self.output.model_validate(self.on_receipt(args, receipt))
         return self.output.model_validate({} if receipt is None else receipt)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: a direct call would have an effect without an intent."""
-        raise TypeError(f"tool {self.name!r} can only be called through ctx.call or ctx.think")
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: a direct call would have an effect without an intent, and past the tool's gate."""
+        raise TypeError(f"tool {self.name!r} can only be called through ctx.call or ctx.think: a direct call is neither recorded nor gated")
 
 
 def tool(
@@ -187,7 +238,7 @@ def tool(
         )
 
     def register(function: Callable[..., Any]) -> Tool:
-        name = function.__name__
+        name = getattr(function, "__name__", repr(function))
         if name == FINAL:
             raise DefinitionError(f"tool name {FINAL!r} is how a model ends its loop: choose another")
         if not _NAME.fullmatch(name):
@@ -196,13 +247,17 @@ def tool(
         result = output or given
         if result is None:
             raise DefinitionError(f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output=")
+        must_be_stable(f"tool {name!r}, input", taken)
+        must_be_stable(f"tool {name!r}, output", result)
         _check_key_ttl(name, replay_class, key_ttl)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
+            raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give seconds, more than none")
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
-            function=function, input=taken, output=result, timeout=timeout, key_ttl=key_ttl, gate=gate, answers_later=answers_later,
+            _function=function, input=taken, output=result, timeout=timeout, key_ttl=key_ttl, gate=gate, answers_later=answers_later,
             external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
         )  # fmt: skip
 
@@ -212,6 +267,22 @@ def tool(
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
         raise DefinitionError(f"tool {name!r}: key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key")
+
+
+def must_be_stable(whose: str, model: Any) -> None:
+    """Raises DefinitionError for what is no model, and for a field whose order would differ between two processes."""
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise DefinitionError(f"{whose}: {model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`")
+    where = unordered(model)
+    if where is not None:
+        raise DefinitionError(
+            f"{whose}: {where} holds a set, whose order is another one in each process, so that a repeat would not be the same call:"
+            " use a list (sorted where you fill it) or a tuple"
+        )
+
+
+def _brief(error: BaseException) -> str:
+    return str(printable(f"{type(error).__name__}: {error}"[:200]))
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:

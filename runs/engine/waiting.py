@@ -11,9 +11,12 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from runs.engine.canonical import plain, printable
 from runs.engine.dispatch import opened_event
-from runs.engine.errors import BadSignal, TimedOut
-from runs.engine.journal import WaitSpec
+from runs.engine.errors import BadSignal, DefinitionError, TimedOut
+from runs.engine.gates import must_be_known
+from runs.engine.journal import WaitSpec, deadline_in
+from runs.engine.outcomes import Broken
 from runs.engine.tape import payload_of
+from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit
 
 SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -27,6 +30,8 @@ async def await_signal(
     """The next signal of a name that no call has taken. What a call got is on record, so a replay gets the same one."""
     if not SIGNAL_NAME.fullmatch(name):
         raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
+    if schema is not None:
+        must_fit(visit, f"signal {name!r}", schema)
     what = f"signal {name}"
     past = visit.remember(slot, what, "").now
     if isinstance(past.result, e.SignalTaken):
@@ -35,7 +40,7 @@ async def await_signal(
     if past.waits.get(("signal", 0)) == "timed_out":
         return _in_time(what, or_else)
     detail = {"title": f"Signal {name}", "name": name}
-    wait = WaitSpec(visit.run_id, slot, 0, "signal", 0, visit.journal.now() + within, detail)
+    wait = WaitSpec(visit.run_id, slot, 0, "signal", 0, deadline_in(visit.journal.now(), within), detail)
     if ("signal", 0) not in past.waits:
         await visit.record(opened_event(wait, {"call": what, "hash": ""}), wait=wait)
     raise visit.park(wait)
@@ -45,6 +50,7 @@ async def ask(
     visit: Visit, slot: str, of: str, *, title: str, schema: type[M], prefilled: Any, within: timedelta, or_else: Any
 ) -> Any:
     """A person's answer. One that does not fit after all, since the schema's own code refuses it, is asked for again."""
+    must_fit(visit, f"the question {title!r}", schema)
     shown = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
     requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
     past = visit.remember(slot, "ask", requested_hash).now
@@ -58,10 +64,19 @@ async def ask(
     if past.waits.get(("input", n)) == "timed_out":
         return _in_time(f"an answer to {title!r}", or_else)
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
-    wait = WaitSpec(visit.run_id, slot, 0, "input", n, visit.journal.now() + within, detail)
+    wait = WaitSpec(visit.run_id, slot, 0, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
+        must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
         await visit.record(opened_event(wait, {"call": "ask", "hash": requested_hash, **detail}), wait=wait)
     raise visit.park(wait)
+
+
+def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
+    """What is declared by the call itself can be judged no earlier. Unwinds to an operator: no time will mend it, new code may."""
+    try:
+        must_be_stable(whose, schema)
+    except DefinitionError as error:
+        raise visit.unwind(Broken("definition", {"problem": error.detail})) from error
 
 
 def _in_time(what: str, or_else: Any) -> Any:

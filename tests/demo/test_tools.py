@@ -26,7 +26,7 @@ from durableagents import (
 )
 from durableagents.demo import tools
 from durableagents.demo.vault import Vault
-from runs.engine.tools import Tool
+from runs.engine.tools import FOR_DISPATCH, Tool
 from tests.sandbox.harness import Receiver, Sandbox, wait_for
 
 from .conftest import RUN_ID, MakeCall
@@ -36,7 +36,7 @@ RECORD = tools.VendorRecord(**NORDLICHT, contact_email="vendors@nordlicht.exampl
 
 
 async def a_vendor(make_call: MakeCall) -> str:
-    made = await tools.create_vendor.function(RECORD, make_call("create_vendor"))
+    made = await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, make_call("create_vendor"))
     return str(made.vendor_id)
 
 
@@ -70,9 +70,9 @@ def test_every_tool_says_what_a_repeat_does() -> None:
 
 async def test_the_registry_knows_every_company(sandbox: Sandbox, make_call: MakeCall) -> None:
     call = make_call("lookup_company", key=None)
-    entry = await tools.lookup_company.function(tools.CompanyQuery(**NORDLICHT), call)
+    entry = await tools.lookup_company.opened(FOR_DISPATCH)(tools.CompanyQuery(**NORDLICHT), call)
     assert (entry.status, entry.legal_name) == ("active", "Nordlicht Antriebe GmbH")
-    dissolved = await tools.lookup_company.function(
+    dissolved = await tools.lookup_company.opened(FOR_DISPATCH)(
         tools.CompanyQuery(**NORDLICHT | {"legal_name": "Phoenix Dissolved Trading Ltd"}), call
     )
     assert dissolved.status == "dissolved" and dissolved.dissolved_on
@@ -82,11 +82,11 @@ async def test_the_registry_knows_every_company(sandbox: Sandbox, make_call: Mak
 
 async def test_screening_tells_a_hit_from_a_clear_name(sandbox: Sandbox, make_call: MakeCall) -> None:
     call = make_call("screen_sanctions", key=None)
-    clear = await tools.screen_sanctions.function(
+    clear = await tools.screen_sanctions.opened(FOR_DISPATCH)(
         tools.SanctionsQuery(legal_name="Nordlicht Antriebe GmbH", country="DE"), call
     )
     assert not clear.is_hit and clear.matches == []
-    hit = await tools.screen_sanctions.function(
+    hit = await tools.screen_sanctions.opened(FOR_DISPATCH)(
         tools.SanctionsQuery(legal_name="Volga Hevy Industrys", country="RU"), call
     )
     assert hit.is_hit and hit.matches[0].score >= hit.threshold
@@ -101,8 +101,8 @@ async def test_a_repeat_under_the_same_key_is_one_effect(sandbox: Sandbox, make_
     vendor_id = await a_vendor(make_call)
     assert await a_vendor(make_call) == vendor_id
     call = make_call("file_purchase_order")
-    first = await tools.file_purchase_order.function(an_order(vendor_id), call)
-    again = await tools.file_purchase_order.function(an_order(vendor_id), call)
+    first = await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id), call)
+    again = await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id), call)
     assert first == again and first.amount_usd == "84000.00"
     rows = [row for row in sandbox.effects() if row["idempotency_key"] == call.key]
     assert [row["executed"] for row in rows] == [True, False]
@@ -114,38 +114,38 @@ async def test_a_lost_answer_is_no_answer_and_the_repeat_gets_it(sandbox: Sandbo
     sandbox.fault(system="erp", drop_after_execute_rate=1)
     call = make_call("create_vendor")
     with pytest.raises(TransportError):
-        await tools.create_vendor.function(RECORD, call)
-    assert (await tools.create_vendor.function(RECORD, call)).vendor_id.startswith("VND-")
+        await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call)
+    assert (await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call)).vendor_id.startswith("VND-")
     assert len([r for r in sandbox.executed() if r["idempotency_key"] == call.key]) == 1
 
 
 async def test_an_injected_error_is_no_answer(sandbox: Sandbox, make_call: MakeCall) -> None:
     sandbox.fault(error_rate=1)
     with pytest.raises(TransportError, match="503"):
-        await tools.create_vendor.function(RECORD, make_call("create_vendor"))
+        await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, make_call("create_vendor"))
 
 
 async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
     sandbox.fault(system="erp", operation="create_vendor", latency_ms=700)
     call = make_call("create_vendor")
-    first = asyncio.ensure_future(tools.create_vendor.function(RECORD, call))
+    first = asyncio.ensure_future(tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call))
     seen = lambda: any(row["idempotency_key"] == call.key for row in sandbox.effects())  # noqa: E731
     await asyncio.to_thread(wait_for, seen, "the first request to arrive")
     with pytest.raises(TransportError, match="409"):
-        await tools.create_vendor.function(RECORD, call)
+        await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call)
     assert (await first).status == "active"
 
 
 async def test_the_same_key_with_another_body_is_a_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
     vendor_id, call = await a_vendor(make_call), make_call("file_purchase_order")
-    await tools.file_purchase_order.function(an_order(vendor_id), call)
+    await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id), call)
     with pytest.raises(BusinessFailure, match="another body"):
-        await tools.file_purchase_order.function(an_order(vendor_id, "80000.00"), call)
+        await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id, "80000.00"), call)
 
 
 async def test_an_unknown_vendor_is_a_refusal_that_names_the_field(sandbox: Sandbox, make_call: MakeCall) -> None:
     with pytest.raises(BusinessFailure) as refused:
-        await tools.file_purchase_order.function(an_order("VND-999999"), make_call("order"))
+        await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order("VND-999999"), make_call("order"))
     assert refused.value.details == {"status": 422, "field": "vendor_id"}
 
 
@@ -165,12 +165,12 @@ async def test_the_w9_request_carries_the_callback_and_leaves_a_receipt(sandbox:
     sandbox.fault(system="portal", w9_delay_seconds=0)
     call = make_call("request_w9", callback_url=receiver.url)
     args = tools.W9Request(legal_name="Nordlicht Antriebe GmbH", tax_id="DE811907980", contact_email="v@n.example")
-    pending = await tools.request_w9.function(args, call)
+    pending = await tools.request_w9.opened(FOR_DISPATCH)(args, call)
     assert isinstance(pending, Pending) and pending.receipt["request_id"].startswith("REQ-")
     w9 = tools.request_w9.output.model_validate(receiver.next())
     receiver.close()
     assert w9.form.tax_id == "DE811907980" and w9.form.document_sha256  # type: ignore[attr-defined]
-    assert await tools.request_w9.function(args, call) == pending
+    assert await tools.request_w9.opened(FOR_DISPATCH)(args, call) == pending
 
 
 # --- asking what became of a call ---
@@ -180,12 +180,12 @@ async def test_the_hooks_find_what_a_key_did(sandbox: Sandbox, make_call: MakeCa
     call = make_call("create_vendor")
     assert tools.create_vendor.reconcile is not None
     assert await tools.create_vendor.reconcile(RECORD, call) is None
-    made = await tools.create_vendor.function(RECORD, call)
+    made = await tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call)
     assert await tools.create_vendor.reconcile(RECORD, call) == Happened(made)
     order, ordering = an_order(made.vendor_id), make_call("file_purchase_order")
     assert tools.file_purchase_order.reconcile is not None
     assert await tools.file_purchase_order.reconcile(order, ordering) is None
-    filed = await tools.file_purchase_order.function(order, ordering)
+    filed = await tools.file_purchase_order.opened(FOR_DISPATCH)(order, ordering)
     assert await tools.file_purchase_order.reconcile(order, ordering) == Happened(filed)
 
 
@@ -220,7 +220,7 @@ async def test_a_secret_goes_to_the_vault_and_only_its_reference_comes_back(
 ) -> None:
     vendor_id, call = await a_vendor(make_call), make_call("provision_credentials")
     args = tools.CredentialRequest(vendor_id=vendor_id, scope="orders:read")
-    issued = await tools.provision_credentials.function(args, call)
+    issued = await tools.provision_credentials.opened(FOR_DISPATCH)(args, call)
     assert issued.reference == f"secret://runs/{RUN_ID}/{issued.credential_id}"
     value = Vault.from_environment().get(issued.reference)
     assert value.startswith("sk_sandbox_")
@@ -228,7 +228,7 @@ async def test_a_secret_goes_to_the_vault_and_only_its_reference_comes_back(
     for file in (tmp_path / "data").rglob("*"):
         assert file.is_dir() or value.encode() not in file.read_bytes()
     # A repeat after a lost answer: the same secret from upstream, the same place in the vault.
-    assert await tools.provision_credentials.function(args, call) == issued
+    assert await tools.provision_credentials.opened(FOR_DISPATCH)(args, call) == issued
 
 
 async def test_a_vault_that_cannot_be_written_is_tried_again_with_the_same_key(
@@ -240,10 +240,10 @@ async def test_a_vault_that_cannot_be_written_is_tried_again_with_the_same_key(
     args = tools.CredentialRequest(vendor_id=vendor_id, scope="orders:read")
     call = make_call("provision_credentials")
     with pytest.raises(TransportError, match="vault") as failed:
-        await tools.provision_credentials.function(args, call)
+        await tools.provision_credentials.opened(FOR_DISPATCH)(args, call)
     assert "sk_sandbox_" not in "".join(traceback.format_exception(failed.value))
     (tmp_path / "data" / "vault").unlink()
-    issued = await tools.provision_credentials.function(args, call)
+    issued = await tools.provision_credentials.opened(FOR_DISPATCH)(args, call)
     assert Vault.from_environment().get(issued.reference).startswith("sk_sandbox_")
     assert len([r for r in sandbox.executed() if r["idempotency_key"] == call.key]) == 1
 
@@ -269,19 +269,19 @@ def unsafe_call(make_call: MakeCall) -> ToolCall:
 
 def test_the_welcome_arrives_with_its_run(sandbox: Sandbox, unsafe_call: ToolCall) -> None:
     before = len(sandbox.executed("send_welcome"))
-    sent = tools.send_welcome.function(a_mail(), unsafe_call)
+    sent = tools.send_welcome.opened(FOR_DISPATCH)(a_mail(), unsafe_call)
     assert sent.receipt.startswith("250") and sent.message_id.endswith("@durableagents.example>")
     row = sandbox.executed("send_welcome")[before]
     assert (row["run_id"], row["idempotency_key"]) == (RUN_ID, None)
     # The same slot has the same Message-ID, another slot another one.
-    assert tools.send_welcome.function(a_mail(), unsafe_call).message_id == sent.message_id
+    assert tools.send_welcome.opened(FOR_DISPATCH)(a_mail(), unsafe_call).message_id == sent.message_id
 
 
 def test_a_451_is_not_sent(sandbox: Sandbox, unsafe_call: ToolCall) -> None:
     before = len(sandbox.executed("send_welcome"))
     sandbox.fault(system="email", error_rate=1)
     with pytest.raises(NotSent, match="451"):
-        tools.send_welcome.function(a_mail(), unsafe_call)
+        tools.send_welcome.opened(FOR_DISPATCH)(a_mail(), unsafe_call)
     assert len(sandbox.executed("send_welcome")) == before
 
 
@@ -289,14 +289,14 @@ def test_a_line_cut_after_the_dot_is_unknown_though_it_was_stored(sandbox: Sandb
     before = len(sandbox.executed("send_welcome"))
     sandbox.fault(system="email", drop_after_execute_rate=1)
     with pytest.raises(TransportError):
-        tools.send_welcome.function(a_mail(), unsafe_call)
+        tools.send_welcome.opened(FOR_DISPATCH)(a_mail(), unsafe_call)
     assert len(sandbox.executed("send_welcome")) == before + 1
 
 
 def test_a_mail_server_that_is_down_is_not_sent(sandbox: Sandbox, unsafe_call: ToolCall) -> None:
     sandbox.kill()
     with pytest.raises(NotSent):
-        tools.send_welcome.function(a_mail(), unsafe_call)
+        tools.send_welcome.opened(FOR_DISPATCH)(a_mail(), unsafe_call)
     sandbox.start()
 
 

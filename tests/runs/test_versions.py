@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from durableagents.auth import issue_key
 from ledger import events as e
 from runs import services, sweeper, versions
 from runs.engine.agents import Agent, registry
+from runs.engine.fingerprint import first_scheme
 from runs.models import AgentVersion, Process, Run, Served
 from runs.versions import Loaded, VersionChanged, Watch
 from tests.runs.stage import Stage, events, fresh, kinds
-from tests.world import SHOP, Notes, agent_of, ends_with
+from tests.world import SHOP, Notes, Outside, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
 
@@ -198,6 +200,59 @@ def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, capl
     assert [r.levelname for r in caplog.records if agent.graph_id in r.getMessage()] == ["WARNING"]
     stage.start(agent)
     assert stage.drive() == "completed"
+
+
+def stored_by_older_code(agent: Agent) -> None:
+    """What an installation has on record that was last used before fingerprints had schemes."""
+    AgentVersion.objects.update_or_create(
+        graph_id=agent.graph_id, defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": versions_now()}
+    )
+
+
+def test_an_upgrade_takes_over_the_fingerprints_of_unchanged_agents_once(
+    stage: Stage, production: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = agent_of(ends_with(1))
+    stored_by_older_code(agent)
+    with caplog.at_level(logging.WARNING, "runs.versions"):
+        announce(stage)
+        announce(stage, stage.hire())
+        services.start(agent.graph_id, {}, by=SHOP)
+    assert [r.getMessage() for r in caplog.records if agent.graph_id in r.getMessage()] == [versions.notices.VERSION_ADOPTED % agent.graph_id]
+    assert AgentVersion.objects.get(graph_id=agent.graph_id).fingerprint == agent.fingerprint()
+    assert AgentVersion.objects.get(graph_id=agent.graph_id).parts == agent.parts()
+    assert stage.drive() == "completed"
+
+
+def test_a_start_takes_over_an_older_fingerprint_too(stage: Stage, production: None) -> None:
+    from tests.runs.stage import at_once
+
+    agent = agent_of(ends_with(1))
+    stored_by_older_code(agent)
+    answers = at_once(*(lambda: services.start(agent.graph_id, {}, by=SHOP) for _ in range(8)))
+    assert [a for a in answers if isinstance(a, Exception)] == []
+    assert AgentVersion.objects.get(graph_id=agent.graph_id).fingerprint == agent.fingerprint()
+
+
+def test_an_upgrade_is_no_way_to_slip_changed_code_in(stage: Stage, production: None) -> None:
+    agent = agent_of(ends_with(1))
+    stored_by_older_code(agent)
+    changed(agent)
+    announce(stage)
+    assert agent.graph_id not in registry.graph_ids()
+    with pytest.raises(VersionChanged):
+        services.start(agent.graph_id, {}, by=SHOP)
+
+
+def test_a_version_whose_gate_was_dropped_is_quarantined(stage: Stage, production: None, caplog: pytest.LogCaptureFixture) -> None:
+    gated = Toolbox(Outside())
+    agent = agent_of(ends_with(1), tools=[gated.pay], name="gated")
+    announce(stage)
+    agent_of(ends_with(1), tools=[replace(gated.pay, gate=None)], name="gated")
+    with caplog.at_level(logging.ERROR, "runs.versions"):
+        announce(stage, stage.hire())
+    assert agent.graph_id not in registry.graph_ids()
+    assert "gated@1.0.0 (tools.pay.gate)" in caplog.records[-1].getMessage()
 
 
 def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from runs import pooler
 
 class Command(BaseCommand):
     help = "Drives runs: starts worker processes, watches them and replaces what dies. SIGTERM drains; a second one stops at once."
-    requires_system_checks: list[str] = []
+    requires_system_checks = ["start"]  # see durableagents/checks.py
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         known = settings.DURABLEAGENTS

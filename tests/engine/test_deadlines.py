@@ -1,0 +1,79 @@
+"""A deadline that no list could show is refused where it is given, and never stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from durableagents import Context, End, Gate, Pending, ReplayClass, ToolCall, tool
+from ledger import events as e
+from runs.engine.errors import DefinitionError
+from runs.engine.journal import WaitSpec
+from tests.engine.story import Story
+from tests.world import Done, Item, Notes, Outside, agent_of
+
+AGES = timedelta(days=4_000_000)
+LAST, FIRST = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=12))), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))
+
+
+class Answer(BaseModel):
+    text: str = ""
+
+
+@pytest.mark.parametrize("deadline", [LAST, FIRST, datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)])
+def test_no_wait_is_made_with_a_deadline_outside_the_calendar(deadline: datetime) -> None:
+    with pytest.raises(ValueError, match="not within the years 1 to 9999 in UTC"):
+        WaitSpec("run", "0.1/1", 0, "timer", 0, deadline)
+
+
+def test_the_calendar_reaches_far() -> None:
+    for year in (2, 9999):
+        assert WaitSpec("run", "0.1/1", 0, "timer", 0, datetime(year, 6, 1, tzinfo=UTC)).deadline.year == year
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda ctx: ctx.sleep(until=LAST),
+        lambda ctx: ctx.sleep(until=FIRST),
+        lambda ctx: ctx.sleep(AGES.total_seconds()),
+        lambda ctx: ctx.sleep(float("nan")),
+        lambda ctx: ctx.signal("word", within=AGES),
+        lambda ctx: ctx.ask("operator", title="What?", schema=Answer, within=AGES),
+        lambda ctx: ctx.approve("finance_po", title="May I?", within=AGES),
+    ],
+    ids=["sleep until", "sleep until before", "sleep", "nan", "signal", "ask", "approve"],
+)
+async def test_the_node_that_gives_such_a_deadline_is_told(wrong: Any) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        with pytest.raises(ValueError, match=r"year|no time that ends"):
+            await wrong(ctx)
+        return End("told")
+
+    story = Story(agent_of(node))
+    assert await story.drive() == "completed" and story.output == "told"
+    assert not story.run.waits and not story.events(e.WaitOpened) and not story.events(e.ApprovalRequested)
+
+
+async def test_a_tool_that_answers_after_the_end_of_time_has_a_bug_and_its_run_says_so(outside: Outside) -> None:
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done)
+    async def order(args: Item, call: ToolCall) -> Pending:
+        outside.take("order", args, call)
+        return Pending(within=AGES)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(order, Item(name="a"))
+        return End()
+
+    story = Story(agent_of(node, tools=[order]))
+    assert await story.drive() == "failed" and story.failure.code == "tool_error"
+    assert "Pending(within=" in story.failure.payload["message"]
+
+
+@pytest.mark.parametrize("within", [AGES, timedelta(0), -timedelta(days=1), 5])
+def test_a_gates_time_is_checked_when_it_is_declared(within: Any) -> None:
+    with pytest.raises(DefinitionError, match="within"):
+        Gate("finance_po", "any", within=within)
