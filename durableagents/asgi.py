@@ -17,14 +17,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
 _http = get_asgi_application()
 
 # Django has to be set up before anything below may be imported.
-from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import OperationalError, connections  # noqa: E402
 
 from durableagents import databases  # noqa: E402
-from durableagents.limits import BodyLimit, Message, Receive, Scope, Send  # noqa: E402
+from durableagents.admission import Admission  # noqa: E402
+from durableagents.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
+from durableagents.proxies import Proxies  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
 from runs import fleet, pooler  # noqa: E402
 
@@ -63,8 +64,10 @@ class SameOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        origin = headers.get(b"origin", b"").partition(b"://")[2]
-        app = self._app if origin and origin == headers.get(b"host") else WebsocketDenier.as_asgi()
+        scheme, _, origin = headers.get(b"origin", b"").partition(b"://")
+        # A page that came over http must not listen to an installation that is served over https.
+        is_ours = origin and origin == headers.get(b"host") and (scheme == b"https" or scope.get("scheme") != "wss")
+        app = self._app if is_ours else WebsocketDenier.as_asgi()
         await app(scope, receive, send)
 
 
@@ -127,8 +130,8 @@ class Lifespan:
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(_http),
-        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "http": Proxies(Headers(BodyLimit(Admission(_http)))),
+        "websocket": Proxies(SameOrigin(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }
 )

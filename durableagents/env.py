@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -62,10 +63,18 @@ class Environment(BaseSettings):
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
     web_statement_seconds: float = Field(default=15.0, ge=0, le=3600, validation_alias="DURABLEAGENTS_WEB_STATEMENT_SECONDS")
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_TRUSTED_PROXIES"
+    )
+    callback_bytes: int = Field(default=64 * 1024, ge=1024, le=1024 * 1024, validation_alias="DURABLEAGENTS_CALLBACK_BYTES")
+    connections: int = Field(default=2000, ge=10, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS")
+    connections_per_address: int = Field(
+        default=300, ge=5, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"
+    )
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
-    @field_validator("agents", "allowed_hosts", mode="before")
+    @field_validator("agents", "allowed_hosts", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -83,6 +92,16 @@ class Environment(BaseSettings):
         for name in value:
             if not all(part.isidentifier() for part in name.split(".")):
                 raise ValueError(f"{name!r} is not a module name")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str]) -> list[str]:
+        for text in [] if value == ["none"] else value:
+            try:
+                ip_network(text, strict=False)
+            except ValueError:
+                raise ValueError(f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)") from None
         return value
 
     @model_validator(mode="before")
@@ -127,6 +146,12 @@ class Environment(BaseSettings):
     def base_url(self) -> str:
         """Where the outside reaches this installation: the base of callback addresses."""
         return self.public_url or f"http://127.0.0.1:{self.port}"
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Who may say for whom a request comes. In production a proxy on the same host is taken for granted: web listens there."""
+        given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
+        return tuple(ip_network(text, strict=False) for text in given if text != "none")
 
     @property
     def sandbox_url(self) -> str:

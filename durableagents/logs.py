@@ -14,6 +14,18 @@ class NotReadyIsAnAnswer(logging.Filter):
         return getattr(request, "path", None) != "/readyz"
 
 
+class OutagesAreSaidElsewhere(logging.Filter):
+    """Drops Django's traceback for a request that found the database away or busy: `problems` says so in one line, for all of them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from django.db import InterfaceError, OperationalError
+
+        from ledger.errors import Busy
+
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, (OperationalError, InterfaceError, Busy))
+
+
 class OneLine(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO 4711 runs.host claimed 3 runs`
 

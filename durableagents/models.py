@@ -1,4 +1,4 @@
-"""API keys: how programs prove who they are."""
+"""API keys: how programs prove who they are. And what is left of attempts to sign in."""
 
 from __future__ import annotations
 
@@ -39,3 +39,13 @@ class MasterKey(models.Model):
 
     def __str__(self) -> str:
         return "master key"
+
+
+class Attempts(models.Model):
+    """How much of an allowance is used up: it is full again at `until`. See throttle.py; the table is unlogged."""
+
+    key = models.BinaryField(max_length=32, primary_key=True)
+    until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{bytes(self.key).hex()[:8]}… until {self.until}"

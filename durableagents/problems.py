@@ -22,8 +22,8 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from ledger.errors import DurableAgentsError
-from runs.notices import first_line
+from durableagents.pressure import busy_notice, is_busy
+from ledger.errors import Busy, DurableAgentsError
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,10 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, DurableAgentsError):
-        if error.status >= 500:
+        if error.status >= 500 and not isinstance(error, Busy):
             log.error("a domain error without a status of its own", exc_info=error)
-        return document(error.status, error.code, error.title, error.detail, **error.extra), {}
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
+        return document(error.status, error.code, error.title, error.detail, **error.extra), headers
     if isinstance(error, Http404):
         return document(404, "not-found", "Not found", "There is nothing at this address."), {}
     if isinstance(error, PermissionDenied):
@@ -88,8 +89,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, SuspiciousOperation):
         return document(400, "malformed", "Malformed request", "The request can't be read."), {}
     if isinstance(error, _UNAVAILABLE):
-        log.warning("database not available: %s", first_line(error))
-        return _unavailable(), {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        return _outage(error), {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if isinstance(error, (DataError, psycopg.DataError)):
         return document(
             422,
@@ -100,12 +100,27 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     return None
 
 
+def busy() -> dict[str, Any]:
+    """Nothing is broken, and it says so: whoever reads *the database does not answer* looks for a fault that isn't there."""
+    error = Busy()
+    return document(error.status, error.code, error.title, error.detail)
+
+
+def _outage(error: BaseException) -> dict[str, Any]:
+    """The document for a statement that got no answer: everything was taken, or the database is away."""
+    if is_busy(error):
+        busy_notice.note()
+        return busy()
+    log.warning("database not available: %s", first_line(error))
+    return _unavailable()
+
+
 def _unavailable() -> dict[str, Any]:
     return document(
         503,
         "database-unavailable",
-        "Database unavailable",
-        "The database does not answer, or not in time. What was acknowledged is kept; try again in a moment.",
+        "The database does not answer",
+        "The database does not answer. What was acknowledged is kept, and runs go on by themselves when it is back. Try again in a moment.",
     )
 
 
@@ -155,11 +170,12 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
     """Django calls this while it handles the exception, so that a lost database can be told from a bug."""
-    is_unavailable = isinstance(sys.exc_info()[1], _UNAVAILABLE)
+    error = sys.exc_info()[1]
+    told = _outage(error) if isinstance(error, _UNAVAILABLE) else busy() if isinstance(error, Busy) else None
     if _is_api(request):
         body = (
-            _unavailable()
-            if is_unavailable
+            told
+            if told is not None
             else document(
                 500,
                 "internal-error",
@@ -168,20 +184,20 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
             )
         )
         answer = _answer(body)
-    elif is_unavailable:
-        answer = HttpResponse(_page_503(), status=503)
+    elif told is not None:
+        answer = HttpResponse(page_503(told), status=503)
     else:
         return defaults.server_error(request)
-    if is_unavailable:
+    if told is not None:
         answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return answer
 
 
-def _page_503() -> str:
+def page_503(told: dict[str, Any]) -> str:
     try:
-        return loader.get_template("503.html").render()
+        return loader.get_template("503.html").render({"problem": told})
     except TemplateDoesNotExist:
-        return "<!doctype html><title>Unavailable</title><p>The database does not answer. Try again in a moment."
+        return f"<!doctype html><title>{told['title']}</title><p>{told['detail']}"
 
 
 def _answer(body: dict[str, Any]) -> HttpResponse:

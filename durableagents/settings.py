@@ -80,6 +80,7 @@ DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
 
 # --- the web ---------------------------------------------------------------------------------
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *DURABLEAGENTS.allowed_hosts]
+AUTHENTICATION_BACKENDS = ["durableagents.signin.PasswordBackend"]
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
@@ -145,7 +146,7 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _PRODUCTION else None
+# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from proxies that are trusted, and from nobody else.
 # A run's input is at most a few kilobytes; a body beyond this is refused before it is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
@@ -212,12 +213,15 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
-    "filters": {"not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"}},
+    "filters": {
+        "not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"},
+        "outages_are_said_elsewhere": {"()": "durableagents.logs.OutagesAreSaidElsewhere"},
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
         # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
-        "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer"]},
+        "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer", "outages_are_said_elsewhere"]},
         # A wrong Host header is answered with 400; twenty lines of traceback help nobody but whoever sends it.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         "httpx": {"level": "WARNING"},

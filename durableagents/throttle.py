@@ -1,56 +1,145 @@
-"""Slows down guessing of passwords, without a cache or a table: the one web process remembers.
+"""Slows down guessing of passwords, for all web processes together: an attempt is counted before it costs anything, and taken back
+when it succeeds.
 
-An attacker who gets the process restarted gets a fresh count; several web processes each count for themselves.
+Each key has an allowance that fills up again evenly: `limit` attempts at once, then one every `window / limit` seconds. That is a
+delay, not a lock: however long somebody guesses, the next attempt is never further away than that. Three keys are asked:
+
+- name and address together, so that guesses from elsewhere cost nobody at this address anything;
+- the name, for addresses from which it hasn't signed in before: this bounds what many addresses can try together. Whoever has
+  signed in from their address in the last month isn't asked, and can't be slowed down from afar;
+- the address (of IPv6 the network), which bounds how many names one may try.
+
+Kept in an unlogged table (docs/decisions/0017). What is kept is a digest under the installation's key: names and addresses aren't.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import OrderedDict, deque
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv6Address, IPv6Network
+from math import ceil
+from secrets import randbelow
 
-_MAX_KEYS = 10_000
+from django.db import connection, transaction
+from django.utils.crypto import salted_hmac
 
+from durableagents.models import Attempts
+from durableagents.proxies import parsed
+from ledger.errors import DurableAgentsError
 
-class Limiter:
-    """At most `limit` failures per key within `window_seconds`."""
-
-    def __init__(self, limit: int, window_seconds: float) -> None:
-        self._limit = limit
-        self._window = window_seconds
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def wait_seconds(self, key: str) -> float:
-        """How long `key` must wait before the next try; 0 when it may try now."""
-        with self._lock:
-            # Asking must not enter a key: whoever asks for many names would fill the table.
-            failures = self._recent(key) if key in self._failures else deque()
-            if len(failures) < self._limit:
-                return 0.0
-            return max(0.0, failures[0] + self._window - time.monotonic())
-
-    def failed(self, key: str) -> None:
-        """Count a failure. The table is bounded: the key that failed longest ago is forgotten first."""
-        with self._lock:
-            self._recent(key).append(time.monotonic())
-            self._failures.move_to_end(key)
-            while len(self._failures) > _MAX_KEYS:
-                self._failures.popitem(last=False)
-
-    def forgive(self, key: str) -> None:
-        """Forget the failures of a key that has proven itself."""
-        with self._lock:
-            self._failures.pop(key, None)
-
-    def _recent(self, key: str) -> deque[float]:
-        failures = self._failures.setdefault(key, deque(maxlen=self._limit))
-        while failures and failures[0] <= time.monotonic() - self._window:
-            failures.popleft()
-        return failures
+KNOWN_FOR = timedelta(days=30)
+_TABLE = Attempts._meta.db_table
 
 
-# The key of the first is name and address together, so that nobody can lock somebody else out from afar;
-# the second bounds how many names one address may try.
-login_by_name = Limiter(limit=10, window_seconds=300)
-login_by_address = Limiter(limit=50, window_seconds=300)
+@dataclass(frozen=True)
+class Allowance:
+    """`limit` attempts at once, and again one every `window_seconds / limit`."""
+
+    kind: str
+    limit: int
+    window_seconds: float
+
+    @property
+    def interval(self) -> timedelta:
+        return timedelta(seconds=self.window_seconds / self.limit)
+
+    def key(self, *about: str) -> bytes:
+        """What the table knows it by."""
+        return salted_hmac(f"durableagents.throttle.{self.kind}", "\x00".join(about), algorithm="sha256").digest()
+
+
+by_name_and_address = Allowance("name and address", limit=10, window_seconds=300)
+by_name = Allowance("name", limit=30, window_seconds=300)
+by_address = Allowance("address", limit=50, window_seconds=300)
+_KNOWN = Allowance("known", limit=1, window_seconds=1)
+
+
+class TooManyAttempts(DurableAgentsError):
+    """No attempt is made: `wait_seconds` until the next may be."""
+
+    status, code, title = 429, "throttled", "Too many attempts"
+
+    def __init__(self, wait_seconds: float) -> None:
+        self.wait_seconds = max(1, ceil(wait_seconds))
+        super().__init__(f"Too many failed tries. Try again in {self.wait_seconds} seconds.")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One that may be made, and is counted already."""
+
+    name: str
+    address: str
+
+    def forgive(self) -> None:
+        """It has succeeded: it doesn't count, and the address is one that the name is known at."""
+        address = _network(self.address)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
+            for allowance, key in ((by_name, by_name.key(self.name)), (by_address, by_address.key(address))):
+                cursor.execute(f"UPDATE {_TABLE} SET until = until - %s WHERE key = %s", [allowance.interval, key])
+            cursor.execute(
+                f"INSERT INTO {_TABLE} (key, until) VALUES (%s, clock_timestamp() + %s) "
+                "ON CONFLICT (key) DO UPDATE SET until = EXCLUDED.until",
+                [_KNOWN.key(self.name, address), KNOWN_FOR],
+            )
+
+
+def attempt(name: str, address: str) -> Attempt:
+    """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is asked."""
+    network = _network(address)
+    # The order of the three is the order of their locks, for everybody.
+    asked = [(by_name_and_address, by_name_and_address.key(name, network))]
+    if not _is_known(name, network):
+        asked.append((by_name, by_name.key(name)))
+    asked.append((by_address, by_address.key(network)))
+    with transaction.atomic():
+        for allowance, key in asked:
+            wait = _take(allowance, key)
+            if wait > 0:
+                raise TooManyAttempts(wait)
+    if randbelow(100) == 0:
+        sweep()
+    return Attempt(name, address)
+
+
+def _take(allowance: Allowance, key: bytes) -> float:
+    """Take one from an allowance: 0, or the seconds until there is one. One statement, so that a burst can't pass it together."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {_TABLE} AS a (key, until) VALUES (%(key)s, clock_timestamp() + %(interval)s) "
+            "ON CONFLICT (key) DO UPDATE SET until = greatest(a.until, clock_timestamp()) + %(interval)s "
+            "WHERE a.until <= clock_timestamp() + %(room)s RETURNING key",
+            {"key": key, "interval": allowance.interval, "room": allowance.interval * (allowance.limit - 1)},
+        )
+        if cursor.fetchone() is not None:
+            return 0.0
+        cursor.execute(
+            f"SELECT extract(epoch FROM until - clock_timestamp() - %s) FROM {_TABLE} WHERE key = %s",
+            [allowance.interval * (allowance.limit - 1), key],
+        )
+        row = cursor.fetchone()
+    return 0.1 if row is None else max(0.1, float(row[0]))
+
+
+def _is_known(name: str, network: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT EXISTS (SELECT 1 FROM {_TABLE} WHERE key = %s AND until > clock_timestamp())", [_KNOWN.key(name, network)]
+        )
+        (known,) = cursor.fetchone() or (False,)
+    return bool(known)
+
+
+def sweep() -> int:
+    """Forget what has run full again; how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {_TABLE} WHERE until < clock_timestamp()")
+        return cursor.rowcount
+
+
+def _network(address: str) -> str:
+    """Whoever has one IPv6 address has 2^64 of them."""
+    found = parsed(address)
+    return str(IPv6Network((found, 64), strict=False)) if isinstance(found, IPv6Address) else address
+

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from django.conf import settings
@@ -14,9 +13,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
 from approvals.brief import inbox
+from durableagents import throttle
+from durableagents.problems import RETRY_AFTER_SECONDS
 from durableagents.templatetags.account import people
-from durableagents.throttle import login_by_address, login_by_name
 from ledger.access import roles
+from ledger.errors import Busy
 from ledger.pages import Page
 from runs import lists
 from runs.engine.agents import registry
@@ -54,20 +55,17 @@ class SignIn(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         name = request.POST.get("username", "").replace("\x00", "")[:150]
-        address = request.META.get("REMOTE_ADDR", "")
-        tried = f"{name}|{address}"
-        wait = max(login_by_name.wait_seconds(tried), login_by_address.wait_seconds(address))
-        if wait > 0:
-            told = f"Too many failed tries. Try again in {ceil(wait)} seconds."
-            response = self._form(request, name=name, error=told, status=429)
-            response["Retry-After"] = str(ceil(wait))
+        try:
+            # Counted before anything is looked up or hashed: a burst would pass a count that comes after.
+            attempt = throttle.attempt(name, request.META.get("REMOTE_ADDR", ""))
+            user = authenticate(request, username=name, password=request.POST.get("password", ""))
+        except (throttle.TooManyAttempts, Busy) as refusal:
+            response = self._form(request, name=name, error=refusal.detail, status=refusal.status)
+            response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
             return response
-        user = authenticate(request, username=name, password=request.POST.get("password", ""))
         if user is None:
-            login_by_name.failed(tried)
-            login_by_address.failed(address)
             return self._form(request, name=name, error="No account has this name and password.", status=400)
-        login_by_name.forgive(tried)
+        attempt.forgive()
         login(request, user)
         return redirect(_next(request))
 
@@ -89,7 +87,7 @@ class DemoSignIn(View):
             return redirect("login")
         user = User.objects.get(username=name)
         logout(request)  # nothing of the person before stays in the session
-        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        login(request, user)
         return redirect(_next(request))
 
 

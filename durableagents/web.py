@@ -27,12 +27,15 @@ from typing import Any
 
 import uvicorn
 
-from durableagents.limits import Message, Receive, Scope, Send
+from durableagents.doors import Doorkeeper, protocols
+from durableagents.limits import HEADER_LIMIT, Message, Receive, Scope, Send
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
 # From the signal on until what is still unanswered is cut.
 STOP_SECONDS = 2
+# Pages say nothing over their sockets.
+SOCKET_BYTES = 16 * 1024
 _TICK_SECONDS = 0.05
 
 
@@ -80,13 +83,14 @@ class LastAnswers:
 class Server(uvicorn.Server):
     """uvicorn's, which says when it serves and leaves in the order above."""
 
-    def __init__(self, app: Any, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: Any, keeper: Doorkeeper, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
         self._answers = LastAnswers(app)
         self._patience_seconds, self._on_ready = patience_seconds, on_ready
         self._is_handing_over = False
+        http, socket = protocols(keeper)
         super().__init__(
             uvicorn.Config(
-                self._answers, access_log=False, server_header=False, proxy_headers=False, log_level="warning",
+                self._answers, http=http, ws=socket, h11_max_incomplete_event_size=HEADER_LIMIT, ws_max_size=SOCKET_BYTES, access_log=False, server_header=False, proxy_headers=False, log_level="warning",
                 timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS, backlog=BACKLOG,
             )
         )  # fmt: skip
@@ -135,6 +139,8 @@ class Server(uvicorn.Server):
 
 def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:
     """Serve on `listener` until told to stop. Writes a line to `ready_fd` when it serves. The exit code."""
+    from django.conf import settings
+
     from durableagents.asgi import application
 
     def say_ready() -> None:
@@ -142,6 +148,8 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
             os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
 
-    server = Server(application, patience_seconds=patience_seconds, on_ready=say_ready)
+    known = settings.DURABLEAGENTS
+    keeper = Doorkeeper(known.connections, known.connections_per_address)
+    server = Server(application, keeper, patience_seconds=patience_seconds, on_ready=say_ready)
     server.run(sockets=[listener])
     return 0

@@ -58,3 +58,12 @@ class StaleLease(DurableAgentsError):
 
 class InvalidInput(DurableAgentsError):
     status, code, title = 422, "invalid-input", "The input does not fit"
+
+
+class Busy(DurableAgentsError):
+    """Nothing is broken: more is asked for at once than is taken. Nothing was done."""
+
+    status, code, title = 503, "busy", "Busy"
+
+    def __init__(self, what: str = "More is asked for than is taken at once") -> None:
+        super().__init__(f"{what}. Nothing was done; try again in a moment.")

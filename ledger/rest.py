@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
@@ -29,7 +30,7 @@ from ledger import strict_json
 from ledger.access import ROLES, HasRole, actor
 from ledger.actors import Actor
 from ledger.chain import microseconds
-from ledger.errors import InvalidInput
+from ledger.errors import Busy, InvalidInput
 from ledger.shapes import Problem
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
@@ -44,10 +45,18 @@ class TooLarge(APIException):
     default_detail = f"The body is larger than {strict_json.MAX_BYTES} bytes."
 
 
+# Reading JSON holds the interpreter, so more at once would not be faster, only everybody else slower.
+_LARGE_BYTES = 32 * 1024
+_READERS = threading.BoundedSemaphore(2)
+_READER_WAITS_SECONDS = 2.0
+
+
 class StrictJSONParser(BaseParser):
-    """Reads at most 1 MiB and takes only I-JSON (see strict_json)."""
+    """Reads at most 1 MiB and takes only I-JSON (see strict_json) that can be kept. Large bodies are read few at a time."""
 
     media_type = "application/json"
+    # Of our own bodies. What another system answers is kept sealed, as it came.
+    has_to_be_storable: ClassVar[bool] = True
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         body = stream.read(strict_json.MAX_BYTES + 1)
@@ -55,10 +64,23 @@ class StrictJSONParser(BaseParser):
             raise TooLarge()
         if not body:
             return {}
+        if len(body) < _LARGE_BYTES:
+            return self._read(body)
+        if not _READERS.acquire(timeout=_READER_WAITS_SECONDS):
+            raise Busy("Other large bodies are being read")
         try:
-            return strict_json.loads(body)
+            return self._read(body)
+        finally:
+            _READERS.release()
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            value = strict_json.loads(body)
         except strict_json.MalformedJSON as error:
             raise ParseError(str(error)) from None
+        if self.has_to_be_storable and strict_json.is_doubtful(body) and (errors := unstorable(value)):
+            raise _does_not_fit(errors)
+        return value
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -115,7 +137,7 @@ _PROBLEMS = {
     413: "Larger than 1 MiB",
     415: "Not JSON",
     422: "Understood, and wrong: see errors",
-    503: "The database does not answer; come back after Retry-After",
+    503: "Busy, or the database does not answer; come back after Retry-After",
 }
 
 
@@ -127,8 +149,9 @@ def described(
     body: Any = None,
     query: Sequence[str] = (),
     headers: Sequence[str] = (),
+    name: str | None = None,
 ) -> Callable[[Any], Any]:
-    """What OpenAPI says about a view's method: its answer, its body, the names it takes."""
+    """What OpenAPI says about a view's method: its answer, its body, the names it takes; its own `name` where the address gives none."""
     can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
     parameters = [
         *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
@@ -139,6 +162,7 @@ def described(
         for code in can_go_wrong
     }
     return extend_schema(
+        operation_id=name,
         summary=summary,
         request=body,
         parameters=parameters,
@@ -173,21 +197,26 @@ def read_body(request: Request, shape: type[Body]) -> Body:
             "The body must be a JSON object.",
             errors=[{"field": "", "problem": f"is {_json_type(data)}", "fix": "send an object"}],
         )
-    errors = unstorable(data)
-    if not errors:
-        try:
-            return shape.model_validate(data)
-        except ValidationError as error:
-            known = ", ".join(shape.model_fields)
-            errors = [_explain(item, known) for item in error.errors(include_url=False)]
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        known = ", ".join(shape.model_fields)
+        raise _does_not_fit([_explain(item, known) for item in error.errors(include_url=False)]) from None
+
+
+def _does_not_fit(errors: list[dict[str, str]]) -> InvalidInput:
     fields = ", ".join(dict.fromkeys(item["field"] for item in errors))
-    raise InvalidInput(f"The body does not fit: see {fields}.", errors=errors)
+    return InvalidInput(f"The body does not fit: see {fields or 'errors'}.", errors=errors)
 
 
 def unstorable(data: Any) -> list[dict[str, str]]:
-    """Values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact."""
-    errors = []
+    """Values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact. The first twenty."""
+    errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
+        if len(errors) == 20:
+            break
+        if not isinstance(leaf, (str, int)):
+            continue
         field = ".".join(str(part) for part in path).replace("\x00", "\\u0000")[:200]
         if isinstance(leaf, str) and "\x00" in leaf:
             errors.append({"field": field, "problem": "holds a NUL character", "fix": "remove it"})
@@ -199,7 +228,7 @@ def unstorable(data: Any) -> list[dict[str, str]]:
                     "fix": "send it as a string",
                 }
             )
-    return errors[:20]
+    return errors
 
 
 _FIXES = {

@@ -31,6 +31,7 @@ from ledger.rest import (
 )
 from runs import authority, fleet, idempotency, questions, services
 from runs.engine.agents import registry
+from runs.forgeries import forgeries
 from runs.models import Run, State
 from runs.present import present_agent, present_runs, transcript
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
@@ -79,7 +80,7 @@ class Runs(ApiView):
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
-    @described("List runs", RunPage, query=("state", "agent", "cursor", "limit"))
+    @described("List runs", RunPage, name="v1_runs_list", query=("state", "agent", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "agent", "cursor")
         rows = Run.objects.order_by("-created_at", "-id")
@@ -231,6 +232,7 @@ class AnyTypeJSON(StrictJSONParser):
     """The outside may not say what it sends; it is JSON or it is refused."""
 
     media_type = "*/*"
+    has_to_be_storable = False
 
 
 class Callback(ApiView):
@@ -242,6 +244,10 @@ class Callback(ApiView):
 
     @described("Answer a call that was taken earlier", dict, body=dict)
     def post(self, request: Request, token: str) -> Response:
+        """Whoever has no token gets nothing of the body read: reading costs far more than looking up."""
+        if not services.is_awaited(token):
+            forgeries.note(request.META.get("REMOTE_ADDR", ""))
+            raise NotFound("callback for the token", token[:8] + "…")
         if is_empty(request):
             raise ParseError("The body is empty; send JSON.")
         return Response(services.receive_callback(token, request.data))

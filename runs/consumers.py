@@ -1,7 +1,7 @@
 """Sockets relay sequence numbers, nothing else: content comes from the pages, through the one path that checks who reads.
 
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again. A socket closes
-with 4401 when its session has ended and 4403 when its user has no role any more, within `CHECK_SECONDS`.
+with 4401 when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import DatabaseError
-from django.utils.crypto import constant_time_compare
+from django.http import parse_cookie
 
-from ledger.access import roles
 from ledger.models import Head
 from runs.live import hub
+from runs.watch import guard, in_thread
 
-CHECK_SECONDS = 3.0
-SIGNED_OUT, NOT_ALLOWED, NO_SUCH_RUN, BROKEN = 4401, 4403, 4404, 1011
+NO_SUCH_RUN, BROKEN = 4404, 1011
 log = logging.getLogger(__name__)
 
 
@@ -38,7 +34,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         self._tasks = []
         run_id: UUID | None = self.scope["url_route"]["kwargs"].get("run_id")
-        verdict = await self._verdict()
+        key = session_key(self.scope)
+        try:
+            verdict = await guard.verdict(key)
+        except DatabaseError:
+            verdict = BROKEN  # the page tries again
         # Closing before accepting would hide the reason behind a plain 403.
         await self.accept()
         if verdict is not None:
@@ -46,12 +46,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         seq = 0
         if run_id is not None:
-            found = await database_sync_to_async(_seq)(run_id)
+            found = await in_thread(_seq, run_id)
             if found is None:
                 await self.close(NO_SUCH_RUN)
                 return
             seq = found
-        self._tasks = [asyncio.create_task(self._keep(part)) for part in (self._relay(run_id, seq), self._guard())]
+        self._tasks = [asyncio.create_task(self._keep(part)) for part in (self._relay(run_id, seq), self._guard(key))]
 
     async def disconnect(self, code: int) -> None:
         for task in self._tasks:
@@ -78,36 +78,25 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
         await self.send(text_data=json.dumps({"run": str(run_id) if run_id else None, "seq": seq}))
 
-    async def _guard(self) -> None:
+    async def _guard(self, key: str | None) -> None:
         """Whoever signed out or lost their role stops listening, even on a page that stays open."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                verdict = await self._verdict()
-            except DatabaseError:
-                continue  # nobody can sign out while the database is away; asked again as soon as it is back
-            if verdict is not None:
-                await self.close(verdict)
-                return
-
-    async def _verdict(self) -> int | None:
-        """Why this socket may not be open, as a close code; None if it may."""
-        session = self.scope.get("session")
-        key = session.session_key if session is not None else None
-        return await database_sync_to_async(verdict_on)(key)
+        await self.close(await guard.ended(key))
 
 
-def verdict_on(session_key: str | None) -> int | None:
-    """Look the session up again: signed in, password unchanged, active, and with a role."""
-    if not session_key:
-        return SIGNED_OUT
-    kept: dict[str, Any] = SessionStore(session_key).load()
-    user = get_user_model().objects.filter(pk=str(kept[SESSION_KEY]), is_active=True).first() if SESSION_KEY in kept else None
-    if user is None or kept.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
-        return SIGNED_OUT
-    if not constant_time_compare(str(kept.get(HASH_SESSION_KEY, "")), user.get_session_auth_hash()):
-        return SIGNED_OUT
-    return None if roles(user) else NOT_ALLOWED
+class NowhereConsumer(AsyncWebsocketConsumer):
+    """Any other address. Closing before accepting would hide the reason behind a plain 403."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(NO_SUCH_RUN)
+
+
+def session_key(scope: dict[str, Any]) -> str | None:
+    """What the browser's cookie says; whether it is true, the guard asks."""
+    for name, value in scope["headers"]:
+        if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
+            return str(key)
+    return None
 
 
 def _seq(run_id: UUID) -> int | None:

@@ -31,11 +31,11 @@ from runs.engine.errors import JournalBroken
 from runs.models import ENDED, WAITING, Run, State
 from runs.past import tape_of
 from runs.questions import answer
-from runs.settle import receive_callback, reconcile
+from runs.settle import is_awaited, receive_callback, reconcile
 from runs.signals import signal
 from runs.versions import note_use
 
-__all__ = ["answer", "cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
+__all__ = ["answer", "cancel", "find", "is_awaited", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
 
 # --- starting -----------------------------------------------------------------------------------------------------------
 

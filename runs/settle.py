@@ -193,12 +193,21 @@ def _not_again(act: Act, hint: str) -> IllegalTransition:
 # --- callbacks ----------------------------------------------------------------------------------------------------------
 
 
+def is_awaited(token: str) -> bool:
+    """Whether a call was given this token. Cheap, and before anything of a body is read."""
+    return Wait.objects.filter(token_hash=_digest(token)).exists()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
 @transaction.atomic
 def receive_callback(token: str, body: Any) -> dict[str, str]:
     """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat is answered
     like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound, and InvalidInput for a body that
     is no answer to the call: nothing is recorded then, and a right one may still come."""
-    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    digest = _digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
         raise NotFound("callback for the token", token[:8] + "…")

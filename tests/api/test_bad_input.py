@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ledger import strict_json
 from runs.models import Run
 from tests.api.conftest import START, Api, is_problem
 
@@ -131,7 +132,45 @@ def test_hostile_bodies(integrator: Api, raw: bytes, status: int) -> None:
     assert is_problem(integrator.send("runs", raw), status) and Run.objects.count() == 0
 
 
-@pytest.mark.parametrize("address", ["runs", f"runs/{UUID(int=1)}/pause", "callbacks/x"])
+HEAVY = b'{"a":[' + b"[]," * 340_000 + b"0]}"
+
+
+def test_nothing_of_a_body_is_read_for_a_token_that_nobody_gave_out(operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    plain = strict_json.loads
+    monkeypatch.setattr(strict_json, "loads", lambda body: read.append(len(body)) or plain(body))
+    for body in (HEAVY, b"{", b"", b"\xff" * 100):
+        assert is_problem(operator.send("callbacks/nope", body), 404, "not-found")
+    assert read == []
+    operator.send("runs", b"{}")
+    assert read == [2], "the same door reads what an authenticated caller sends, once"
+
+
+def test_forged_tokens_are_counted_and_said_once_a_minute(operator: Api, caplog: pytest.LogCaptureFixture) -> None:
+    from runs import forgeries
+
+    known = forgeries.Forgeries()
+    with caplog.at_level("WARNING", "runs.forgeries"):
+        for _ in range(1000):
+            known.note("192.0.2.7")
+    assert known.count == 1000
+    assert [record.getMessage() for record in caplog.records] == [
+        "callbacks with unknown tokens were refused: 1 since this was last said, the latest from 192.0.2.7"
+    ]
+    before = forgeries.forgeries.count
+    operator.send("callbacks/a-secret-with-a-slip", b"{}")
+    assert forgeries.forgeries.count == before + 1 and "a-secret" not in caplog.text
+
+
+@pytest.mark.parametrize("address", ["runs", f"runs/{UUID(int=1)}/pause"])
+def test_a_body_of_countless_values_is_refused_by_name(operator: Api, start: Any, address: str) -> None:
+    if "pause" in address:
+        address = f"runs/{start()['id']}/pause"
+    answer = operator.send(address, HEAVY)
+    assert is_problem(answer, 400) and "50000 values" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("address", ["runs", f"runs/{UUID(int=1)}/pause"])
 def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
     if "pause" in address:
         address = f"runs/{start()['id']}/pause"

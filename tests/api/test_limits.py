@@ -1,35 +1,45 @@
-"""A body that is too large is answered, not stored and not cut off."""
+"""A body that is too large or too slow is answered, not stored and not cut off."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
-from durableagents.limits import API_LIMIT, BodyLimit
+import pytest
+from django.conf import settings
+
+from durableagents.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
 
 
 async def _send(
-    chunks: list[bytes], *, path: str = "/api/v1/runs", length: int | None = None
+    chunks: list[bytes], *, path: str = "/api/v1/runs", length: int | None = None, has_key: bool = True, is_whole: bool = True, **bounds: Any
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
     """What the client gets, and what the application behind the limit got."""
     waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-    waiting.append({"type": "http.request", "body": b"", "more_body": False})
+    if is_whole:
+        waiting.append({"type": "http.request", "body": b"", "more_body": False})
     got: list[bytes] = []
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
+        if not waiting:
+            await asyncio.Event().wait()
         return waiting.pop(0)
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        while (message := await receive()).get("more_body"):
-            got.append(message["body"])
+        message = await receive()
+        assert not message["more_body"]
+        got.append(message["body"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    headers = [] if length is None else [(b"content-length", str(length).encode())]
-    await BodyLimit(app)({"type": "http", "path": path, "headers": headers}, receive, send)
+    headers = [(b"authorization", b"Bearer x")] if has_key else []
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
+    await BodyLimit(app, **bounds)({"type": "http", "path": path, "headers": headers}, receive, send)
     return sent, got
 
 
@@ -47,3 +57,76 @@ async def test_an_announced_giant_is_refused_before_the_application_sees_it() ->
 async def test_a_giant_that_did_not_say_so_is_refused_on_the_way() -> None:
     sent, _ = await _send([b"x" * 300_000] * 5)
     assert sent[0]["status"] == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "has_key", "limit"),
+    [
+        ("/api/v1/callbacks/nope", False, "callback"),
+        ("/api/v1/callbacks/nope", True, "callback"),
+        ("/login", False, ANONYMOUS_LIMIT),
+        ("/api/v1/runs", False, ANONYMOUS_LIMIT),
+    ],
+)
+async def test_who_says_nothing_of_himself_has_nothing_large_to_send(path: str, has_key: bool, limit: Any) -> None:
+    limit = settings.DURABLEAGENTS.callback_bytes if limit == "callback" else limit
+    assert limit <= API_LIMIT / 4
+    sent, got = await _send([b"x" * limit], path=path, has_key=has_key)
+    assert sent[0]["status"] == 200 and got == [b"x" * limit]
+    sent, got = await _send([b"x" * limit, b"x"], path=path, has_key=has_key)
+    assert sent[0]["status"] == 413 and got == []
+
+
+async def test_a_body_that_does_not_come_is_given_up() -> None:
+    sent, got = await _send([b"x"] * 3, is_whole=False, body_seconds=0.05)
+    assert sent[0]["status"] == 408 and got == [] and json.loads(sent[1]["body"])["code"] == "too-slow"
+
+
+async def test_all_bodies_together_are_bounded_and_what_was_held_is_given_back() -> None:
+    let_go, sent = asyncio.Event(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await let_go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            sent.append((message["status"], dict(message["headers"])))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * 1000, "more_body": False}
+
+    limit = BodyLimit(app, most_bytes=3500)
+    scope = {"type": "http", "path": "/api/v1/runs", "headers": [(b"authorization", b"Bearer x")]}
+    several = [asyncio.create_task(limit(scope, receive, send)) for _ in range(5)]
+    await asyncio.gather(*several[3:])
+    assert [status for status, _ in sent] == [503, 503] and sent[0][1][b"retry-after"]
+    let_go.set()
+    await asyncio.gather(*several)
+    assert [status for status, _ in sent[2:]] == [200] * 3 and limit.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"headers": [(b"x", b"y" * HEADER_LIMIT)]}, 431),
+        ({"headers": [(b"x%d" % n, b"y") for n in range(5000)]}, 431),
+        ({"headers": [(b"cookie", b"y" * 60_000)]}, 431),
+        ({"raw_path": b"/" + b"y" * HEADER_LIMIT}, 431),
+        ({"query_string": b"y" * HEADER_LIMIT}, 431),
+        ({"headers": [(b"cookie", b"y" * 8_000)]}, 200),
+    ],
+)
+async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int) -> None:
+    told: list[int] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message.get("status", 0))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    scope = {"type": "http", "method": "GET", "path": "/x", "raw_path": b"/x", "query_string": b"", "headers": [], **more}
+    await Headers(app)(scope, None, send)  # type: ignore[arg-type]
+    assert told[0] == status

@@ -110,5 +110,6 @@ def test_a_pool_that_is_used_up_is_503_and_no_5xx_besides(
         admin.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
         answers = list(crowd.map(lambda _: web.get("/api/v1/runs", headers=operator.headers), range(40)))
     assert Counter(answer.status_code for answer in answers) == {503: 40}
-    assert all(answer.headers["Retry-After"] and answer.json()["code"] == "database-unavailable" for answer in answers)
+    assert all(answer.headers["Retry-After"] and answer.json()["code"] == "busy" for answer in answers), "it answers, and it is busy"
+    assert {answer.json()["title"] for answer in answers} == {"Busy"}
     assert web.get("/api/v1/runs", headers=operator.headers).status_code == 200

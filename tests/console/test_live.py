@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,12 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.contrib.auth.models import Group
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from durableagents.asgi import application
 from ledger.actors import Actor
-from runs import consumers, services
+from runs import consumers, services, watch
 from tests.console.conftest import OLGA, Reader, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,8 +28,8 @@ ORIGIN = (b"origin", b"http://localhost")
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session is looked up again sooner than in real life; that it is within five seconds is asserted beside."""
-    assert consumers.CHECK_SECONDS <= 4
-    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.1)
+    assert watch.CHECK_SECONDS <= 4
+    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.1)
 
 
 class Link:
@@ -112,21 +115,21 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
 async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
     link = socket(reader(None))
     assert await link.connect()
-    assert await link.closed() == consumers.SIGNED_OUT
+    assert await link.closed() == watch.SIGNED_OUT
 
 
 async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
     nobody = await sync_to_async(reader)("none")
     link = socket(nobody)
     assert await link.connect()
-    assert await link.closed() == consumers.NOT_ALLOWED
+    assert await link.closed() == watch.NOT_ALLOWED
 
 
 async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
     await sync_to_async(operator.client.logout)()
-    assert await link.closed() == consumers.SIGNED_OUT
+    assert await link.closed() == watch.SIGNED_OUT
 
 
 @pytest.mark.parametrize("change", ["role", "inactive", "password"])
@@ -146,13 +149,48 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
             user.save()
 
     await sync_to_async(lose)()
-    assert await link.closed() == (consumers.NOT_ALLOWED if change == "role" else consumers.SIGNED_OUT)
+    assert await link.closed() == (watch.NOT_ALLOWED if change == "role" else watch.SIGNED_OUT)
 
 
 async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
     link = socket(operator, f"/ws/runs/{uuid4()}")
     assert await link.connect()
     assert await link.closed() == consumers.NO_SUCH_RUN
+
+
+@pytest.mark.parametrize("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
+async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
+    reader: Callable[..., Reader], path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = socket(reader(None), path)
+    assert await link.connect()
+    assert await link.closed() == consumers.NO_SUCH_RUN
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_all_sockets_of_a_process_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, and whether they belong to one person or to many."""
+    asked: list[int] = []
+    plain = watch.verdicts
+
+    def counted(keys: Any) -> Any:
+        keys = list(keys)
+        asked.append(len(keys))
+        with CaptureQueriesContext(connection) as queries:
+            found = plain(keys)
+        assert len(queries) <= 3
+        return found
+
+    monkeypatch.setattr(watch, "verdicts", counted)
+    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.5)
+    links = [socket(operator) for _ in range(60)]
+    assert all(await asyncio.gather(*(link.connect() for link in links)))
+    await asyncio.gather(*(link.hear() for link in links))
+    connects = len(asked)
+    assert connects < 60, "those that come together are answered together"
+    await sync_to_async(operator.client.logout)()
+    assert set(await asyncio.gather(*(link.closed() for link in links))) == {watch.SIGNED_OUT}
+    assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
 
 
 async def test_another_site_cannot_listen(operator: Reader) -> None:
@@ -175,4 +213,5 @@ def test_socket_addresses_are_the_two_that_these_tests_know() -> None:
     from durableagents.routing import websocket_urlpatterns
 
     assert settings.ASGI_APPLICATION == "durableagents.asgi.application"
-    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/runs/<uuid:run_id>"}
+    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/runs/<uuid:run_id>", ""}
+    assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"

@@ -1,0 +1,198 @@
+"""The door of a real web process: who is slow, greedy or no client at all is sent away, and costs nobody else anything."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from durableagents import doors
+from tests.conftest import CHECKOUT
+from tests.fleet.conftest import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+ADDRESS_LIMIT = 30
+
+
+class Door:
+    """A web process, and raw connections to it."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.port = int(env["PORT"])
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHECKOUT / "manage.py"), "web"], env=env, cwd=CHECKOUT, start_new_session=True,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+
+    def is_alive(self) -> bool:
+        try:
+            return self.client.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def knock(self, *, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
+
+    def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
+        """All that comes back, until the server closes."""
+        with closing(self.knock(source=source)) as link:
+            link.sendall(raw)
+            return rest_of(link)
+
+    @property
+    def rss(self) -> int:
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+
+def rest_of(link: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    parts = []
+    try:
+        while part := link.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+@pytest.fixture
+def door(process_env: dict[str, str]) -> Iterator[Door]:
+    running = Door(process_env | {"DURABLEAGENTS_CONNECTIONS_PER_ADDRESS": str(ADDRESS_LIMIT), "DURABLEAGENTS_CONNECTIONS": "60"})
+    try:
+        until(running.is_alive, what="web", seconds=60)
+        yield running
+    finally:
+        running.client.close()
+        running.process.terminate()
+        try:
+            running.process.wait(20)
+        finally:
+            running.process.kill()
+            running.process.communicate()
+
+
+def status(answer: bytes) -> int:
+    assert answer.startswith(b"HTTP/1.1 "), answer[:80]
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+        (b"GET /\r\n\r\n", 400),
+        (b"GET / HTTP/0.9\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405),
+        (b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200),
+        (b"\x16\x03\x01\x00\xa5\x01\x00\x00\r\n\r\n", 400),
+        (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 10_000 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000, 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 100_000, 431),
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_at_the_door(door: Door, raw: bytes, code: int) -> None:
+    assert status(door.answer(raw)) == code
+    assert door.is_alive()
+
+
+def test_headers_without_end_cost_neither_memory_nor_the_others_time(door: Door) -> None:
+    before = door.rss
+    for _ in range(5):
+        with closing(door.knock()) as link:
+            link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+            try:
+                for _ in range(60):
+                    link.sendall(b"a" * 1_000_000)
+            except (ConnectionResetError, BrokenPipeError):
+                continue
+            pytest.fail("60 MB of header were taken")
+    assert door.is_alive()
+    assert door.rss < before * 1.2
+
+
+def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> None:
+    """Of each kind one: nothing said, half a header, half a body, half a handshake, a request into which nothing more comes."""
+    halves = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        b"GET /ws/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ",
+        b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc",
+    ]
+    began = time.monotonic()
+    with ExitStack() as stack:
+        links = [stack.enter_context(closing(door.knock())) for _ in halves]
+        for link, half in zip(links, halves, strict=True):
+            link.sendall(half)
+        assert door.is_alive(), "they wait, nobody else does"
+        answers = [rest_of(link) for link in links]
+    assert time.monotonic() - began < 55, "not for ever"
+    assert [status(answer) for answer in answers] == [408] * 4
+
+
+def test_dripping_is_no_way_to_stay(door: Door) -> None:
+    """A byte every second resets no clock."""
+    with closing(door.knock()) as link:
+        link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 4 * doors.HEAD_SECONDS:
+                link.sendall(b"a")
+                time.sleep(1)  # this is what dripping is
+        except ConnectionError:
+            return
+        pytest.fail("it may go on for ever")
+
+
+def test_one_address_has_only_so_many_connections_and_others_come_in(door: Door) -> None:
+    with ExitStack() as stack:
+        for _ in range(ADDRESS_LIMIT):
+            stack.enter_context(closing(door.knock(source="127.0.0.2")))
+        until(lambda: _is_refused(door, "127.0.0.2"), what="the limit of one address")
+        assert door.is_alive(), "127.0.0.1 is somebody else"
+    until(lambda: not _is_refused(door, "127.0.0.2"), what="its connections being free again")
+
+
+def test_when_the_door_is_full_who_has_said_nothing_goes_first(door: Door) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(closing(door.knock(source=f"127.0.0.{2 + n % 6}"))) for n in range(70)]
+        until(door.is_alive, what="an answer for one who speaks")
+        idle[0].settimeout(5)
+        assert rest_of(idle[0]) == b"", "the first of the silent ones was let go"
+
+
+def _is_refused(door: Door, source: str) -> bool:
+    return door.answer(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", source=source).startswith(b"HTTP/1.1 503")
+
+
+def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
+    for _ in range(50):
+        door.answer(b"nonsense\r\n\r\n")
+    door.process.terminate()
+    _, said = door.process.communicate(timeout=20)
+    assert "Traceback" not in said and len(said.splitlines()) < 10, said
+
+
+def test_forged_proxy_headers_do_not_give_a_fresh_address(door: Door, operator: Any) -> None:
+    """Nobody is a trusted proxy here: what is said of the client makes no difference to the count of failed sign-ins."""
+    page = door.client.get("/login")
+    token = page.text.split('name="csrfmiddlewaretoken" value="', 1)[1].split('"', 1)[0]
+    answers = [
+        door.client.post(
+            "/login", data={"username": "nobody", "password": "x", "csrfmiddlewaretoken": token}, headers={"X-Forwarded-For": f"198.51.100.{n}"}
+        ).status_code
+        for n in range(12)
+    ]  # fmt: skip
+    assert answers == [400] * 10 + [429] * 2
