@@ -50,7 +50,7 @@ class AgentPage(Page):
             "tools": cards_of(agent).values(),
             "drawing": graph_of(agent),
             "schema": agent.input.model_json_schema(),
-            "recent": lists.cards(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5]),
+            "recent": lists.cards(list(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5])),
         }
         return self.show(request, context)
 

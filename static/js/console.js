@@ -113,7 +113,9 @@
     if (!form || !note || form.hasAttribute("data-over") || form.querySelector("[data-verdict=reject]").disabled) return;
     form.setAttribute("data-watched", "");
     const left = looked(form), all = document.querySelectorAll("#arguments [data-argument]").length;
-    approve.disabled = left.length > 0;
+    // Not `disabled`: that would take it out of the order, and who tabs to Approve and presses Enter would reject.
+    if (left.length > 0) approve.setAttribute("aria-disabled", "true");
+    else if (!form.dataset.sent) approve.removeAttribute("aria-disabled");
     put(note.querySelector("[data-count]"), `${all - left.length} of ${all} argument${all === 1 ? "" : "s"} seen`);
     note.hidden = left.length === 0;
   }
@@ -128,7 +130,13 @@
     value.focus({ preventScroll: true });
     look();
   }
-  document.addEventListener("click", (event) => { if (event.target.closest("#seen [data-next]")) showUnread(); });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#seen [data-next]")) { showUnread(); return; }
+    const form = document.getElementById("decide");
+    if (!event.target.closest("#decide[data-watched] [data-verdict=approve]") || form.dataset.sent || !looked(form).length) return;
+    event.preventDefault();
+    showUnread();
+  });
   document.addEventListener("scroll", look, { capture: true, passive: true });
   addEventListener("resize", look);
   afterSwap.push(watch);
@@ -174,7 +182,7 @@
     const text = document.querySelector("#decide textarea"), button = document.querySelector(`#decide [data-verdict=${verdict}]`);
     if (!text || !button) return false;
     aimed = verdict;
-    (!text.value.trim() ? text : button.disabled ? document.querySelector("#seen [data-next]") || text : button).focus();
+    (text.value.trim() && !button.disabled ? button : text).focus();
     return true;
   }
   const KEYS = {

@@ -69,7 +69,7 @@ def test_a_refused_answer_keeps_its_words(person: Person, site: Site) -> None:
     page.fill(pallets, "900")
     page.fill(damaged, "2")
     page.fill(note, "One is wet.")
-    refuse(page, "form[data-case]", "text=Answer")
+    refuse(page, "form[data-case]", "button")
     expect(page.locator("[data-alert]")).to_contain_text("Not taken.")
     expect(page.locator("[data-alert] a")).to_have_text("Pallets counted")
     stays(page, "[data-alert]", {pallets: "900", damaged: "2", note: "One is wet."})
@@ -89,6 +89,7 @@ def test_a_refused_verdict_keeps_its_words(person: Person, site: Site) -> None:
     expect(page.locator("[value=happened]")).to_be_checked()
     # and leaving the page is the end of it
     page.click("nav.tabs >> text=Journal")
+    page.wait_for_url(f"**/runs/{run_id}?tab=journal")
     page.reload()
     expect(page.locator("#refused")).to_have_count(0)
 
@@ -102,6 +103,7 @@ def test_a_refused_act_keeps_its_words(person: Person, site: Site, act: str) -> 
     page = person("operator")
     page.goto(f"/runs/{run_id}")
     page.click(f"#act-{act} summary")
+    page.locator(f"#why-{act}").evaluate("e => e.removeAttribute('maxlength')")
     page.fill(f"#why-{act}", TOO_LONG)
     refuse(page, f"#act-{act}", "button")
     expect(page.locator("#refused")).to_contain_text("too long")
@@ -149,7 +151,7 @@ def test_a_question_answered_elsewhere_disarms_at_once(person: Person, site: Sit
     page.goto(f"/runs/{run_id}")
     expect(page.locator("#live-state")).to_contain_text("live")
     page.fill("form[data-case] [name$='.note']", "One is wet.")
-    wait = next(wait for wait in site.run(run_id)["waits"] if wait["kind"] == "input")
+    wait = next(wait for wait in site.run(run_id)["waiting_for"] if wait["kind"] == "input")
     site.api(f"/runs/{run_id}/answers/{wait['id']}", body={"answer": {"pallets": 4, "damaged": 0}, "justification": "Counted."})
     expect(page.locator("form[data-case] [role=alert]")).to_contain_text(re.compile(r"Answered by key:.*Your text is kept\."))
     expect(page.locator("form[data-case] button")).to_be_disabled()
