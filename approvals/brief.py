@@ -27,6 +27,8 @@ class Item:
     """One line of the inbox."""
 
     approval: Approval
+    title: str
+    asks: str
     headline: str
     about: str
 
@@ -63,8 +65,36 @@ class Brief:
         return bool(self.approval.state == ApprovalState.OPEN)
 
     @property
+    def is_readable(self) -> bool:
+        """Whether the plan's bytes are a plan. Nobody can decide what can't be shown."""
+        return bool(self.plan)
+
+    @property
+    def title(self) -> str:
+        return title_of(self.approval, self.tool)
+
+    @property
+    def asks(self) -> str:
+        """The agent's own title, where it is not the tool's: a value, and never the console's words."""
+        return asks_of(self.approval, self.tool)
+
+    @property
+    def is_effect_fixed(self) -> bool:
+        """Whether the effect is what the tool's author wrote, the same for every call; otherwise it is the agent's text."""
+        return self.tool is not None and self.approval.effect == self.tool.effect
+
+    @property
+    def is_rule_fixed(self) -> bool:
+        return self.tool is not None and self.approval.rule == self.tool.rule
+
+    @property
     def headline(self) -> str:
         return str(self.plan.get("headline") or "")
+
+    @property
+    def evidence(self) -> list[dict[str, Any]]:
+        found = self.plan.get("evidence")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     @property
     def about(self) -> str:
@@ -87,18 +117,50 @@ def inbox(held: frozenset[str], *, decided: bool = False) -> list[Item]:
         found = found.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-opened_at")
     else:
         found = found.filter(state=ApprovalState.OPEN).order_by("deadline", "opened_at")
-    return [_item(approval) for approval in found[:LIST_LIMIT]]
+    cards: dict[str, dict[str, ToolCard]] = {}
+    return [_item(approval, cards) for approval in found[:LIST_LIMIT]]
 
 
-def _item(approval: Approval) -> Item:
-    plan = plan_of(approval)
-    return Item(approval, str(plan.get("headline") or ""), subject(plan.get("arguments")) or approval.run.graph_id)
+def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]]) -> Item:
+    plan, graph_id = plan_of(approval), approval.run.graph_id
+    if graph_id not in cards:
+        cards[graph_id] = _cards(graph_id)
+    tool = cards[graph_id].get(approval.tool)
+    about = subject(plan.get("arguments")) or graph_id
+    return Item(approval, title_of(approval, tool), asks_of(approval, tool), str(plan.get("headline") or ""), about)
+
+
+def title_of(approval: Approval, tool: ToolCard | None) -> str:
+    """What is asked for in fixed words: the tool's title as its author wrote it, or that the run may go on. Nothing that an agent,
+    a model or an integrator chose for this one case stands in it."""
+    if tool is not None:
+        return tool.title
+    return "Let the run go on" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
+
+
+def asks_of(approval: Approval, tool: ToolCard | None) -> str:
+    return "" if tool is not None and approval.title == tool.title else approval.title
+
+
+# What a plan says for a tool where a node asks without one.
+_NO_TOOL = ("", "approve")
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:
-    """The plan, read from the exact bytes that were hashed."""
-    plan = json.loads(bytes(approval.plan))
+    """The plan, read from the exact bytes that were hashed; nothing where they are no plan (the row was changed by other hands)."""
+    try:
+        plan = json.loads(bytes(approval.plan))
+    except (ValueError, RecursionError):
+        return {}
     return plan if isinstance(plan, dict) else {}
+
+
+def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
+    """Arguments in the order in which the tool's author wrote its fields: the canonical bytes have them by the alphabet."""
+    if tool is None or not isinstance(arguments, dict):
+        return arguments
+    first = [name for name in tool.fields if name in arguments]
+    return {name: arguments[name] for name in [*first, *(name for name in arguments if name not in first)]}
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
@@ -108,8 +170,9 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         raise NotFound("approval", approval_id)
     plan = plan_of(approval)
     earlier = _earlier(approval)
+    tool = _cards(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier else None
-    now = leaves(plan.get("arguments"))
+    now = leaves(_ordered(plan.get("arguments"), tool))
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
     return Brief(
         approval=approval,
@@ -118,7 +181,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         earlier=earlier,
         decision=Decision.objects.filter(approval=approval).first(),
         head=Head.objects.filter(run_id=approval.run_id).first(),
-        tool=_tool(approval),
+        tool=tool,
         role=QUEUES.get(approval.queue, ""),
         is_mine=may_decide(approval.queue, held),
         own_act=own_act(approval.run, reader.person, reader.name),
@@ -139,8 +202,8 @@ def _earlier(approval: Approval) -> list[Earlier]:
     return chain
 
 
-def _tool(approval: Approval) -> ToolCard | None:
+def _cards(graph_id: str) -> dict[str, ToolCard]:
     try:
-        return cards_of(registry.find(approval.run.graph_id)).get(approval.tool)
+        return cards_of(registry.find(graph_id))
     except DurableAgentsError:
-        return None
+        return {}

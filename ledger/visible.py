@@ -2,13 +2,15 @@
 
 An agent must not be able to dress up its own approval. What a reader can't see (format and control characters, odd blanks, tags,
 fillers) becomes a mark that names the code point; letters that look Latin but aren't, inside a word that is, are marked too; long
-runs of blanks are counted instead of drawn, so that they can't push what matters off the screen.
+runs of blanks are counted instead of drawn, so that they can't push what matters off the screen. Where a line is all that a value may
+take, it is cut to one, and the cut is named. Names in a path are quoted unless they are plain words, so that no two paths look alike.
 
 Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection (UTS #39 §5).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -19,6 +21,8 @@ MAX_NEWLINES = 2
 MAX_BLANKS = 8
 MAX_INDENT = 120
 MAX_MARKS_PER_LETTER = 2
+MAX_LINE = 80
+MAX_PATH = 160
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 # Drawn as nothing, although their category says letter, mark or symbol.
@@ -57,6 +61,25 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     if plain:
         found.append(Piece("".join(plain)))
     return found
+
+
+def line(text: str, most: int = MAX_LINE) -> list[Piece]:
+    """`text` as one line of at most `most` characters, its end named if it was cut: what a title or a list can hold of a foreign value."""
+    found: list[Piece] = []
+    for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
+        found += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
+        found += pieces(part) if part else []
+    rest = len(text) - most
+    return found if rest <= 0 else [*found, Piece(f"… {rest:,} more", True, f"{rest:,} more characters are not drawn here")]
+
+
+def middle(text: str, most: int = MAX_PATH) -> list[Piece]:
+    """`text` on one line with both its ends: of a long path the last name matters as much as the first."""
+    if len(text) <= most:
+        return line(text, most)
+    head, tail = text[: most // 2], text[-(most // 2) :]
+    left_out = len(text) - len(head) - len(tail)
+    return [*line(head, most), Piece(f"… {left_out:,} …", True, f"{left_out:,} characters in between are not drawn here"), *line(tail, most)]
 
 
 def _walk(text: str, is_code: bool) -> Iterator[Piece]:
@@ -123,7 +146,10 @@ def look_alikes(word: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value of a JSON document with the way to it, for example `lines[0].sku`. `kind` is its JSON type."""
+    """One value of a JSON document with the way to it, for example `lines[0].sku`. `kind` is its JSON type.
+
+    No two leaves of a document have one path: a name that isn't a plain word stands in quotes and brackets, as in `lines[0]["a.b"]`.
+    """
 
     path: str
     text: str
@@ -137,12 +163,21 @@ def leaves(value: Any, path: str = "") -> list[Leaf]:
     while todo:
         where, item = todo.pop()
         if isinstance(item, dict) and item:
-            todo.extend(reversed([(f"{where}.{key}" if where else str(key), inner) for key, inner in item.items()]))
+            todo.extend(reversed([(_below(where, str(key)), inner) for key, inner in item.items()]))
         elif isinstance(item, list) and item:
             todo.extend(reversed([(f"{where}[{n}]", inner) for n, inner in enumerate(item)]))
         else:
             found.append(_leaf(where, item))
     return found
+
+
+_PLAIN_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+def _below(where: str, name: str) -> str:
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{where}[{json.dumps(name, ensure_ascii=False)}]"
+    return f"{where}.{name}" if where else name
 
 
 def _leaf(path: str, item: Any) -> Leaf:

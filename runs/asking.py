@@ -11,6 +11,7 @@ from ledger.errors import DurableAgentsError
 from runs import questions
 from runs.forms import Field, document_of, fields_of, stray
 from runs.models import Wait
+from runs.story import Line
 
 
 @dataclass
@@ -32,23 +33,41 @@ class Question:
     fields: list[Field] = field(default_factory=list)
     stray: list[str] = field(default_factory=list)
     wrong: Wrong | None = None
+    is_damaged: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return questions.roles_for(self.wait)
+        return () if self.is_damaged else questions.roles_for(self.wait)
+
+    @property
+    def key(self) -> str:
+        """What the page calls it, also when it is asked no more."""
+        return key_of(self.wait.slot, self.wait.n)
 
 
-def asked(waits: Iterable[Wait], held: frozenset[str], wrong: Wrong | None = None) -> list[Question]:
-    """What a run asks now, for a reader with these roles; a form for whoever may answer."""
+def key_of(slot: str | None, n: object) -> str:
+    """One name for a question and for the event that answers it."""
+    return f"answer {slot} {n}"
+
+
+def asked(waits: Iterable[Wait], held: frozenset[str], wrong: Wrong | None = None, lines: Iterable[Line] = ()) -> list[Question]:
+    """What a run asks now, for a reader with these roles; a form for whoever may answer. `lines`: the run's journal."""
+    put = {(line.slot, line.clear["n"]): line for line in lines if line.kind == "WaitOpened" and not line.damage}
     found = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
-            found.append(_question(wait, held, wrong if wrong and wrong.wait_id == wait.id else None))
+            ours = wrong if wrong and wrong.wait_id == wait.id else None
+            try:
+                found.append(_question(wait, held, ours, put.get((wait.slot, wait.n))))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                # Its row was changed by other hands: there is no form to be made of it, and the run's page must still show.
+                found.append(Question(wait, may=False, is_damaged=True))
     return found
 
 
-def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None) -> Question:
+def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line | None) -> Question:
     shown = Question(wait, questions.may_answer(wait, held), wrong=wrong)
+    schema = _schema(wait, put)
     if not shown.may:
         return shown
     name = _name(wait)
@@ -57,7 +76,7 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None) -> Question
         words = "; ".join(part for part in (problem.get("problem", ""), problem.get("fix", "")) if part)
         errors.setdefault(name + str(problem.get("field", "")).removeprefix("answer"), []).append(words)
     document = wrong.document if wrong else {name: wait.detail.get("prefilled")}
-    made = fields_of(_schema(wait), document, errors)
+    made = fields_of(schema, document, errors)
     # The question's own title stands above: the group around its fields needs no second one.
     shown.fields = _inner(made)
     shown.stray = [*stray(made, errors), *(words for one in made if one.kind == "group" for words in one.errors)]
@@ -72,9 +91,12 @@ def _name(wait: Wait) -> str:
     return f"q{wait.id.hex[:8]}"
 
 
-def _schema(wait: Wait) -> dict[str, Any]:
-    """The answer's schema below a name of its own."""
+def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
+    """The answer's schema below a name of its own. The journal keeps its fields in their author's order, which the wait's column
+    (jsonb) does not: where both say the same, the journal's is taken."""
     schema = dict(wait.detail["schema"])
+    told = put.get("schema") if put is not None else None
+    schema = dict(told) if told == schema else schema
     definitions = schema.pop("$defs", {})
     return {"type": "object", "properties": {_name(wait): schema}, "required": [_name(wait)], "$defs": definitions}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,10 +15,12 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.events import unseal
 from ledger.models import Event, Head, OverrideRecord
 from ledger.visible import Change, Leaf, compare, leaves
+from ledger.visible import line as one_line
 from runs import versions
+from runs.asking import key_of
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
-from runs.looks import look, main_wait
+from runs.looks import look, main_wait, told
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.story import Effect, Gate, Line, Story, Talk, read, tell
 from runs.story.scale import Scale, place
@@ -26,10 +29,11 @@ from runs.toolcards import ToolCard, cards_of
 
 EVENTS_SHOWN = EFFECTS_SHOWN = 100
 SAID_SHOWN = 200
+CLOSED_TOLD = 20
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
     "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
-    "failed": "bad", "stopped": "bad", "unknown": "bad", "completed": "done", "cancelled": "hold",
+    "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
 }  # fmt: skip
 
 
@@ -57,6 +61,34 @@ class Shown:
     answer: Line | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a long list, counted in pages from its newest end. `older` and `newer` are the pages beside it, 0 if there is none."""
+
+    items: list[Any]
+    older: int = 0
+    newer: int = 0
+    above: int = 0
+
+    @classmethod
+    def of(cls, everything: Sequence[Any], page: int, size: int) -> Window:
+        pages = max((len(everything) + size - 1) // size, 1)
+        page = min(max(page, 1), pages)
+        end = len(everything) - (page - 1) * size
+        start = max(end - size, 0)
+        return cls(list(everything[start:end]), page + 1 if page < pages else 0, page - 1, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A case of this run that is settled: what a page may say to somebody who is still writing about it."""
+
+    key: str
+    verb: str
+    by: str
+    at: datetime
+
+
 @dataclass
 class Dossier:
     """One run, as of `head.seq`."""
@@ -69,6 +101,7 @@ class Dossier:
     overrides: list[OverrideRecord]
     agent: Agent | None
     now: datetime
+    is_headless: bool = False
 
     @property
     def url(self) -> str:
@@ -93,6 +126,12 @@ class Dossier:
         return subject(self.story.input)
 
     @property
+    def name(self) -> str:
+        """What a browser's tab says: whom the run is about first, for of one agent's runs there are many."""
+        about = "".join(piece.text for piece in one_line(self.about)) if self.about else ""
+        return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
+
+    @property
     def node_title(self) -> str:
         return self.titles.get(self.story.node, self.story.node)
 
@@ -105,14 +144,9 @@ class Dossier:
         """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
         return cards_of(self.agent)
 
-    @property
-    def scale(self) -> Scale | None:
-        """The timeline with long stretches drawn shortened."""
-        return place(self.story.timeline, self.now)
-
-    @property
-    def true_scale(self) -> Scale | None:
-        return place(self.story.timeline, self.now, is_true=True)
+    def scale(self, *, is_true: bool = False, page: int = 1) -> Scale | None:
+        """The timeline, with long stretches drawn shortened unless it is to be true; a window of it where it has many rows."""
+        return place(self.story.timeline, self.now, is_true=is_true, page=page)
 
     @cached_property
     def effects(self) -> list[Effect]:
@@ -124,14 +158,22 @@ class Dossier:
                 effect.external_id = None if named is None else str(named)
         return self.story.effects.all()
 
-    @property
-    def latest_effects(self) -> list[Effect]:
-        """What the lane shows: newest last, and no more than a page can hold."""
-        return self.effects[-EFFECTS_SHOWN:]
+    def lane(self, page: int = 1) -> Window:
+        """Effects, newest last, as many as a page can hold."""
+        return Window.of(self.effects, page, EFFECTS_SHOWN)
 
     @property
-    def hidden_effects(self) -> int:
-        return max(len(self.effects) - EFFECTS_SHOWN, 0)
+    def closed(self) -> list[Closed]:
+        """The latest settled cases, for pages that hold a half-written form about one."""
+        found: list[Closed] = []
+        for line in reversed(self.lines):
+            if line.damage or len(found) >= CLOSED_TOLD:
+                continue
+            if line.kind == "InputAnswered":
+                found.append(Closed(key_of(line.slot, line.clear["n"]), "Answered", line.clear["by"], line.at))
+            elif line.kind == "ToolReconciled":
+                found.append(Closed(f"reconcile {line.slot} {line.attempt}", "Settled", line.clear["by"], line.at))
+        return found
 
     @property
     def talks(self) -> list[Talk]:
@@ -152,6 +194,15 @@ class Dossier:
     @property
     def unknown_effects(self) -> int:
         return self.story.effects.count("unknown")
+
+    @property
+    def chain_hex(self) -> str:
+        return bytes(self.head.chain).hex()
+
+    @property
+    def case_key(self) -> str:
+        """What the page calls the unknown outcome, also when it is settled."""
+        return f"reconcile {self.wait.slot} {self.wait.attempt}" if self.wait is not None else ""
 
     @property
     def wall(self) -> float:
@@ -178,10 +229,12 @@ class Dossier:
 
     @property
     def unknown(self) -> Effect | None:
-        """The call whose outcome a person has to settle now."""
-        if self.wait is None or self.wait.kind != Wait.Kind.RECONCILE:
+        """The call whose outcome a person has to settle now. Where the journal can't tell it, what its wait says of it."""
+        wait = self.wait
+        if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
-        return self.story.effects.by_slot.get(self.wait.slot)
+        known = self.story.effects.by_slot.get(wait.slot)
+        return known or Effect(wait.slot, told(wait, "tool", "title") or "a call", "unknown", 0, wait.opened_at, changed_at=wait.opened_at)
 
     @property
     def checkpoints(self) -> list[Point]:
@@ -201,7 +254,7 @@ class Dossier:
         """What people were asked and what they did, by time. A decision is told by its gate."""
         found = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates.all()]
         found += [Shown("override", record.at, override=record) for record in self.overrides]
-        found += [Shown("answer", line.at, answer=line) for line in self.lines if line.kind == "InputAnswered"]
+        found += [Shown("answer", line.at, answer=line) for line in self.lines if line.kind == "InputAnswered" and not line.damage]
         return sorted(found, key=lambda shown: shown.at)
 
     def journal(self, before: int | None) -> tuple[list[Line], int | None]:
@@ -219,7 +272,9 @@ def gather(run_id: UUID) -> Dossier:
         raise NotFound("run", run_id)
     lines = list(read(Event.objects.filter(run_id=run_id).order_by("seq").iterator(chunk_size=2000)))
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
-    head = Head.objects.get(run_id=run_id)
+    head = Head.objects.filter(run_id=run_id).first()
+    is_headless = head is None
+    head = head or Head(run_id=run_id, chain=b"")
     if lines:
         head.seq = lines[-1].seq
     waits = [] if run.state in ENDED else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
@@ -233,6 +288,7 @@ def gather(run_id: UUID) -> Dossier:
         overrides=list(OverrideRecord.objects.filter(run_id=run_id).order_by("id")),
         agent=_agent(run.graph_id),
         now=now,
+        is_headless=is_headless,
     )
 
 
@@ -240,7 +296,7 @@ def _state(row: Checkpoint) -> Any:
     """The state as plain data, or words about why it can't be read."""
     try:
         return unseal(row.state)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {"unreadable": str(error)}
 
 

@@ -16,6 +16,8 @@ _URGENCY = [
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
     """queued, running, pausing, cancelling, unknown, stopped, or the state's own name."""
+    if run.state not in State.values:
+        return str(run.state)
     state = State(run.state)
     if state is State.WAITING_HUMAN:
         wait = main_wait(waits)
@@ -33,4 +35,18 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
 
 def main_wait(waits: Sequence[Wait]) -> Wait | None:
     """The wait to name when there are several."""
-    return min(waits, key=lambda wait: _URGENCY.index(Wait.Kind(wait.kind)), default=None)
+    return min(waits, key=lambda wait: _URGENCY.index(Wait.Kind(wait.kind)) if wait.kind in _URGENCY else len(_URGENCY), default=None)
+
+
+def told(wait: Wait | None, *names: str) -> str:
+    """What a wait's detail says under the first of these names that it has as text; empty if under none.
+
+    A detail is written by the engine, by agents, and by versions of both that are gone: a page may count on nothing in it.
+    """
+    detail = wait.detail if wait is not None and isinstance(wait.detail, dict) else {}
+    return next((value for name in names if isinstance(value := detail.get(name), str) and value.strip()), "")
+
+
+def name_of(wait: Wait | None) -> str:
+    """What is waited for, in the best words that there are: its title, its tool, or at least its kind."""
+    return told(wait, "title", "tool", "name") or (str(wait.kind) if wait is not None else "")

@@ -22,6 +22,7 @@ class ToolCard:
     has_hook: bool
     queue: str
     rule: str
+    fields: tuple[str, ...]
     result_fields: tuple[str, ...]
     external_field: str
 
@@ -38,6 +39,7 @@ def card_of(tool: Tool) -> ToolCard:
         has_hook=tool.reconcile is not None,
         queue=tool.gate.queue if tool.gate else "",
         rule=tool.gate.rule if tool.gate else "",
+        fields=tuple(tool.input.model_fields),
         result_fields=tuple(tool.output.model_fields),
         external_field=tool.external_id or "",
     )

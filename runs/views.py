@@ -46,6 +46,12 @@ class RunsPage(Page):
         return self.show(request, context)
 
 
+def _number(request: HttpRequest, name: str) -> int | None:
+    """A number from the address; anything else counts as not given."""
+    given = request.GET.get(name, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """An act that was not done: why, and what the person had written, so that nothing is lost."""
@@ -55,6 +61,7 @@ class Refused:
     text: str
     verdict: str = ""
     receipt: str = ""
+    is_gone: bool = False
 
 
 class RunPage(Page):
@@ -72,16 +79,14 @@ class RunPage(Page):
         tab = request.GET.get("tab", "timeline")
         tab = tab if tab in TABS else "timeline"
         context: dict[str, Any] = {
-            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused,
-            "questions": asked(dossier.waits, roles(request.user), wrong),
+            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused, "not_taken": wrong,
+            "questions": asked(dossier.waits, roles(request.user), wrong, dossier.lines), "lane": dossier.lane(_number(request, "effects") or 1),
             "may": authority.standing(dossier.run).allowed(roles(request.user), request.user.pk),
         }  # fmt: skip
         if tab == "timeline":
-            context["scale"] = dossier.true_scale if request.GET.get("scale") == "true" else dossier.scale
+            context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true", page=_number(request, "rows") or 1)
         if tab == "journal":
-            before = request.GET.get("before", "")
-            is_number = before.isascii() and before.isdigit() and len(before) < 16
-            context["events"], context["more"] = dossier.journal(int(before) if is_number else None)
+            context["events"], context["more"] = dossier.journal(_number(request, "before"))
         not_done = refused or wrong
         if not_done:
             context["here"] = f"{reverse('run', args=[dossier.run.id])}?tab={tab}"
@@ -134,18 +139,18 @@ class Reconciliations(Act):
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         text, verdict, written = justification(request), request.POST.get("verdict", ""), request.POST.get("receipt", "")
+        is_gone = request.POST.get("sender_is_gone") == "on"
         try:
             if verdict not in ("happened", "did_not", "fail"):
                 problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
                 raise InvalidInput("Choose what became of the call.", errors=[problem])
             receipt = receipt_of(written) if verdict == "happened" else None
-            is_gone = request.POST.get("sender_is_gone") == "on"
             services.reconcile(
                 run_id, verdict=verdict, receipt=receipt, sender_is_gone=is_gone, justification=stated(text), by=self.acting(request),
                 wait_id=wait_named(request.POST.get("wait", "")),
             )  # fmt: skip
         except DurableAgentsError as error:
-            return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written))
+            return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written, is_gone))
         messages.success(request, self.done, extra_tags="ok")
         return redirect("run", run_id=run_id)
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger.access import AUDITOR, OPERATOR
 from ledger.pages import Page
-from runs import fleet, incidents, versions
+from runs import fleet, incidents, lists, versions
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.models import Incident, Process, Run
@@ -50,7 +50,7 @@ class AgentPage(Page):
             "tools": cards_of(agent).values(),
             "drawing": graph_of(agent),
             "schema": agent.input.model_json_schema(),
-            "recent": Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5],
+            "recent": lists.cards(list(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5])),
         }
         return self.show(request, context)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 from django import template
 from django.template.loader import select_template
@@ -20,11 +22,42 @@ register = template.Library()
 @register.filter
 def visible(value: object) -> SafeString:
     """Outside text with everything hidden made visible. Every piece is escaped; only our own markup is markup."""
-    return format_html_join(
-        "",
-        "{}",
-        ((_mark(piece) if piece.is_mark else piece.text,) for piece in seen.pieces(str(value))),
-    )
+    return _drawn(seen.pieces(str(value)))
+
+
+@register.filter
+def datum(value: object) -> SafeString:
+    """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it can't pose as
+    the console's own words. Nothing for nothing."""
+    text = str(value or "")
+    if not text.strip():
+        return SafeString("")
+    return format_html('<span class="data" title="A value from the run\u2019s data, not the console\u2019s words">{}</span>', _drawn(seen.middle(text, seen.MAX_LINE)))
+
+
+@register.filter
+def amount(headline: object) -> SafeString:
+    """What a plan calls its headline: an amount of money as it is, for it can say nothing else; any other text as a marked value."""
+    text = str(headline or "")
+    return format_html("{}", text) if is_amount(text) else datum(text)
+
+
+@register.filter
+def is_amount(text: object) -> bool:
+    return _AMOUNT.fullmatch(str(text)) is not None
+
+
+_AMOUNT = re.compile(r"(?:[A-Z]{3} )?[$€£¥]?[0-9][0-9,. ]{0,18}(?: ?[A-Z]{3}|[€£¥])?", re.ASCII)
+
+
+@register.filter
+def way(path: object) -> SafeString:
+    """The path of a value, with both ends where it is long."""
+    return _drawn(seen.middle(str(path)))
+
+
+def _drawn(found: Iterable[seen.Piece]) -> SafeString:
+    return format_html_join("", "{}", ((_mark(piece) if piece.is_mark else piece.text,) for piece in found))
 
 
 def _mark(piece: seen.Piece) -> SafeString:
@@ -34,17 +67,19 @@ def _mark(piece: seen.Piece) -> SafeString:
 @register.filter
 def visible_code(value: object) -> SafeString:
     """The same for tracebacks, whose indentation means something."""
-    return format_html_join(
-        "",
-        "{}",
-        ((_mark(piece) if piece.is_mark else piece.text,) for piece in seen.pieces(str(value), is_code=True)),
-    )
+    return _drawn(seen.pieces(str(value), is_code=True))
 
 
 @register.filter
 def plainly(value: object) -> str:
     """The same as plain text, for attributes and drawings that can hold no markup of ours."""
     return "".join(piece.text for piece in seen.pieces(str(value)))
+
+
+@register.filter
+def line_of(value: object) -> str:
+    """One bounded line of plain text, for a page's title."""
+    return "".join(piece.text for piece in seen.line(str(value)))
 
 
 @register.filter
@@ -81,19 +116,24 @@ def lapse(seconds: float | timedelta | None) -> str:
     return f"{days} d {hours} h"
 
 
+# What has no moment shows none: a row may lack one, and a variable that is missing resolves to empty text.
+def _is_moment(at: object) -> TypeGuard[datetime]:
+    return isinstance(at, datetime)
+
+
 @register.simple_tag
-def since(at: datetime | None) -> SafeString | str:
+def since(at: datetime | str | None) -> SafeString | str:
     """How long ago; the page's script keeps it ticking."""
-    if at is None:
+    if not _is_moment(at):
         return ""
     text = lapse(datetime.now(UTC) - at)
     return format_html('<time datetime="{}" data-since title="{}">{}</time>', at.isoformat(), _stamp(at), text)
 
 
 @register.simple_tag
-def until(at: datetime | None) -> SafeString | str:
-    """How long from now, or by how much it is overdue."""
-    if at is None:
+def until(at: datetime | str | None) -> SafeString | str:
+    """How long from now, or how long ago."""
+    if not _is_moment(at):
         return ""
     left = at - datetime.now(UTC)
     text = f"in {lapse(left)}" if left > timedelta(0) else f"{lapse(-left)} ago"
@@ -101,16 +141,35 @@ def until(at: datetime | None) -> SafeString | str:
 
 
 @register.simple_tag
-def clock(at: datetime | None, form: str = "auto") -> SafeString | str:
-    """A moment: time of day if it is today (UTC here; the page's script shows the reader's own time)."""
-    if at is None:
+def due(at: datetime | str | None) -> SafeString | str:
+    """By when something is wanted: `due in 2 h 14 m`, or `overdue by 5 m 00 s`, which looks like it."""
+    if not _is_moment(at):
         return ""
-    text = at.strftime("%H:%M:%S") if form == "seconds" else at.strftime("%H:%M")
-    if form != "seconds" and at.date() != datetime.now(UTC).date():
-        text = at.strftime("%d %b %H:%M")
-    return format_html(
-        '<time datetime="{}" data-clock="{}" title="{}">{}</time>', at.isoformat(), form, _stamp(at), f"{text} UTC"
-    )
+    left = at - datetime.now(UTC)
+    is_late = left <= timedelta(0)
+    text = f"overdue by {lapse(-left)}" if is_late else f"due in {lapse(left)}"
+    look = SafeString(' class="late"' if is_late else "")
+    return format_html('<time datetime="{}" data-due{} title="{}">{}</time>', at.isoformat(), look, _stamp(at), text)
+
+
+@register.simple_tag
+def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
+    """A moment. `full`: with year, seconds and zone, as evidence needs it; `brief`: day and minute, for lists; `seconds`: the time of
+    day, beneath a date. In UTC here; the page's script shows the reader's own time and names its zone."""
+    if not _is_moment(at):
+        return ""
+    at = at.astimezone(UTC)
+    text = at.strftime(_FORMS.get(form, _FORMS["full"]))
+    return format_html('<time datetime="{}" data-clock="{}" title="{}">{}</time>', at.isoformat(), form, _stamp(at), f"{text} UTC")
+
+
+@register.simple_tag
+def clock_now() -> SafeString | str:
+    """When this page was made."""
+    return clock(datetime.now(UTC))
+
+
+_FORMS = {"full": "%-d %b %Y %H:%M:%S", "brief": "%-d %b %H:%M", "seconds": "%H:%M:%S"}
 
 
 def _stamp(at: datetime) -> str:
@@ -161,18 +220,40 @@ def title_of(known: dict[str, Any], name: object) -> str:
 
 @register.filter
 def item(mapping: dict[Any, Any], key: Any) -> Any:
-    return mapping.get(key)
+    return mapping.get(key) if mapping else None
 
 
 @register.simple_tag(takes_context=True)
 def fragment(context: template.Context, folder: str, name: object, **more: Any) -> SafeString:
     """The template `folder/name.html`, or `folder/default.html`: a new state or kind adds a file and edits none."""
-    chosen = select_template([f"{folder}/{name}.html", f"{folder}/default.html"])
+    # A name may come from a damaged row, and a loader asked for an impossible path raises what is no "not found".
+    own = [f"{folder}/{name}.html"] if _NAME.fullmatch(str(name)) else []
+    chosen = select_template([*own, f"{folder}/default.html"])
     with context.push(**more):
         return SafeString(chosen.template.render(context))  # type: ignore[attr-defined]
 
 
+_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+
+
 @register.filter
-def took(end: datetime | None, start: datetime | None) -> str:
+def tags(value: object) -> list[str]:
+    """A run's tags as people say them: plain ones as they are, those with a value as `key: value`."""
+    if isinstance(value, dict):
+        return [f"{key}: {inner}" if inner not in ("", None) else str(key) for key, inner in value.items()]
+    return [str(tag) for tag in value] if isinstance(value, list) else []
+
+
+_CLASS = re.compile(r"\A(?:(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception)): (?=\S)")
+
+
+@register.filter
+def said(message: object) -> str:
+    """What an error said, without the name of the class that said it: `a.b.TransportError: the line` is `the line`."""
+    return _CLASS.sub("", str(message))
+
+
+@register.filter
+def took(end: object, start: object) -> str:
     """The time between two moments."""
-    return lapse(end - start) if end and start else ""
+    return lapse(end - start) if _is_moment(end) and _is_moment(start) else ""

@@ -11,7 +11,7 @@ from typing import Any
 from ledger.visible import Change, compare, leaves
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
-from runs.story.lines import Line, line_of, read
+from runs.story.lines import Line, is_step, line_of, read
 from runs.story.pace import WORKING, Pace
 from runs.story.timeline import Row, Timeline
 from runs.story.transcript import Talk, Transcript
@@ -24,7 +24,7 @@ _TROUBLE = {"RunFailed", "ModelFailed", "ToolFailed", "ToolOutcomeUnknown", "Ope
 
 @dataclass
 class Crash:
-    """A worker's proven death and the next claim. `in_flight`: calls that had been sent and not answered."""
+    """The loss of a worker and the next step of the run. `in_flight`: calls that had been sent and not answered."""
 
     at: datetime
     seq: int
@@ -36,7 +36,7 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Seconds from proof of death to the next worker at work."""
+        """Seconds in which nobody drove the run: from the loss to the first step of the next worker, as the page on recoveries counts."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
@@ -84,6 +84,7 @@ class Story:
     owner: Line | None = None
     asked_by: str = ""
     length: int = 0
+    damaged: list[Line] = field(default_factory=list)
 
     @property
     def node(self) -> str:
@@ -128,9 +129,15 @@ class Story:
         return self.pace.total(WORKING, now)
 
     def take(self, line: Line) -> None:
-        """Fold one event in."""
+        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal shows it."""
+        if line.damage:
+            self.damaged.append(line)
+            self.last, self.length = line, self.length + 1
+            return
         if line.kind == "WorkerLost":
             self._lost(line)
+        elif is_step(line) and self.crashes and self.crashes[-1].back_at is None and self.owner is not None and self.owner.seq > self.crashes[-1].seq:
+            self.crashes[-1].back_at = line.at
         for part in (self.timeline, self.pace, self.effects, self.transcript, self.gates):
             part.take(line)
         self.last, self.length = line, self.length + 1
@@ -142,8 +149,6 @@ class Story:
                 self.path.append(line.clear["node"])
             case "RunClaimed":
                 self.owner = line
-                if self.crashes and self.crashes[-1].back_at is None:
-                    self.crashes[-1].back_at = line.at
             case "PauseRequested" | "CancelRequested":
                 self.asked_by = line.clear["by"]
             case "RunPaused" | "RunCancelled":

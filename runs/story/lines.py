@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cache, cached_property
+from types import UnionType
+from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
 
-from ledger.events import Event, encode_clear, seal, unseal
+from ledger.events import KINDS, Event, encode_clear, seal, unseal
 from ledger.present import MASK, masked
+
+# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there by other hands.
+MOST_DEEP = 200
 
 
 class Row(Protocol):
@@ -30,7 +34,7 @@ class Row(Protocol):
 
 @dataclass
 class Line:
-    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`."""
+    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on."""
 
     seq: int
     at: datetime
@@ -42,14 +46,16 @@ class Line:
     sealed: bytes | None = field(repr=False, default=None)
     hash: bytes = field(repr=False, default=b"")
     prev_hash: bytes = field(repr=False, default=b"")
+    damage: str = ""
 
     @cached_property
     def payload(self) -> Any:
         """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it."""
         try:
-            return unseal(self.sealed)
+            payload = unseal(self.sealed)
         except (ValueError, RecursionError) as error:
             return {"unreadable": str(error)}
+        return {"unreadable": f"nested deeper than {MOST_DEEP} levels"} if _is_too_deep(payload) else payload
 
     @cached_property
     def shown(self) -> Any:
@@ -66,6 +72,11 @@ class Line:
         return {key: value for key, value in self.clear.items() if key not in ("kind", "slot", "attempt")}
 
     @property
+    def is_known(self) -> bool:
+        """Whether this version's vocabulary has the kind."""
+        return self.kind in KINDS
+
+    @property
     def hash_hex(self) -> str:
         return self.hash.hex()
 
@@ -78,9 +89,19 @@ class Line:
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
+# What is written between a claim and the first step of whoever claimed.
+_NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
+
+
+def is_step(line: Line) -> bool:
+    """Whether the event shows that somebody drives the run. What counts is the same as for `runs.incidents`."""
+    return line.kind not in _NO_STEP
+
+
 def read(rows: Iterable[Row]) -> Iterator[Line]:
     """Stored events as lines, in the order given."""
     for row in rows:
+        clear, damage = _clear(row.kind, bytes(row.clear))
         yield Line(
             seq=row.seq,
             at=row.at,
@@ -88,11 +109,53 @@ def read(rows: Iterable[Row]) -> Iterator[Line]:
             slot=row.slot,
             attempt=row.attempt,
             epoch=row.epoch,
-            clear=json.loads(bytes(row.clear)),
+            clear=clear,
             sealed=None if row.sealed is None else bytes(row.sealed),
             hash=bytes(row.hash),
             prev_hash=bytes(row.prev_hash),
+            damage=damage,
         )
+
+
+def _clear(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
+    """An event's clear fields, and what is wrong with them: a story may only be told by an event that is what its kind says."""
+    try:
+        clear = json.loads(stored)
+    except (ValueError, RecursionError) as error:
+        return {}, f"its content can't be read: {error}"
+    if not isinstance(clear, dict):
+        return {}, "its content is not an object"
+    wrong = [name for name, (hint, is_needed) in _fields(kind).items() if (name not in clear and is_needed) or (name in clear and not _fits(clear[name], hint))]
+    return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
+
+
+@cache
+def _fields(kind: str) -> dict[str, tuple[Any, bool]]:
+    """The clear fields of a kind with their types and whether they must be there; none for a kind that this version doesn't know."""
+    cls = KINDS.get(kind)
+    if cls is None:
+        return {}
+    hints = get_type_hints(cls)
+    return {f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(cls) if f.name != "payload"}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return True
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _is_too_deep(payload: Any) -> bool:
+    """Whether following it by recursion could exhaust the stack. Level by level, so without recursion itself."""
+    level = [payload]
+    for _ in range(MOST_DEEP):
+        level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        if not level:
+            return False
+    return True
 
 
 def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:

@@ -50,6 +50,8 @@ class Scale:
     end: datetime
     is_true: bool
     hidden: int = 0
+    older: int = 0
+    newer: int = 0
 
     @property
     def seconds(self) -> float:
@@ -80,9 +82,13 @@ class _Axis:
         return self._edges[n] + part * (self._edges[n + 1] - self._edges[n])
 
 
-def place(timeline: Timeline, now: datetime, *, is_true: bool = False) -> Scale | None:
-    """Place all rows, or None where there is nothing yet."""
-    shown = timeline.rows[-MOST_ROWS:]
+def place(timeline: Timeline, now: datetime, *, is_true: bool = False, page: int = 1) -> Scale | None:
+    """Place rows, or None where there is nothing yet. Of many rows a page of `MOST_ROWS`, counted from the newest."""
+    pages = max((len(timeline.rows) + MOST_ROWS - 1) // MOST_ROWS, 1)
+    page = min(max(page, 1), pages)
+    last = len(timeline.rows) - (page - 1) * MOST_ROWS
+    first = max(last - MOST_ROWS, 0)
+    shown = timeline.rows[first:last]
     if not shown:
         return None
     start = min(row.start for row in shown)
@@ -102,7 +108,7 @@ def place(timeline: Timeline, now: datetime, *, is_true: bool = False) -> Scale 
             width = max(right - left, LEAST_PERCENT)
             bars.append(Stretch(_percent(min(left, 100 - width)), _percent(width), bar.tone))
         rows.append(Placed(row, bars, _percent(min(axis.share(row.start), 99.6))))
-    return Scale(rows, start, end, is_true, len(timeline.rows) - len(shown))
+    return Scale(rows, start, end, is_true, first, page + 1 if page < pages else 0, page - 1)
 
 
 def _percent(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from runs.story.effects import message_of, trace_of
-from runs.story.lines import Line
+from runs.story.lines import Line, is_step
 from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 
 
@@ -22,7 +22,9 @@ class Bar:
 
 @dataclass
 class Row:
-    """One row. `kind` names the template that words it: visit, think, call, gate, wait, crash, mark, error."""
+    """One row. `kind` names the template that words it: visit, think, call, gate, wait, crash, mark, error. A crash `is_cut` whose
+    next worker was lost before its first step.
+    """
 
     kind: str
     label: str
@@ -39,6 +41,7 @@ class Row:
     visit: int = 0
     reached: str = ""
     silent: int | None = None
+    is_cut: bool = False
 
     @property
     def silent_seconds(self) -> float | None:
@@ -63,10 +66,14 @@ class Timeline:
     _gates: dict[str, Row] = field(default_factory=dict)
     _waits: dict[tuple[str, str, int], Row] = field(default_factory=dict)
     _crash: Row | None = None
+    _is_claimed: bool = False
     _pause: Row | None = None
 
     def take(self, line: Line) -> None:
         """Fold one event in. Kinds without a step here don't show on the timeline."""
+        if self._crash is not None and self._is_claimed and is_step(line):
+            finish(self._crash, line.at)
+            self._crash = None
         step = _STEPS.get(line.kind)
         if step is not None:
             step(self, line)
@@ -265,13 +272,14 @@ def _lost(timeline: Timeline, line: Line) -> None:
     row.reached, row.silent = line.clear.get("reached", ""), line.clear.get("silent_ms")
     row.bars.append(Bar(line.at, None, "down"))
     row.count = line.clear["pid"]
-    timeline._crash = row
+    if timeline._crash is not None:
+        timeline._crash.is_cut = True
+        finish(timeline._crash, line.at)
+    timeline._crash, timeline._is_claimed = row, False
 
 
 def _claimed(timeline: Timeline, line: Line) -> None:
-    if timeline._crash is not None:
-        finish(timeline._crash, line.at)
-        timeline._crash = None
+    timeline._is_claimed = True
 
 
 def _released(timeline: Timeline, line: Line) -> None:

@@ -1,10 +1,16 @@
-// Small conveniences on top of pages that work without them: ticking times, keys, tabs in place, one submit per click.
+// Small conveniences on top of pages that work without them: ticking times, keys, what was read, one submit per click.
 (() => {
   "use strict";
+  const root = document.documentElement;
+  const afterSwap = [];
+  document.body.addEventListener("htmx:afterSwap", () => { for (const act of afterSwap) act(); });
 
   // --- times -----------------------------------------------------------------------------------------------------------
 
   const two = (n) => String(n).padStart(2, "0");
+  const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+  const zones = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" });
+  const zone = (at) => zones.formatToParts(at).find((part) => part.type === "timeZoneName").value;
   function lapse(seconds) {
     const s = Math.max(0, seconds);
     if (s < 60) return `${Math.round(s)} s`;
@@ -13,23 +19,25 @@
     return h < 24 ? `${h} h ${two(m % 60)} m` : `${d} d ${h % 24} h`;
   }
   function local(at, form) {
-    const time = `${two(at.getHours())}:${two(at.getMinutes())}` + (form === "seconds" ? `:${two(at.getSeconds())}` : "");
-    if (form === "seconds" || at.toDateString() === new Date().toDateString()) return time;
-    return `${at.toLocaleDateString(undefined, { day: "2-digit", month: "short" })} ${time}`;
+    const day = `${at.getDate()} ${MONTHS[at.getMonth()]}`, minute = `${two(at.getHours())}:${two(at.getMinutes())}`, second = two(at.getSeconds());
+    if (form === "seconds") return `${minute}:${second}`;
+    if (form === "brief") return at.getFullYear() === new Date().getFullYear() ? `${day} ${minute}` : `${day} ${at.getFullYear()} ${minute}`;
+    return `${day} ${at.getFullYear()} ${minute}:${second} ${zone(at)}`;
   }
   const put = (el, text) => { if (el.textContent !== text) el.textContent = text; };
   function tick() {
     const now = Date.now();
     for (const el of document.querySelectorAll("time[data-since]")) put(el, lapse((now - Date.parse(el.dateTime)) / 1000));
-    for (const el of document.querySelectorAll("time[data-until]")) {
-      const left = (Date.parse(el.dateTime) - now) / 1000;
-      put(el, left > 0 ? `in ${lapse(left)}` : `${lapse(-left)} ago`);
+    for (const el of document.querySelectorAll("time[data-until], time[data-due]")) {
+      const left = (Date.parse(el.dateTime) - now) / 1000, isDue = "due" in el.dataset;
+      put(el, left > 0 ? `${isDue ? "due " : ""}in ${lapse(left)}` : isDue ? `overdue by ${lapse(-left)}` : `${lapse(-left)} ago`);
+      if (isDue) el.classList.toggle("late", left <= 0);
     }
     for (const el of document.querySelectorAll("time[data-clock]")) put(el, local(new Date(el.dateTime), el.dataset.clock));
   }
   tick();
-  setInterval(tick, 1000);
-  document.body.addEventListener("htmx:afterSwap", tick);
+  setInterval(() => { if (!root.hasAttribute("data-paused")) tick(); }, 1000);
+  afterSwap.push(tick);
 
   // --- one submit per click ----------------------------------------------------------------------------------------------
 
@@ -48,6 +56,92 @@
     }
   });
 
+  // --- where the reader is -----------------------------------------------------------------------------------------------
+
+  // What was refused, or done, is the first thing to be read, not whatever a new page begins with.
+  const spoken = document.querySelector("[data-alert]") || document.querySelector(".messages");
+  if (spoken) spoken.focus({ preventScroll: spoken.closest(".decide") !== null });
+
+  function showTab() {
+    const tab = document.querySelector(".tabs [aria-current]"), strip = tab?.parentElement;
+    if (!tab) return;
+    const left = tab.offsetLeft - strip.offsetLeft, right = left + tab.offsetWidth;
+    if (left < strip.scrollLeft || right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = left - (strip.clientWidth - tab.offsetWidth) / 2;
+  }
+  showTab();
+  afterSwap.push(showTab);
+
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest("tr.link");
+    if (!row || event.target.closest("a, button, summary, input, label") || String(getSelection())) return;
+    row.querySelector("a[data-item], a")?.click();
+  });
+
+  // On paper nothing can be opened: everything is, while it is printed.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("main details:not([open]):not([data-close])")];
+    for (const details of opened) details.open = true;
+  });
+  addEventListener("afterprint", () => { for (const details of opened) details.open = false; });
+
+  // --- reading before approving ------------------------------------------------------------------------------------------
+
+  // Approve can be pressed once every argument was in view, to its end. Without script the form stands below all of them instead.
+  const read = new Map();
+  const slack = 4;
+  function looked(form) {
+    const known = read.get(form.dataset.case) || read.set(form.dataset.case, new Map()).get(form.dataset.case);
+    const top = document.querySelector("header.top")?.getBoundingClientRect().bottom || 0;
+    const bottom = Math.min(innerHeight, form.getBoundingClientRect().top);
+    const values = [...document.querySelectorAll("#arguments [data-argument]")];
+    for (const [n, value] of values.entries()) {
+      const state = known.get(n) || known.set(n, { begun: false, done: false }).get(n);
+      if (state.done) continue;
+      const box = value.getBoundingClientRect();
+      if (!box.height) continue;
+      if (box.top >= top - slack && box.top < bottom) state.begun = true;
+      const isAtEnd = value.scrollTop + value.clientHeight >= value.scrollHeight - slack;
+      state.done = state.begun && isAtEnd && box.bottom > top && box.bottom <= bottom + slack;
+    }
+    return values.filter((_, n) => !known.get(n).done);
+  }
+  let isLooking = false;
+  function watch() {
+    isLooking = false;
+    const form = document.getElementById("decide"), approve = form?.querySelector("[data-verdict=approve]"), note = document.getElementById("seen");
+    if (!form || !note || form.hasAttribute("data-over") || form.querySelector("[data-verdict=reject]").disabled) return;
+    form.setAttribute("data-watched", "");
+    const left = looked(form), all = document.querySelectorAll("#arguments [data-argument]").length;
+    // Not `disabled`: that would take it out of the order, and who tabs to Approve and presses Enter would reject.
+    if (left.length > 0) approve.setAttribute("aria-disabled", "true");
+    else if (!form.dataset.sent) approve.removeAttribute("aria-disabled");
+    put(note.querySelector("[data-count]"), `${all - left.length} of ${all} argument${all === 1 ? "" : "s"} seen`);
+    note.hidden = left.length === 0;
+  }
+  const look = () => { if (!isLooking) { isLooking = true; requestAnimationFrame(watch); } };
+  function showUnread() {
+    const value = looked(document.getElementById("decide"))[0];
+    if (!value) return;
+    const box = value.getBoundingClientRect();
+    if (value.scrollHeight > value.clientHeight + slack && box.top >= 0 && box.bottom <= innerHeight) value.scrollTop += value.clientHeight - 24;
+    else value.scrollIntoView({ block: "start" });
+    value.tabIndex = value.tabIndex === 0 ? 0 : -1;
+    value.focus({ preventScroll: true });
+    look();
+  }
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#seen [data-next]")) { showUnread(); return; }
+    const form = document.getElementById("decide");
+    if (!event.target.closest("#decide[data-watched] [data-verdict=approve]") || form.dataset.sent || !looked(form).length) return;
+    event.preventDefault();
+    showUnread();
+  });
+  document.addEventListener("scroll", look, { capture: true, passive: true });
+  addEventListener("resize", look);
+  afterSwap.push(watch);
+  watch();
+
   // --- menus -------------------------------------------------------------------------------------------------------------
 
   const openMenus = () => document.querySelectorAll("details[data-close][open]");
@@ -61,6 +155,20 @@
 
   // --- keys --------------------------------------------------------------------------------------------------------------
 
+  // Single keys can be switched off (WCAG 2.1.4): who speaks to a computer, or strays, would press them unawares.
+  const keys = document.getElementById("keys"), toggle = document.getElementById("keys-on");
+  const areOn = () => localStorage.getItem("keys") !== "off";
+  if (toggle) {
+    toggle.checked = areOn();
+    toggle.addEventListener("change", () => { localStorage.setItem("keys", toggle.checked ? "on" : "off"); sayKeys(); });
+  }
+  function sayKeys() { root.toggleAttribute("data-no-keys", !areOn()); }
+  sayKeys();
+  for (const button of document.querySelectorAll("[data-keys]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => { for (const menu of openMenus()) menu.open = false; keys?.showModal(); });
+  }
+
   const isTyping = (el) => el.matches("input, textarea, select, [contenteditable]");
   function step(by) {
     const items = [...document.querySelectorAll("[data-item]")].filter((el) => el.offsetParent);
@@ -69,21 +177,31 @@
     const current = now >= 0 ? now : items.findIndex((el) => el.hasAttribute("aria-current"));
     items[Math.min(Math.max(current + by, 0), items.length - 1)].focus();
   }
+  let aimed = "";
   function aim(verdict) {
     const text = document.querySelector("#decide textarea"), button = document.querySelector(`#decide [data-verdict=${verdict}]`);
     if (!text || !button) return false;
-    (text.value.trim() ? button : text).focus();
+    aimed = verdict;
+    (text.value.trim() && !button.disabled ? button : text).focus();
     return true;
   }
   const KEYS = {
     j: () => step(1), k: () => step(-1),
     a: () => aim("approve"), d: () => aim("reject"),
     "/": () => document.querySelector("[data-search]")?.focus(),
-    "?": () => document.getElementById("keys")?.showModal(),
+    "?": () => keys?.showModal(),
   };
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") { for (const menu of openMenus()) { menu.open = false; menu.querySelector("summary").focus(); } return; }
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (event.key === "Escape") {
+      for (const menu of openMenus()) { menu.open = false; menu.querySelector("summary").focus(); }
+      if (event.target.matches("#decide textarea")) event.target.blur();
+      return;
+    }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("#decide textarea") && aimed) {
+      document.querySelector(`#decide [data-verdict=${aimed}]`)?.click();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || !areOn()) return;
     const act = KEYS[event.key];
     if (act) { event.preventDefault(); act(); }
   });

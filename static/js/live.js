@@ -17,7 +17,9 @@
     el.type === "radio" || el.type === "checkbox" ? el.checked !== el.defaultChecked
       : el.tagName === "SELECT" ? [...el.options].some((o) => o.selected !== o.defaultSelected)
         : el.value !== el.defaultValue;
-  const isKept = (form) => [...form.elements].some((el) => isField(el) && (el === document.activeElement || isChanged(el)));
+  // What was refused comes back filled in by the server, so nothing in it differs from its default: the form says so itself.
+  const isKept = (form) => form.hasAttribute("data-refused") || form.hasAttribute("data-over")
+    || [...form.elements].some((el) => isField(el) && (el === document.activeElement || isChanged(el)));
   const holdsKept = (node) =>
     node instanceof Element && [node, ...node.querySelectorAll("form[data-keep]")].some((el) => el.matches("form[data-keep]") && isKept(el));
   window.consoleHasText = () => holdsKept(document.body);
@@ -28,12 +30,37 @@
     beforeAttributeUpdated: (name, el) => name !== "data-here" && !(name === "open" && (el.tagName === "DETAILS" || el.tagName === "DIALOG")),
   };
 
+  // --- a case that somebody else has closed ----------------------------------------------------------------------------
+
+  const cases = (root) => new Set([...root.querySelectorAll("form[data-case]")].map((form) => form.dataset.case));
+  const endings = (root) => new Map([...root.querySelectorAll("[data-closed]")].map((el) => [el.dataset.closed, el.textContent.replace(/\s+/g, " ").trim()]));
+
+  // A form that was kept because somebody writes in it, though the page asks no more: it must not look as if it could be sent.
+  function disarm(target, open, ended) {
+    for (const form of target.querySelectorAll("form[data-case]")) {
+      const buttons = [...form.querySelectorAll("button:not([type=button])")];
+      if (open.has(form.dataset.case) || form.hasAttribute("data-over") || buttons.every((button) => button.disabled)) continue;
+      form.setAttribute("data-over", "");
+      for (const button of buttons) button.disabled = true;
+      const note = document.createElement("div");
+      note.className = "note bad block";
+      note.setAttribute("role", "alert");
+      note.textContent = `${ended.get(form.dataset.case) || "This is not asked any more."} Your text is kept.`;
+      form.prepend(note);
+    }
+  }
+
   htmx.defineExtension("live", {
     isInlineSwap: (style) => style === "live",
     handleSwap: (style, target, fragment) => {
       if (style !== "live") return false;
       const fresh = [...fragment.children].find((el) => el.id === target.id);
-      return fresh ? Idiomorph.morph(target, fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks }) : [];
+      if (!fresh) return [];
+      const open = cases(fresh), ended = endings(fresh);
+      const morphed = Idiomorph.morph(target, fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
+      disarm(live(), open, ended);
+      tell();
+      return morphed;
     },
   });
   document.body.setAttribute("hx-ext", "live");
@@ -47,9 +74,31 @@
     indicator.title = words;
   };
   // A page that answers a refused form stands at the form's address, which can't be read again: it names its own.
-  const here = () => live().dataset.here || location.pathname + location.search;
+  // And a page whose first case somebody writes about stays with that case, whatever comes first in the list meanwhile.
+  const held = () => [...live().querySelectorAll("form[data-keep][data-here]")].find(isKept);
+  const here = () => live().dataset.here || held()?.dataset.here || location.pathname + location.search;
   const seq = () => Number(live()?.dataset.seq || 0);
-  const sayLive = () => say("live", seq() ? `live · seq ${seq()}` : "live");
+  const sayLive = () => (isPaused() ? say("paused", isWanted ? "held · there is more" : "held") : say("live", seq() ? `live · seq ${seq()}` : "live"));
+
+  // One polite sentence for whoever can't see the page change, and only when what it says is new.
+  const region = document.getElementById("said");
+  let lastTold = live()?.dataset.say;
+  function tell() {
+    const now = live()?.dataset.say;
+    if (region && now && now !== lastTold) region.textContent = now;
+    lastTold = now;
+  }
+
+  // Whoever wants to read in peace stops the page (WCAG 2.2.2); it says when there is more.
+  const root = document.documentElement, pause = document.getElementById("live-pause");
+  const isPaused = () => root.hasAttribute("data-paused");
+  function setPaused(is) {
+    root.toggleAttribute("data-paused", is);
+    pause?.setAttribute("aria-pressed", String(is));
+    sessionStorage.setItem("paused", is ? "1" : "");
+    if (path) sayLive();
+    if (!is && isWanted) refresh();
+  }
 
   const TROUBLE_RETRY_MS = 2000;
   let isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
@@ -57,6 +106,7 @@
 
   function refresh() {
     if (document.hidden) { isWanted = true; return; }
+    if (isPaused()) { isWanted = true; sayLive(); return; }
     if (isReading) { isWanted = true; return; }
     if (timer) return;
     timer = setTimeout(read, Math.max(0, lastAt + gap - Date.now()));
@@ -119,6 +169,11 @@
     };
   }
 
+  if (path && pause) {
+    pause.hidden = false;
+    pause.addEventListener("click", () => setPaused(!isPaused()));
+    if (sessionStorage.getItem("paused")) setPaused(true);
+  }
   if (path) {
     connect();
     setInterval(() => { if (!isOpen()) refresh(); }, POLL_MS);

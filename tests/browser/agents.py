@@ -19,6 +19,7 @@ from durableagents import (
     Sample,
     ToolCall,
     ToolFailure,
+    TransportError,
     tool,
 )
 
@@ -77,3 +78,61 @@ async def speak(state: State, ctx: Context) -> End:
 
 
 hostile.validate()
+
+
+# --- an agent whose letters get lost, and which asks about many things at once --------------------------------------------------
+
+
+class Order(BaseModel):
+    legal_name: str = "Volga Heavy Industries"
+    ending: str = ""
+    items: int = 3
+
+
+class Letter(BaseModel):
+    legal_name: str
+
+
+class Many(BaseModel):
+    values: dict[str, str]
+
+
+class Sent(BaseModel):
+    ref: str = "R-1"
+
+
+class OrderState(BaseModel):
+    order: Order
+
+
+@tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, title="Send a letter", system="post")
+async def send_letter(args: Letter, call: ToolCall) -> Sent:
+    """Nobody knows whether it left."""
+    raise TransportError("the line went dead")
+
+
+@tool(
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy many things", system="shop", effect="Spends money.",
+    gate=Gate("finance_po", "Always", headline=lambda args: f"${len(args.values)}.00"),
+)  # fmt: skip
+async def buy_many(args: Many, call: ToolCall) -> Sent:
+    """Buys."""
+    return Sent()
+
+
+clerk = Agent(
+    "zz-clerk", "1.0.0", input=Order, state=OrderState, output=Sent, initial=lambda order: OrderState(order=order), title="Clerk", tools=[send_letter, buy_many]
+)
+
+
+@clerk.node(start=True, title="Work")
+async def work(state: OrderState, ctx: Context) -> End:
+    if state.order.ending == "unknown":
+        return End(await ctx.call(send_letter, Letter(legal_name=state.order.legal_name)))
+    if state.order.ending == "asks":
+        await ctx.approve("finance_po", title=f"Take on {state.order.legal_name} at once", body={"vendor": state.order.legal_name}, headline=state.order.legal_name)
+        return End(Sent())
+    return End(await ctx.call(buy_many, Many(values={f"value_{n}": f"{n} pieces" for n in range(state.order.items)})))
+
+
+clerk.validate()

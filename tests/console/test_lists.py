@@ -141,5 +141,9 @@ def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader
         append(run.id, intent, e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}), by=OLGA)
     page = operator.get(f"/runs/{run.id}")
     text = operator.read(f"/runs/{run.id}")
-    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "earlier rows are not drawn" in text
+    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "351 earlier rows" in text and "PO-42 " not in text
     assert len(page.content) < 600_000
+    # and what is older is a click away, not lost
+    older = operator.read(f"/runs/{run.id}", effects="6", rows="2")
+    assert "PO-42 " in older and "PO-599" not in older and "Later effects" in older and "Later rows" in older
+    assert "PO-0 " in operator.read(f"/runs/{run.id}", effects="99999", rows="junk")

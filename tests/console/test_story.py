@@ -94,11 +94,20 @@ def test_a_call_that_provably_did_not_leave_says_so() -> None:
 
 def test_a_crash_is_a_seam_with_what_was_in_flight() -> None:
     tape = begun().invoked().lost().claimed("recovered", pid=8, after=0.5)
+    assert tape.story().crashes[0].took is None and rows(tape.story(), "crash")[0].is_open  # a claim alone is no step
+    tape.add(e.PauseRequested(by="user:olga"), 0.25).add(e.ToolRedispatched(slot="0.1/1", tool="order", n=1), 0.25)
     (crash,) = tape.story().crashes
-    assert (crash.pid, crash.in_flight, crash.took) == (7, 1, 0.5)
+    assert (crash.pid, crash.in_flight, crash.took) == (7, 1, 1.0)
     (seam,) = rows(tape.story(), "crash")
-    assert (seam.took, seam.is_open) == (0.5, False)
+    assert (seam.took, seam.is_open) == (1.0, False)
     assert only(tape.story()).interrupted == 1
+
+
+def test_a_worker_lost_before_its_first_step_leaves_two_seams() -> None:
+    story = begun().lost().claimed("recovered", pid=8).lost(pid=8).claimed("recovered", pid=9).visit("next").story()
+    first, second = rows(story, "crash")
+    assert (first.is_cut, first.is_open, second.is_cut, second.took) == (True, False, False, 2.0)
+    assert [crash.took for crash in story.crashes] == [None, 2.0]
 
 
 def test_a_crash_that_nobody_has_taken_over_is_open() -> None:
@@ -214,7 +223,7 @@ def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_hear
         worker="w", epoch=1, pid=7, proof="nobody beats", is_counted=False, deaths=0, cause="host_gone", host="h", reached="intent_durable",
         call="0.1/1", silent_ms=31_000,
     )  # fmt: skip
-    (seam,) = rows(begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).story(), "crash")
+    (seam,) = rows(begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).visit("next", after=0).story(), "crash")
     assert (seam.label, seam.reached, seam.silent_seconds, seam.took) == ("host gone", "intent_durable", 31.0, 0.5)
 
 
