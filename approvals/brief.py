@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,21 +15,6 @@ from ledger.visible import Change, compare, leaves
 from runs.engine.agents import registry
 from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
-
-LIST_LIMIT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One line of the inbox."""
-
-    approval: Approval
-    headline: str
-    about: str
-
-    @property
-    def is_overdue(self) -> bool:
-        return self.approval.deadline < datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +57,6 @@ class Brief:
     def covered(self) -> list[str]:
         """What the hash covers besides the arguments, by its names in the plan."""
         return [name for name in self.plan if name not in ("arguments", "evidence")]
-
-
-def inbox(held: frozenset[str], *, decided: bool = False) -> list[Item]:
-    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if decided."""
-    mine = [queue for queue in QUEUES if may_decide(queue, held)]
-    found = Approval.objects.select_related("run")
-    if mine:
-        found = found.filter(queue__in=mine)
-    if decided:
-        found = found.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-opened_at")
-    else:
-        found = found.filter(state=ApprovalState.OPEN).order_by("deadline", "opened_at")
-    return [_item(approval) for approval in found[:LIST_LIMIT]]
-
-
-def _item(approval: Approval) -> Item:
-    plan = plan_of(approval)
-    return Item(approval, str(plan.get("headline") or ""), subject(plan.get("arguments")) or approval.run.graph_id)
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ledger.append import append, create_head
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
-from runs import live, queue, waits
+from runs import live, queue, search, waits
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
@@ -56,6 +56,7 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     run.save(force_insert=True)
     note_use(found)
     seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
+    search.remember(run, payload)
     queue.drive(run.id)
     live.ring(run.id, seq)
     return run
