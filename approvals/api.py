@@ -47,9 +47,8 @@ class Approvals(ApiView):
         fit = {name: value for name, value in given.items() if value}
         # A queue's approvals lie in its index by state.
         arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
-        ids = NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment())
-        rows = Approval.objects.in_bulk(ids)
-        found = [rows[id_] for id_ in ids if id_ in rows]
+        rows = Approval.objects.filter(id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment()))
+        found = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
         shown = {row["id"]: row for row in present_approvals(found[: query.limit])}
         return query.page(found, lambda a: {"cursor": moment_cursor(a.opened_at, a.id)}, lambda a: shown[a.id])
 

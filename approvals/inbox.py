@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
 
 from approvals.brief import plan_of
 from approvals.models import Approval, ApprovalState
@@ -94,16 +95,19 @@ def inbox(held: frozenset[str], wanted: Wanted = Wanted(), *, chosen: UUID | Non
     if wanted.q:
         return _searched(held, wanted, limit)
     place = opened(wanted.beyond)
-    ids = order.ids(arms, limit=limit + 1, beyond=place)
+    rows = _rows(order.ids(arms, limit=limit + 1, beyond=place), wanted)
     total = order.count(arms, to=COUNT_TO)
     is_from_start = place is None
-    if chosen is not None and place is None and chosen not in ids[:limit] and len(ids) > limit:
+    if chosen is not None and place is None and len(rows) > limit and chosen not in {row.id for row in rows[:limit]}:
         here = _place_of(chosen, wanted)
         if here is not None:
-            ids, is_from_start = order.ids(arms, limit=limit + 1, beyond=here, is_from=True), False
-    found = Approval.objects.select_related("run").in_bulk(ids)
-    rows = [found[id_] for id_ in ids if id_ in found]
+            rows, is_from_start = _rows(order.ids(arms, limit=limit + 1, beyond=here, is_from=True), wanted), False
     return _listed(rows, wanted, limit, total, is_from_start)
+
+
+def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
+    found = Approval.objects.select_related("run").filter(id__in=ids)
+    return sorted(found, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
 def _place_of(chosen: UUID, wanted: Wanted) -> tuple[datetime, UUID] | None:

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 Place = tuple[datetime, UUID]
 
@@ -31,10 +32,9 @@ class Order:
     is_newest_first: bool = True
     only: str = ""
 
-    def ids(self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False) -> list[UUID]:
-        """Up to `limit` ids of the rows that fit one of the arms, in order, that come after `beyond`; with it, if `is_from`."""
-        if not arms:
-            return []
+    def ids(self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False) -> RawSQL:
+        """Up to `limit` ids of the rows that fit one of the arms, the first that come after `beyond` (with it, if `is_from`): for
+        `filter(id__in=…)`, whose rows the caller then sorts."""
         direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
         sign += "=" if is_from else ""
         order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
@@ -48,20 +48,18 @@ class Order:
             where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
             parts.append(f"(SELECT id, {self.moment} FROM {self.table} {where} {order})")
             values.append(limit)
-        statement = f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}" if len(parts) > 1 else parts[0]
-        with connection.cursor() as cursor:
-            cursor.execute(statement, [*values, limit] if len(parts) > 1 else values)
-            return [row[0] for row in cursor.fetchall()]
+        return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
 
     def count(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> int:
-        """How many fit, counted no further than one beyond `to`."""
-        total = 0
+        """How many fit, counted no further than one beyond `to`. In the list's order, so that the list's index is what is counted."""
+        total, direction = 0, "DESC" if self.is_newest_first else "ASC"
         for arm in arms:
             conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
             where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
             with connection.cursor() as cursor:
                 cursor.execute(
-                    f"SELECT count(*) FROM (SELECT 1 FROM {self.table} {where} LIMIT %s) AS counted", [*arm.values(), to + 1 - total]
+                    f"SELECT count(*) FROM (SELECT 1 FROM {self.table} {where} ORDER BY {self.moment} {direction}, id {direction} LIMIT %s) AS counted",
+                    [*arm.values(), to + 1 - total],
                 )
                 total += cursor.fetchone()[0]
             if total > to:

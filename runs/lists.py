@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db import connection
 
-from ledger.events import unseal
 from ledger.keyset import Order, Place, closed, opened
-from ledger.models import Event, Head
+from ledger.models import Head
 from runs import search
 from runs.looks import look, main_wait
 from runs.models import ENDED, Run, State, Wait
 from runs.questions import open_for
-from runs.subject import subject
 from runs.versions import drivable, why_not_driven
 
 PAGE = 50
@@ -38,7 +37,7 @@ FOR_OPERATOR = Order(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filters:
     """What the address asks for. Unknown states and broken cursors count as not given."""
 
@@ -65,6 +64,11 @@ class Filters:
         if self.state in GROUPS:
             return GROUPS[self.state][1]
         return [State(self.state)] if self.state else []
+
+    @cached_property
+    def matches(self) -> list[UUID]:
+        """The runs that the words may mean; a thousand at most."""
+        return search.matching(self.q)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -114,34 +118,33 @@ class Tab:
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
     """Runs that fit, newest first, that come after a place in that order."""
     if filters.q:
-        return _found(filters, search.matching(filters.q), limit=limit, beyond=beyond)
-    ids = RUNS.ids(filters.arms, limit=limit, beyond=beyond)
-    found = Run.objects.in_bulk(ids)
-    return [found[id_] for id_ in ids if id_ in found]
+        fit = {"state__in": filters.states} if filters.states else {}
+        found = [
+            run for run in Run.objects.filter(id__in=filters.matches, **filters.of_agent, **fit) if beyond is None or _place(run) < beyond
+        ]
+    else:
+        found = list(Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond)))
+    return sorted(found, key=_place, reverse=True)[:limit]
 
 
-def _found(filters: Filters, ids: Sequence[UUID], *, limit: int, beyond: Place | None) -> list[Run]:
-    """What was searched, under the other filters. A search finds a thousand at most, so these are sorted here."""
-    fit = {"state__in": filters.states} if filters.states else {}
-    runs = sorted(Run.objects.filter(id__in=ids, **filters.of_agent, **fit), key=lambda run: (run.created_at, run.id), reverse=True)
-    return [run for run in runs if beyond is None or (run.created_at, run.id) < beyond][:limit]
+def _place(run: Run) -> Place:
+    return run.created_at, run.id
 
 
 def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
     """One page of runs and the query string of the next one, empty on the last."""
     runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
-    more = filters.link(before=closed(runs[size - 1].created_at, runs[size - 1].id)) if len(runs) > size else ""
+    more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
     return cards(runs[:size]), more
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Runs with their heads, open waits, what they are about and why they stand still, in four further queries."""
+    """Runs with their heads, open waits and why they stand still, in three further queries."""
     ids = [run.id for run in runs]
     heads = Head.objects.in_bulk(ids)
     waits: dict[UUID, list[Wait]] = {}
     for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
         waits.setdefault(wait.run_id, []).append(wait)
-    about = {row.run_id: _about(row.sealed) for row in Event.objects.filter(run_id__in=ids, seq=1).only("run_id", "seq", "sealed")}
     wants = any(run.ready_at is not None and run.owner is None for run in runs)
     driven = drivable() if wants else frozenset()
     found = []
@@ -150,22 +153,14 @@ def cards(runs: Sequence[Run]) -> list[Card]:
         head = heads.get(run.id)
         blocked = why_not_driven(run, driven) or ""
         shown = "blocked" if blocked else look(run, head, mine)
-        found.append(Card(run, head, mine, shown, main_wait(mine), about.get(run.id, ""), blocked))
+        found.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked))
     return found
-
-
-def _about(sealed: Any) -> str:
-    """What a run's input is about; nothing for an input that can't be read."""
-    try:
-        return subject(unseal(sealed))
-    except ValueError:
-        return ""
 
 
 def counts(filters: Filters | None = None) -> dict[str, int]:
     """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
     if filters is not None and filters.q:
-        states = Run.objects.filter(id__in=search.matching(filters.q), **filters.of_agent).values_list("state", flat=True)
+        states = Run.objects.filter(id__in=filters.matches, **filters.of_agent).values_list("state", flat=True)
         found = dict.fromkeys(State.values, 0)
         for state in states:
             found[state] += 1
@@ -208,23 +203,21 @@ def questions(held: frozenset[str], *, limit: int = PAGE, beyond: Place | None =
         found = found.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
     waits = list(found.select_related("run")[: limit + 1])
     more = closed(waits[limit - 1].deadline, waits[limit - 1].id) if len(waits) > limit else ""
-    first = Event.objects.filter(run_id__in={wait.run_id for wait in waits}, seq=1).only("run_id", "seq", "sealed")
-    about = {row.run_id: _about(row.sealed) for row in first}
-    return [Asked(wait, about.get(wait.run_id) or wait.run.graph_id) for wait in waits[:limit]], more
+    return [Asked(wait, wait.run.about or wait.run.graph_id) for wait in waits[:limit]], more
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
     """What only an operator can settle, the longest waiting first, one card for each thing; and where the next page begins."""
-    ids = FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond)
-    waits = Wait.objects.select_related("run").in_bulk(ids)
-    shown = [waits[id_] for id_ in ids[:limit] if id_ in waits]
-    by_run = {card.run.id: card for card in cards(list({wait.run_id: wait.run for wait in shown}.values()))}
-    more = closed(shown[-1].opened_at, shown[-1].id) if len(ids) > limit and shown else ""
-    return [_for(by_run[wait.run_id], wait) for wait in shown if wait.run.state not in ENDED], more
+    found = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
+    waits = sorted(found, key=lambda wait: (wait.opened_at, wait.id))
+    shown = waits[:limit]
+    more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
+    return [_for(wait) for wait in shown if wait.run.state not in ENDED], more
 
 
-def _for(card: Card, wait: Wait) -> Card:
-    return replace(card, wait=wait, look="unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped")
+def _for(wait: Wait) -> Card:
+    look = "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
+    return Card(wait.run, None, [wait], look, wait, wait.run.about)
 
 
 def operator_count(*, to: int) -> int:

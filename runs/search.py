@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import connection
 
 from runs.models import Run, SearchTerm
-from runs.subject import subject
+from runs.subject import ABOUT_LENGTH, subject
 
 MOST = 1000  # runs that one search looks at
 TERMS = 32  # words of one run
@@ -86,15 +86,14 @@ def matching(q: str) -> list[UUID]:
     wanted = words_of(q)
     if not wanted:
         return []
-    found = set(_by_words(wanted)) | set(_by_id(q.strip())) | set(_by_effect(q.strip()))
-    if len(wanted) > 1:
-        found |= set(_term(" ".join(wanted)))  # a tag with blanks in it
+    found = {*_by_words(wanted), *_by_id(q.strip()), *_by_effect(q.strip())}
     return sorted(found, reverse=True)[:MOST]
 
 
-# Both read the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
-_EXACT = "SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s"
-_BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s"
+# Each arm reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
+_WORD = """
+    (SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s) UNION
+    (SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s)"""
 _OF_THESE = """
     SELECT DISTINCT run_id FROM runs_searchterm WHERE run_id = ANY(%s) AND term >= %s AND term < %s"""
 
@@ -102,20 +101,16 @@ _OF_THESE = """
 def _by_words(wanted: Sequence[str]) -> list[UUID]:
     """Runs that have them all: the longest word, most likely the rarest, gives the candidates."""
     first, *others = sorted(set(wanted), key=len, reverse=True)
-    found = list(dict.fromkeys([*_term(first), *_begun(first)]))
+    found = _word(first)
     for word in others:
         if not found:
             break
         found = _asked(_OF_THESE, [found, word, _after(word)])
-    return found
+    return [*found, *_word(" ".join(wanted))] if others else found  # a tag with blanks in it is one term
 
 
-def _term(word: str) -> list[UUID]:
-    return _asked(_EXACT, [word, MOST])
-
-
-def _begun(word: str) -> list[UUID]:
-    return _asked(_BEGUN, [word, _after(word), MOST])
+def _word(word: str) -> list[UUID]:
+    return _asked(_WORD, [word, MOST, word, _after(word), MOST])
 
 
 def _after(word: str) -> str:
@@ -129,12 +124,12 @@ def _by_id(q: str) -> list[UUID]:
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
         begun = Run.objects.filter(id__gte=first, id__lte=last).order_by("-id").values_list("id", flat=True)[:MOST]
-        return [*begun, *(_begun(_tail_term(digits)) if len(digits) < 32 else [])]
+        return [*begun, *(_word(_tail_term(digits)) if len(digits) < 32 else [])]
     shown = _SHOWN.fullmatch(q)
     if shown is None:
         return []
     head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
-    return [id_ for id_ in _begun(_tail_term(tail)) if id_.hex.startswith(head)]
+    return [id_ for id_ in _word(_tail_term(tail)) if id_.hex.startswith(head)]
 
 
 def _by_effect(q: str) -> list[UUID]:
@@ -151,9 +146,8 @@ def _asked(statement: str, values: list[Any]) -> list[UUID]:
 
 def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:
     """Terms of runs from before there were any: (id, created_by, tags, input)."""
-    rows = [
-        SearchTerm(term=term, run_id=run_id)
-        for run_id, by, tags, input in runs
-        for term in terms(run_id, by=by, tags=tags, input=input)
-    ]
+    rows = []
+    for run_id, by, tags, input in runs:
+        rows += [SearchTerm(term=term, run_id=run_id) for term in terms(run_id, by=by, tags=tags, input=input)]
+        Run.objects.filter(pk=run_id, about="").update(about=subject(input)[:ABOUT_LENGTH])
     SearchTerm.objects.bulk_create(rows, batch_size=5000, ignore_conflicts=True)

@@ -34,6 +34,7 @@ from runs.past import tape_of
 from runs.questions import answer
 from runs.settle import receive_callback, reconcile
 from runs.signals import signal
+from runs.subject import ABOUT_LENGTH, subject
 from runs.versions import note_use
 
 __all__ = ["answer", "cancel", "find", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
@@ -51,6 +52,7 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     run = Run(
         id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id, ready_at=now,
         tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref, created_at=now, updated_at=now,
+        about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
     create_head(run.id)
     run.save(force_insert=True)

@@ -19,6 +19,11 @@ class Migration(migrations.Migration):
                 ('term', models.TextField(db_collation='C')),
             ],
         ),
+        migrations.AddField(
+            model_name='run',
+            name='about',
+            field=models.TextField(blank=True, default='', help_text='Whom or what its input is about, for lists: see runs/subject.py.'),
+        ),
         migrations.RemoveIndex(
             model_name='run',
             name='runs_run_by_state',
