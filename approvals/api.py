@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
-from django.db.models import Q
 from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +16,7 @@ from approvals.present import present_approvals
 from approvals.shapes import ApprovalPage, ApprovalRow
 from ledger.access import ROLES, roles
 from ledger.errors import Forbidden, NotFound
+from ledger.keyset import Order
 from ledger.rest import READ, ApiView, Query, Strict, described, moment_cursor, read_body
 
 
@@ -28,6 +28,9 @@ class DecisionBody(Strict):
     justification: Annotated[str, Field(max_length=4000)] = ""
 
 
+NEWEST = Order("approvals_approval", "opened_at")
+
+
 class Approvals(ApiView):
     """Approvals, newest first."""
 
@@ -36,17 +39,16 @@ class Approvals(ApiView):
     @described("List approvals", ApprovalPage, name="v1_approvals_list", query=("state", "queue", "run_id", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "queue", "run_id", "cursor")
-        rows = Approval.objects.order_by("-opened_at", "-id")
-        if state := query.choice("state", ApprovalState.values):
-            rows = rows.filter(state=state)
-        if queue := query.choice("queue", sorted(policy.QUEUES)):
-            rows = rows.filter(queue=queue)
-        if run_id := query.uuid("run_id"):
-            rows = rows.filter(run_id=run_id)
-        if place := query.moment():
-            at_time, id = place
-            rows = rows.filter(opened_at__lte=at_time).filter(Q(opened_at__lt=at_time) | Q(id__lt=id))
-        found = list(rows[: query.limit + 1])
+        given = {
+            "state": query.choice("state", ApprovalState.values),
+            "queue": query.choice("queue", sorted(policy.QUEUES)),
+            "run_id": query.uuid("run_id"),
+        }
+        fit = {name: value for name, value in given.items() if value}
+        # A queue's approvals lie in its index by state.
+        arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
+        rows = Approval.objects.filter(id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment()))
+        found = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
         shown = {row["id"]: row for row in present_approvals(found[: query.limit])}
         return query.page(found, lambda a: {"cursor": moment_cursor(a.opened_at, a.id)}, lambda a: shown[a.id])
 

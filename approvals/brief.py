@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,23 +17,6 @@ from runs.authority import own_act
 from runs.engine.agents import registry
 from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
-
-LIST_LIMIT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One line of the inbox."""
-
-    approval: Approval
-    title: str
-    asks: str
-    headline: str
-    about: str
-
-    @property
-    def is_overdue(self) -> bool:
-        return self.approval.deadline < datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +89,6 @@ class Brief:
         return [name for name in self.plan if name not in ("arguments", "evidence")]
 
 
-def inbox(held: frozenset[str], *, decided: bool = False) -> list[Item]:
-    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if decided."""
-    mine = [queue for queue in QUEUES if may_decide(queue, held)]
-    found = Approval.objects.select_related("run")
-    if mine:
-        found = found.filter(queue__in=mine)
-    if decided:
-        found = found.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-opened_at")
-    else:
-        found = found.filter(state=ApprovalState.OPEN).order_by("deadline", "opened_at")
-    cards: dict[str, dict[str, ToolCard]] = {}
-    return [_item(approval, cards) for approval in found[:LIST_LIMIT]]
-
-
-def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]]) -> Item:
-    plan, graph_id = plan_of(approval), approval.run.graph_id
-    if graph_id not in cards:
-        cards[graph_id] = _cards(graph_id)
-    tool = cards[graph_id].get(approval.tool)
-    about = subject(plan.get("arguments")) or graph_id
-    return Item(approval, title_of(approval, tool), asks_of(approval, tool), str(plan.get("headline") or ""), about)
-
-
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
     """What is asked for in fixed words: the tool's title as its author wrote it, or that the run may go on. Nothing that an agent,
     a model or an integrator chose for this one case stands in it."""
@@ -170,7 +129,7 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         raise NotFound("approval", approval_id)
     plan = plan_of(approval)
     earlier = _earlier(approval)
-    tool = _cards(approval.run.graph_id).get(approval.tool)
+    tool = cards_by_name(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier else None
     now = leaves(_ordered(plan.get("arguments"), tool))
     changes = [Change(leaf.path, "only", leaf, None) for leaf in now] if before is None else compare(now, before)
@@ -202,7 +161,7 @@ def _earlier(approval: Approval) -> list[Earlier]:
     return chain
 
 
-def _cards(graph_id: str) -> dict[str, ToolCard]:
+def cards_by_name(graph_id: str) -> dict[str, ToolCard]:
     try:
         return cards_of(registry.find(graph_id))
     except DurableAgentsError:

@@ -57,8 +57,15 @@ class Approval(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["queue", "deadline"], condition=models.Q(state="open"), name="approvals_open"),
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
+            # The inbox, by queue and over all queues; what was decided; and the API's lists: each in its own order.
+            models.Index(fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"),
+            models.Index(fields=["deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_deadline"),
+            models.Index(fields=["queue", "-decided_at", "-id"], condition=~models.Q(state="open"), name="approvals_decided_by_queue"),
+            models.Index(fields=["-decided_at", "-id"], condition=~models.Q(state="open"), name="approvals_decided_by_time"),
+            models.Index(fields=["-opened_at", "-id"], name="approvals_by_time"),
+            models.Index(fields=["state", "-opened_at", "-id"], name="approvals_by_state"),
+            models.Index(fields=["queue", "state", "-opened_at", "-id"], name="approvals_by_queue_state"),
         ]
         triggers = [pgtrigger.ReadOnly(name="question_is_frozen", fields=FROZEN)]
 

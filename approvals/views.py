@@ -12,10 +12,12 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
-from approvals.brief import Brief, Item, brief, inbox
+from approvals.brief import Brief, brief
+from approvals.inbox import Item, Wanted, inbox
 from approvals.policy import QUEUES
 from ledger.access import actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.keyset import opened
 from ledger.pages import Page, justification, stated
 from runs import lists
 
@@ -40,15 +42,18 @@ class InboxPage(Page):
 
     def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
         held = roles(request.user)
-        show = "decided" if request.GET.get("show") == "decided" else "open"
-        items = inbox(held, decided=show == "decided")
+        wanted = Wanted.of(request.GET)
+        listed = inbox(held, wanted, chosen=approval_id)
+        items = listed.items
+        questions, more_questions = ([], "") if wanted.is_decided else lists.questions(held, beyond=opened(request.GET.get("questions", "")))
         # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
         chosen = approval_id or (items[0].approval.id if items else None)
-        opened = brief(chosen, held, actor(request, "")) if chosen else None
+        chosen_brief = brief(chosen, held, actor(request, "")) if chosen else None
         context = {
-            "items": items, "b": opened, "show": show, "is_chosen": approval_id is not None, "refused": refused,
-            "questions": lists.questions(held) if show == "open" else [],
-            "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, opened),
+            "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open", "is_chosen": approval_id is not None,
+            "refused": refused, "questions": questions, "more_questions": more_questions, "listed": listed, "wanted": wanted,
+            "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
+            "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, chosen_brief),
         }  # fmt: skip
         if refused and approval_id:
             context["here"] = reverse("approval", args=[approval_id])

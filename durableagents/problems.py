@@ -24,6 +24,7 @@ from rest_framework.views import set_rollback
 
 from durableagents.pressure import busy_notice, is_busy
 from ledger.errors import Busy, DurableAgentsError
+from runs.notices import first_line
 
 log = logging.getLogger(__name__)
 

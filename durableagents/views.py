@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
-from approvals.brief import inbox
+from approvals.inbox import inbox
 from durableagents import throttle
 from durableagents.problems import RETRY_AFTER_SECONDS
 from durableagents.templatetags.account import people
@@ -21,6 +21,9 @@ from ledger.errors import Busy
 from ledger.pages import Page
 from runs import lists
 from runs.engine.agents import registry
+
+SHOWN = 8  # of each kind of thing that needs a person; its own page has them all
+LAST = 10
 
 
 class Overview(Page):
@@ -31,14 +34,20 @@ class Overview(Page):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         by_state = lists.counts()
-        cards, _ = lists.page(lists.Filters())
+        cards, _ = lists.page(lists.Filters(), size=LAST)
+        held = roles(request.user)
+        waiting = inbox(held, limit=SHOWN)
+        questions, more_questions = lists.questions(held, limit=SHOWN)
+        stuck, more_stuck = lists.needing_operator(limit=SHOWN)
         environment = settings.DURABLEAGENTS
         context: dict[str, Any] = {
-            "items": inbox(roles(request.user)),
-            "questions": lists.questions(roles(request.user)),
-            "stuck": lists.needing_operator(),
+            "items": waiting.items,
+            "waiting": waiting,
+            "questions": questions,
+            "stuck": stuck,
+            "is_more": bool(waiting.more or more_questions or more_stuck),
             "tiles": lists.tabs(lists.Filters(), by_state)[1:],
-            "cards": cards[:10],
+            "cards": cards,
             "agents": registry.agents(),
             "sandbox_url": environment.sandbox_url if environment.is_demo else "",
         }

@@ -112,7 +112,12 @@ class LedgerEntry(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        indexes = [models.Index(fields=["run_id", "seq"], name="ledger_entry_by_run")]
+        indexes = [
+            models.Index(fields=["run_id", "seq"], name="ledger_entry_by_run"),
+            models.Index(
+                fields=["external_id"], condition=models.Q(external_id__isnull=False), name="ledger_entry_by_external_id"
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["run_id", "slot", "attempt"],

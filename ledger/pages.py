@@ -5,7 +5,7 @@ It lies in the lowest app because imports go one way and all three apps have pag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from django.contrib.auth.views import redirect_to_login
@@ -103,3 +103,13 @@ def stated(text: str) -> str:
         problem = {"field": "justification", "problem": f"{len(text):,} characters", "fix": f"at most {JUSTIFICATION_LENGTH:,}"}
         raise InvalidInput(f"The justification is too long: {len(text):,} characters of at most {JUSTIFICATION_LENGTH:,}.", errors=[problem])
     return text
+
+
+def counted_once(context: Any, name: str, count: Callable[[], int], to: int) -> str:
+    """A number that a page shows in several places, asked for once in a request: "99+" beyond `to`, empty for none."""
+    request = context.get("request")
+    known: dict[str, int] = request.__dict__.setdefault("_counted", {}) if request is not None else {}
+    if name not in known:
+        known[name] = count()
+    number = known[name]
+    return "" if not number else str(number) if number <= to else f"{to}+"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
-from django.db.models import Q
 from django.http import HttpResponse
 from pydantic import Field
 from rest_framework.exceptions import ParseError
@@ -32,6 +31,7 @@ from ledger.rest import (
 from runs import authority, fleet, idempotency, questions, services
 from runs.engine.agents import registry
 from runs.forgeries import forgeries
+from runs.lists import Filters, newest
 from runs.models import Run, State
 from runs.present import present_agent, present_runs, transcript
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
@@ -80,20 +80,13 @@ class Runs(ApiView):
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
-    @described("List runs", RunPage, name="v1_runs_list", query=("state", "agent", "cursor", "limit"))
+    @described("List runs", RunPage, name="v1_runs_list", query=("state", "agent", "q", "cursor", "limit"))
     def get(self, request: Request) -> Response:
-        query = Query(request, "state", "agent", "cursor")
-        rows = Run.objects.order_by("-created_at", "-id")
-        if state := query.choice("state", State.values):
-            rows = rows.filter(state=state)
-        if agent := query.text("agent"):
-            name, at, version = agent.partition("@")
-            rows = rows.filter(agent=name, version=version) if at else rows.filter(agent=name)
-        if place := query.moment():
-            at_time, id = place
-            # The first condition is implied by the second; it is what lets the index find the place.
-            rows = rows.filter(created_at__lte=at_time).filter(Q(created_at__lt=at_time) | Q(id__lt=id))
-        found = list(rows[: query.limit + 1])
+        query = Query(request, "state", "agent", "q", "cursor")
+        filters = Filters(
+            state=query.choice("state", State.values) or "", agent=query.text("agent") or "", q=query.text("q") or ""
+        )
+        found = newest(filters, limit=query.limit + 1, beyond=query.moment())
         shown = {row["id"]: row for row in present_runs(found[: query.limit])}
         return query.page(found, _place, lambda run: shown[run.id])
 

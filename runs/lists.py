@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, QuerySet
 
-from ledger.events import unseal
-from ledger.models import Event, Head, LedgerEntry
+from ledger.keyset import Order, Place, closed, opened
+from ledger.models import Head
+from runs import search
 from runs.looks import look, main_wait
 from runs.models import ENDED, Run, State, Wait
 from runs.questions import open_for
-from runs.subject import subject
+from runs.versions import drivable, why_not_driven
 
 PAGE = 50
 # Counting stops here: the exact number of a million waiting runs helps nobody and would be read on every ring.
@@ -34,10 +31,13 @@ GROUPS: dict[str, tuple[str, list[State]]] = {
     "completed": ("completed", [State.COMPLETED]),
     "cancelled": ("cancelled", [State.CANCELLED]),
 }
-_HEX = re.compile(r"[0-9a-f]{4,32}")
+RUNS = Order("runs_run", "created_at")
+FOR_OPERATOR = Order(
+    "runs_wait", "opened_at", is_newest_first=False, only="resolved_at IS NULL AND kind IN ('reconcile', 'operator')"
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filters:
     """What the address asks for. Unknown states and broken cursors count as not given."""
 
@@ -65,10 +65,28 @@ class Filters:
             return GROUPS[self.state][1]
         return [State(self.state)] if self.state else []
 
+    @cached_property
+    def matches(self) -> list[UUID]:
+        """The runs that the words may mean; a thousand at most."""
+        return search.matching(self.q)
+
+    @property
+    def of_agent(self) -> dict[str, str]:
+        """The agent's condition: `name`, or `name@version`, which has an index of its own."""
+        if not self.agent:
+            return {}
+        return {"graph_id": self.agent} if "@" in self.agent else {"agent": self.agent}
+
+    @property
+    def arms(self) -> list[dict[str, str]]:
+        """One condition per index that is read: an agent's runs lie in its index by state."""
+        states = self.states or (list(State) if self.agent else [])
+        return [{**self.of_agent, "state": state.value} for state in states] or [{}]
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One run in a list, with what its row tells."""
+    """One run in a list, with what its row tells. `blocked` says why nobody drives it, though it wants driving."""
 
     run: Run
     head: Head | None
@@ -76,6 +94,7 @@ class Card:
     look: str
     wait: Wait | None
     about: str
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,74 +109,63 @@ class Tab:
     is_current: bool
 
 
-def find(filters: Filters) -> QuerySet[Run]:
-    """Runs that fit, newest first."""
-    runs = Run.objects.order_by("-created_at", "-id")
-    if filters.states:
-        runs = runs.filter(state__in=filters.states)
-    if filters.agent:
-        name, at, version = filters.agent.partition("@")
-        runs = runs.filter(agent=name, version=version) if at else runs.filter(agent=name)
+def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
+    """Runs that fit, newest first, that come after a place in that order."""
     if filters.q:
-        runs = runs.filter(_named(filters.q))
-    cursor = _opened(filters.before)
-    if cursor is not None:
-        at_, id_ = cursor
-        runs = runs.filter(Q(created_at__lt=at_) | Q(created_at=at_, id__lt=id_))
-    return runs
+        fit = {"state__in": filters.states} if filters.states else {}
+        found = [
+            run for run in Run.objects.filter(id__in=filters.matches, **filters.of_agent, **fit) if beyond is None or _place(run) < beyond
+        ]
+    else:
+        found = list(Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond)))
+    return sorted(found, key=_place, reverse=True)[:limit]
 
 
-def _named(q: str) -> Q:
-    """By run id or its beginning, by tag, by the name of an effect upstream."""
-    wanted = Q(tags__contains=[q]) | Q(id__in=LedgerEntry.objects.filter(external_id=q).values("run_id")[:COUNT_TO])
-    key, colon, value = q.partition(":")
-    if colon:
-        wanted |= Q(tags__contains={key: value})
-    digits = q.lower().replace("-", "")
-    if _HEX.fullmatch(digits):
-        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        wanted |= Q(id__gte=first, id__lte=last)
-    return wanted
+def _place(run: Run) -> Place:
+    return run.created_at, run.id
 
 
-def page(filters: Filters) -> tuple[list[Card], str]:
+def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
     """One page of runs and the query string of the next one, empty on the last."""
-    runs = list(find(filters)[: PAGE + 1])
-    more = filters.link(before=_closed(runs[PAGE - 1])) if len(runs) > PAGE else ""
-    return cards(runs[:PAGE]), more
+    runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
+    more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
+    return cards(runs[:size]), more
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Runs with their heads, open waits and what they are about, in three further queries."""
+    """Runs with their heads, open waits and why they stand still, in three further queries."""
     ids = [run.id for run in runs]
     heads = Head.objects.in_bulk(ids)
     waits: dict[UUID, list[Wait]] = {}
     for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
         waits.setdefault(wait.run_id, []).append(wait)
-    about = {row.run_id: _about(row.sealed) for row in Event.objects.filter(run_id__in=ids, seq=1).only("run_id", "seq", "sealed")}
+    wants = any(run.ready_at is not None and run.owner is None for run in runs)
+    driven = drivable() if wants else frozenset()
     found = []
     for run in runs:
         mine = [] if run.state in ENDED else waits.get(run.id, [])
         head = heads.get(run.id)
-        found.append(Card(run, head, mine, look(run, head, mine), main_wait(mine), about.get(run.id, "")))
+        blocked = why_not_driven(run, driven) or ""
+        shown = "blocked" if blocked else look(run, head, mine)
+        found.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked))
     return found
 
 
-def _about(sealed: Any) -> str:
-    """What a run's input is about; nothing for an input that can't be read."""
-    try:
-        return subject(unseal(sealed))
-    except ValueError:
-        return ""
-
-
-def counts() -> dict[str, int]:
-    """How many runs are in each state, counted up to `COUNT_TO` + 1, from the index on state."""
+def counts(filters: Filters | None = None) -> dict[str, int]:
+    """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
+    if filters is not None and filters.q:
+        states = Run.objects.filter(id__in=filters.matches, **filters.of_agent).values_list("state", flat=True)
+        found = dict.fromkeys(State.values, 0)
+        for state in states:
+            found[state] += 1
+        return found
+    column, value = next(iter(filters.of_agent.items()), ("", "")) if filters is not None else ("", "")
+    narrowed = f"{column} = %s AND " if column else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE state = s LIMIT %s) AS counted)"
+            f"SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE {narrowed}state = s LIMIT %s) AS counted)"
             " FROM unnest(%s::text[]) AS s",
-            [COUNT_TO + 1, list(State.values)],
+            [*([value] if column else []), COUNT_TO + 1, list(State.values)],
         )
         return dict(cursor.fetchall())
 
@@ -180,32 +188,32 @@ class Asked:
     about: str
 
 
-def questions(held: frozenset[str]) -> list[Asked]:
-    """The open questions for a reader with these roles, by deadline, in two queries."""
-    waits = list(open_for(held).select_related("run")[:PAGE])
-    first = Event.objects.filter(run_id__in={wait.run_id for wait in waits}, seq=1).only("run_id", "seq", "sealed")
-    about = {row.run_id: _about(row.sealed) for row in first}
-    return [Asked(wait, about.get(wait.run_id) or wait.run.graph_id) for wait in waits]
+def questions(held: frozenset[str], *, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Asked], str]:
+    """The open questions for a reader with these roles, by deadline, and where the next page begins."""
+    found = open_for(held)
+    if beyond is not None:
+        at, id_ = beyond
+        # The first condition is implied by the second; it is what lets the index find the place.
+        found = found.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
+    waits = list(found.select_related("run")[: limit + 1])
+    more = closed(waits[limit - 1].deadline, waits[limit - 1].id) if len(waits) > limit else ""
+    return [Asked(wait, wait.run.about or wait.run.graph_id) for wait in waits[:limit]], more
 
 
-def needing_operator() -> list[Card]:
-    """Runs that only an operator can help, the longest waiting first."""
-    kinds = [Wait.Kind.RECONCILE, Wait.Kind.OPERATOR]
-    waits = Wait.objects.filter(kind__in=kinds, resolved_at__isnull=True).exclude(run__state__in=ENDED)
-    runs = Run.objects.in_bulk({wait.run_id for wait in waits[:COUNT_TO]})
-    found = cards(list(runs.values()))
-    return sorted(found, key=lambda card: card.wait.opened_at if card.wait else card.run.created_at)
+def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
+    """What only an operator can settle, the longest waiting first, one card for each thing; and where the next page begins."""
+    found = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
+    waits = sorted(found, key=lambda wait: (wait.opened_at, wait.id))
+    shown = waits[:limit]
+    more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
+    return [_for(wait) for wait in shown if wait.run.state not in ENDED], more
 
 
-def _closed(run: Run) -> str:
-    return base64.urlsafe_b64encode(f"{run.created_at.isoformat()} {run.id}".encode()).decode()
+def _for(wait: Wait) -> Card:
+    look = "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
+    return Card(wait.run, None, [wait], look, wait, wait.run.about)
 
 
-def _opened(cursor: str) -> tuple[datetime, UUID] | None:
-    """A cursor's parts; one that was cut or made up means the first page."""
-    try:
-        at, id_ = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
-        moment = datetime.fromisoformat(at)
-        return (moment, UUID(id_)) if moment.tzinfo else None
-    except (ValueError, binascii.Error):
-        return None
+def operator_count(*, to: int) -> int:
+    """How many of them there are, counted no further than one beyond `to`."""
+    return FOR_OPERATOR.count([{}], to=to)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pgtrigger
 from django.db import models
+from django.db.models.fields.json import KT
 from django_fsm import FSMField, transition
 
 from ledger.models import append_only
@@ -58,6 +59,7 @@ class Run(models.Model):
     last_checkpoint_at = models.DateTimeField(null=True)
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
+    about = models.TextField(blank=True, default="", help_text="Whom or what its input is about, for lists: see runs/subject.py.")
 
     class Meta:
         indexes = [
@@ -67,9 +69,11 @@ class Run(models.Model):
                 name="runs_run_wanted",
             ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
-            models.Index(fields=["state", "-created_at"], name="runs_run_by_state"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
-            models.Index(fields=["agent", "-created_at"], name="runs_run_by_agent"),
+            # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there is.
+            models.Index(fields=["state", "-created_at", "-id"], name="runs_run_by_state_time"),
+            models.Index(fields=["agent", "state", "-created_at", "-id"], name="runs_run_by_agent_time"),
+            models.Index(fields=["graph_id", "state", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
 
     # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be enforced).
@@ -192,7 +196,30 @@ class Wait(models.Model):
                 name="runs_wait_due",
             ),
             models.Index(fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"),
+            # What people are asked, for the lists and the numbers beside them.
+            models.Index(
+                fields=["opened_at", "id"],
+                condition=models.Q(resolved_at__isnull=True, kind__in=["reconcile", "operator"]),
+                name="runs_wait_for_operator",
+            ),
+            models.Index(
+                KT("detail__of"), "deadline", "id", condition=models.Q(resolved_at__isnull=True, kind="input"), name="runs_wait_for_answer"
+            ),
+            models.Index(
+                fields=["deadline", "id"], condition=models.Q(resolved_at__isnull=True, kind="input"), name="runs_wait_questions"
+            ),
         ]
+
+
+class SearchTerm(models.Model):
+    """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of the index."""
+
+    pk = models.CompositePrimaryKey("run_id", "term")
+    run_id = models.UUIDField()
+    term = models.TextField(db_collation="C")
+
+    class Meta:
+        indexes = [models.Index("term", models.F("run_id").desc(), name="runs_searchterm_by_term")]
 
 
 class Signal(models.Model):
@@ -315,7 +342,11 @@ class Incident(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run_id", "seq"], name="runs_incident_once")]
-        indexes = [models.Index(fields=["-at", "-id"], name="runs_incident_by_time")]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="runs_incident_by_time"),
+            models.Index(fields=["host", "-id"], name="runs_incident_by_host"),
+            models.Index(fields=["cause", "-id"], name="runs_incident_by_cause"),
+        ]
         triggers = append_only()
 
 

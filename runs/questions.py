@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.db.models.fields.json import KT
 from jsonschema import Draft202012Validator, ValidationError
 
 from ledger import events as e
@@ -54,8 +55,8 @@ def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     found = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in waits.queues.values()):
         named = {*held, *(queue for queue, role in waits.queues.items() if role in held)} & {*ROLES, *waits.queues}
-        found = found.filter(detail__of__in=sorted(named))
-    return found.order_by("deadline", "opened_at")
+        found = found.annotate(of=KT("detail__of")).filter(of__in=sorted(named))
+    return found.order_by("deadline", "id")
 
 
 def question(run_id: UUID, wait_id: UUID) -> Wait:

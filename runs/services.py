@@ -23,7 +23,7 @@ from ledger.append import acted, append, create_head
 from ledger.clock import database_now
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
-from runs import again, live, queue
+from runs import again, live, queue, search
 from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
@@ -33,6 +33,7 @@ from runs.past import tape_of
 from runs.questions import answer
 from runs.settle import is_awaited, receive_callback, reconcile
 from runs.signals import signal
+from runs.subject import ABOUT_LENGTH, subject
 from runs.versions import note_use
 
 __all__ = ["answer", "cancel", "find", "is_awaited", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
@@ -50,13 +51,14 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
     run = Run(
         id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id, ready_at=now,
         tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
-        creator=by.person, created_at=now, updated_at=now,
+        creator=by.person, created_at=now, updated_at=now, about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
     create_head(run.id)
     run.save(force_insert=True)
     note_use(found)
     seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
     acted("start", by=by, head=Head.objects.get(run_id=run.id), subject=run.graph_id, after={"state": str(run.state)})
+    search.remember(run, payload)
     queue.drive(run.id)
     live.ring(run.id, seq)
     return run

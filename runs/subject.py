@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+ABOUT_LENGTH = 200  # characters that a list keeps of it
 _NAMES = ("legal_name", "vendor_name", "company", "customer", "title", "subject", "name", "vendor", "topic", "vendor_id", "recipient", "to", "email")
 
 

@@ -15,6 +15,7 @@ from django.urls import reverse
 from ledger import strict_json
 from ledger.access import OPERATOR, actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.keyset import opened
 from ledger.pages import EVERYONE, Page, justification, stated
 from ledger.rest import unstorable
 from runs import authority, lists, questions, services
@@ -42,7 +43,7 @@ class RunsPage(Page):
         filters = lists.Filters.of(request.GET)
         cards, more = lists.page(filters)
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        context = {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": lists.tabs(filters, lists.counts())}
+        context = {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": lists.tabs(filters, lists.counts(filters))}
         return self.show(request, context)
 
 
@@ -210,4 +211,6 @@ class ReconcilePage(Page):
     section = "reconcile"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.show(request, {"cards": lists.needing_operator()})
+        place = opened(request.GET.get("beyond", ""))
+        cards, more = lists.needing_operator(beyond=place)
+        return self.show(request, {"cards": cards, "more": more, "is_from_start": place is None})

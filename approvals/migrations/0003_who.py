@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('runs', '0009_who'),
-        ('approvals', '0002_guards'),
+        ("approvals", "0002_guards"),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('approvals', '0002_guards'),
+        ("approvals", "0003_who"),
     ]
 
     operations = [

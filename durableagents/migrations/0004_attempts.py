@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("durableagents", "0001_initial"),
+        ("durableagents", "0002_accounts"),
     ]
 
     operations = [

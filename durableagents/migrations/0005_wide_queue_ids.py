@@ -20,7 +20,7 @@ _STORAGE = "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10
 
 
 class Migration(migrations.Migration):
-    dependencies = [("durableagents", "0001_initial"), ("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more")]
+    dependencies = [("durableagents", "0004_attempts"), ("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more")]
     operations = [
         migrations.RunSQL(_COLUMN.format(kind="bigint"), _COLUMN.format(kind="integer")),
         # Rows live for milliseconds: a queue that is emptied all day is read through what it left behind.

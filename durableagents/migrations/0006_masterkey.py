@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    dependencies = [("durableagents", "0001_initial")]
+    dependencies = [("durableagents", "0005_wide_queue_ids")]
 
     operations = [
         migrations.CreateModel(

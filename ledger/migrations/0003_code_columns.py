@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ledger', '0002_sql'),
+        ("ledger", "0002_sql"),
     ]
 
     operations = [

@@ -12,7 +12,7 @@ UNDO = (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0003_signals")]
+    dependencies = [("runs", "0004_functions_anew")]
     operations = [
         migrations.AddField(
             "wait", "consumed_by", models.TextField(null=True, help_text="The slot of the call that used the grant.")

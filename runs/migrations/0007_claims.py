@@ -16,5 +16,5 @@ DROP TYPE runs_candidate;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0003_signals")]
+    dependencies = [("runs", "0005_grants")]
     operations = [migrations.RunSQL(SQL, UNDO)]

@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('auth', '0012_alter_user_first_name_max_length'),
         ('ledger', '0005_acts'),
-        ('runs', '0003_signals'),
+        ("runs", "0008_upkeep"),
     ]
 
     operations = [

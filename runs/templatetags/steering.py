@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from django import template
 
+from ledger.pages import counted_once
 from runs import looks
-from runs.models import ENDED, Wait
+from runs.lists import operator_count
+from runs.models import Wait
 
 register = template.Library()
+BADGE_TO = 99
 
 
-@register.simple_tag
-def steering_count() -> int:
-    """Open waits that only an operator can settle."""
-    kinds = [Wait.Kind.RECONCILE, Wait.Kind.OPERATOR]
-    return Wait.objects.filter(kind__in=kinds, resolved_at__isnull=True).exclude(run__state__in=ENDED).count()
+@register.simple_tag(takes_context=True)
+def steering_count(context: template.Context) -> str:
+    """Open waits that only an operator can settle; empty for none."""
+    return counted_once(context, "steering", lambda: operator_count(to=BADGE_TO), BADGE_TO)
 
 
 @register.filter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry
+from runs import services
 from runs.lists import PAGE
-from runs.models import Run
-from tests.console.conftest import OLGA, Reader, start
+from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db
 
@@ -38,17 +39,50 @@ def test_a_made_up_filter_is_no_error(operator: Reader, query: dict[str, str]) -
     assert operator.get("/runs", **query).status_code == 200
 
 
-def test_a_run_is_found_by_id_tag_and_effect(operator: Reader) -> None:
-    run, other = start(), start()
-    Run.objects.filter(pk=run.pk).update(tags=["spring"])
-    Run.objects.filter(pk=other.pk).update(tags={"team": "harbor"})
+def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
+    """Whom it is about, a tag, a part of its id as a page shows it, what another system calls its effect, who started it."""
+    tags = {"team": "harbor", "invoice": "INV-2026-201"}
+    run = services.start("buyer", {"item": "Nordlicht Antriebe GmbH", "why": "DE-811.907.980"}, by=SHOP, tags=tags)
+    other = services.start("buyer", {"item": "chairs"}, by=OLGA, tags=["spring sale"])
     LedgerEntry.objects.create(run_id=run.id, seq=1, slot="0.1/1", fact="committed", tool="buy", replay_class="pure", external_id="PO-9", actor="w", at=run.created_at)
-    assert ids(operator.get("/runs", q=str(run.id))) == [str(run.id)]
-    assert ids(operator.get("/runs", q=str(run.id)[-12:])) == []
-    assert set(ids(operator.get("/runs", q=str(run.id)[:8]))) >= {str(run.id)}
-    assert ids(operator.get("/runs", q="spring")) == [str(run.id)]
-    assert ids(operator.get("/runs", q="team:harbor")) == [str(other.id)]
-    assert ids(operator.get("/runs", q="PO-9")) == [str(run.id)]
+    mine = ["Nordlicht", "nordl", "antriebe nordlicht", "NORDLICHT ANTRIEBE", "INV-2026-201", "inv-2026", "harbor", "team:harbor", "PO-9", "po-9", "DE-811.907.980"]
+    mine += [str(run.id), str(run.id)[-12:], str(run.id)[-4:], f"{str(run.id)[:4]}…{str(run.id)[-4:]}", f"{str(run.id)[:4]}...{str(run.id)[-4:]}", "shop"]
+    for q in mine:
+        assert ids(operator.get("/runs", q=q)) == [str(run.id)], q
+    for q in ("spring", "spring sale", "sale spring", "olga", "chairs"):
+        assert ids(operator.get("/runs", q=q)) == [str(other.id)], q
+    for q in ("nordlicht chairs", "harbor:team", "ordlicht", "…", "%", "\U0010ffff"):
+        assert ids(operator.get("/runs", q=q)) == [], q
+
+
+def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
+    runs = [services.start("buyer", {"item": "Nordlicht"}, by=SHOP) for _ in range(PAGE + 3)]
+    start()
+    operator.post(f"/runs/{runs[0].id}/pauses", justification="why")
+    first = operator.get("/runs", q="nordlicht")
+    text = operator.read("/runs", q="nordlicht")
+    assert f"all {PAGE + 3}" in text and "paused 1" in text and "No runs fit" not in text
+    older = re.search(r'href="(/runs\?[^"]*before=[^"]+)"', first.content.decode())
+    assert older is not None
+    assert ids(first) + ids(operator.get(unescape(older.group(1)))) == [str(run.id) for run in runs[::-1]]
+    assert ids(operator.get("/runs", q="nordlicht", state="paused")) == [str(runs[0].id)]
+
+
+def test_a_tags_value_is_shown(operator: Reader) -> None:
+    services.start("buyer", {"item": "chairs"}, by=SHOP, tags={"team": "harbor", "invoice": "INV-2026-201"})
+    assert "team: harbor" in operator.read("/runs") and "invoice: INV-2026-201" in operator.read("/runs")
+
+
+def test_counts_follow_the_agent_that_is_asked_for(operator: Reader) -> None:
+    start()
+    assert "all 0" in operator.read("/runs", agent="somebody-else") and "all 1" in operator.read("/runs", agent="buyer@1.0.0")
+
+
+def test_a_run_that_nobody_drives_looks_blocked(operator: Reader) -> None:
+    """No worker lives in this test, and the list says so as the run's own page does."""
+    start()
+    page = operator.read("/runs")
+    assert "blocked" in page and "no worker is running" in page
 
 
 def test_states_are_counted_and_filtered(operator: Reader) -> None:

@@ -171,7 +171,7 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 def move(dice: random.Random, table: str, rows: list[Any]) -> str:
     """A row goes to another run."""
-    column = tables[table] if table in tables else "approval_id"
+    column = tables.get(table, "approval_id")
     target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
     sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
     return f"move to {target}"

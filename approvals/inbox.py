@@ -1,0 +1,170 @@
+"""The lists of questions: what waits for whom, by deadline, and what was decided. Every list goes to its end, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
+
+from approvals.brief import asks_of, cards_by_name, plan_of, title_of
+from approvals.models import Approval, ApprovalState
+from approvals.policy import QUEUES, may_decide
+from ledger.keyset import Order, closed, opened
+from runs import search
+from runs.questions import open_for
+from runs.subject import subject
+from runs.toolcards import ToolCard
+
+PAGE = 50
+COUNT_TO = 1000
+BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred entries of an index
+OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")
+DECIDED = Order("approvals_approval", "decided_at", only="NOT (state = 'open')")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the inbox."""
+
+    approval: Approval
+    title: str
+    asks: str
+    headline: str
+    about: str
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.approval.deadline < datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the address asks for; what nobody could mean counts as not given."""
+
+    is_decided: bool = False
+    q: str = ""
+    beyond: str = ""
+
+    @classmethod
+    def of(cls, query: Any) -> Wanted:
+        """From a request's query string."""
+        given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in ("show", "q", "beyond")}
+        return cls(given["show"] == "decided", given["q"], given["beyond"])
+
+    def link(self, **change: str) -> str:
+        """The query string with something changed; the place in the list is dropped unless it is the change."""
+        now = {"show": "decided" if self.is_decided else "", "q": self.q, **change}
+        given = urlencode({name: value for name, value in now.items() if value})
+        return f"?{given}" if given else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of items. `total` counts the whole list, as far as `COUNT_TO`; `more` is the next page's query string."""
+
+    items: list[Item]
+    total: int = 0
+    more: str = ""
+    is_from_start: bool = True
+    wanted: Wanted = field(default_factory=Wanted)
+
+    @property
+    def is_more_than_counted(self) -> bool:
+        return self.total > COUNT_TO
+
+    @property
+    def counted(self) -> int:
+        return min(self.total, COUNT_TO)
+
+
+def queues_of(held: frozenset[str]) -> list[str]:
+    """The queues that somebody with these roles decides."""
+    return [queue for queue in QUEUES if may_decide(queue, held)]
+
+
+def inbox(held: frozenset[str], wanted: Wanted = Wanted(), *, chosen: UUID | None = None, limit: int = PAGE) -> Listed:
+    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if decided.
+
+    The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its list.
+    """
+    arms = [{"queue": queue} for queue in queues_of(held)] or [{}]
+    order = DECIDED if wanted.is_decided else OPEN
+    if wanted.q:
+        return _searched(held, wanted, limit)
+    place = opened(wanted.beyond)
+    rows = _rows(order.ids(arms, limit=limit + 1, beyond=place), wanted)
+    total = order.count(arms, to=COUNT_TO)
+    is_from_start = place is None
+    if chosen is not None and place is None and len(rows) > limit and chosen not in {row.id for row in rows[:limit]}:
+        here = _place_of(chosen, wanted)
+        if here is not None:
+            rows, is_from_start = _rows(order.ids(arms, limit=limit + 1, beyond=here, is_from=True), wanted), False
+    return _listed(rows, wanted, limit, total, is_from_start)
+
+
+def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
+    found = Approval.objects.select_related("run").filter(id__in=ids)
+    return sorted(found, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
+
+
+def _place_of(chosen: UUID, wanted: Wanted) -> tuple[datetime, UUID] | None:
+    one = Approval.objects.filter(pk=chosen).first()
+    if one is None or (one.state == ApprovalState.OPEN) is wanted.is_decided:
+        return None
+    at = one.decided_at if wanted.is_decided else one.deadline
+    return None if at is None else (at, one.id)
+
+
+def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
+    """What fits a search: a thousand runs at most, so it is sorted and counted here."""
+    rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=search.matching(wanted.q))
+    if mine := queues_of(held):
+        rows = rows.filter(queue__in=mine)
+    if wanted.is_decided:
+        rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
+    else:
+        rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
+    found = list(rows)
+    place = opened(wanted.beyond)
+    rest = [one for one in found if place is None or _is_beyond(one, place, wanted)]
+    return _listed(rest[: limit + 1], wanted, limit, len(found), place is None)
+
+
+def _is_beyond(one: Approval, place: tuple[datetime, UUID], wanted: Wanted) -> bool:
+    here = _edge(one, wanted)
+    return here < place if wanted.is_decided else here > place
+
+
+def _edge(one: Approval, wanted: Wanted) -> tuple[datetime, UUID]:
+    return (one.decided_at or one.opened_at if wanted.is_decided else one.deadline), one.id
+
+
+def _listed(rows: Sequence[Approval], wanted: Wanted, limit: int, total: int, is_from_start: bool) -> Listed:
+    more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
+    cards: dict[str, dict[str, ToolCard]] = {}
+    return Listed([_item(row, cards) for row in rows[:limit]], total, more, is_from_start, wanted)
+
+
+def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]]) -> Item:
+    plan, graph_id = plan_of(approval), approval.run.graph_id
+    if graph_id not in cards:
+        cards[graph_id] = cards_by_name(graph_id)
+    tool = cards[graph_id].get(approval.tool)
+    about = subject(plan.get("arguments")) or graph_id
+    return Item(approval, title_of(approval, tool), asks_of(approval, tool), str(plan.get("headline") or ""), about)
+
+
+def waiting_for(held: frozenset[str], *, to: int = BADGE_TO) -> int:
+    """How many questions wait for somebody with these roles, counted no further than one beyond `to`. No query for whoever decides
+    nothing."""
+    queues = queues_of(held)
+    if not queues:
+        return 0
+    found = OPEN.count([{"queue": queue} for queue in queues], to=to)
+    return found + len(open_for(held).values_list("id")[: to + 1 - found]) if found <= to else found

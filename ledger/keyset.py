@@ -1,0 +1,82 @@
+"""Pages of long tables by what stands at their edge, each read from one end of an index and no further.
+
+A filter that holds for several values (three states, two queues) is as many *arms*: each is read in order from its own index, and the
+database merges them. `column IN (…)` with an ORDER BY would walk the order and throw away what doesn't fit.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models.expressions import RawSQL
+
+Place = tuple[datetime, UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A table in the order of a moment and an id. `only` is a condition on every row, in the words of a partial index.
+
+    The names are the code's own, never a caller's: they become SQL as they are.
+    """
+
+    table: str
+    moment: str
+    is_newest_first: bool = True
+    only: str = ""
+
+    def ids(self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False) -> RawSQL:
+        """Up to `limit` ids of the rows that fit one of the arms, the first that come after `beyond` (with it, if `is_from`): for
+        `filter(id__in=…)`, whose rows the caller then sorts."""
+        direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
+        sign += "=" if is_from else ""
+        order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
+        parts, values = [], []
+        for arm in arms:
+            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
+            values += list(arm.values())
+            if beyond is not None:
+                conditions.append(f"({self.moment}, id) {sign} (%s, %s)")
+                values += beyond
+            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+            parts.append(f"(SELECT id, {self.moment} FROM {self.table} {where} {order})")
+            values.append(limit)
+        return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
+
+    def count(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> int:
+        """How many fit, counted no further than one beyond `to`. In the list's order, so that the list's index is what is counted."""
+        total, direction = 0, "DESC" if self.is_newest_first else "ASC"
+        for arm in arms:
+            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
+            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    f"SELECT count(*) FROM (SELECT 1 FROM {self.table} {where} ORDER BY {self.moment} {direction}, id {direction} LIMIT %s) AS counted",
+                    [*arm.values(), to + 1 - total],
+                )
+                total += cursor.fetchone()[0]
+            if total > to:
+                break
+        return total
+
+
+def closed(at: datetime, id: UUID) -> str:
+    """A place as it stands in an address."""
+    return base64.urlsafe_b64encode(f"{at.isoformat()} {id}".encode()).decode()
+
+
+def opened(cursor: str) -> Place | None:
+    """A place's parts; one that was cut or made up means the list's beginning."""
+    try:
+        at, id_ = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
+        moment = datetime.fromisoformat(at)
+        return (moment, UUID(id_)) if moment.tzinfo else None
+    except (ValueError, binascii.Error):
+        return None

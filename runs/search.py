@@ -1,0 +1,153 @@
+"""Finding a run by a word that a person has in hand: whom it is about, a tag, a number of the input, who started it, its id's beginning
+or end, the name of what it made elsewhere.
+
+The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word, newest run first,
+and no more than `MOST` entries of it however many runs there are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.models import Run, SearchTerm
+from runs.subject import ABOUT_LENGTH, subject
+
+MOST = 1000  # runs that one search looks at
+TERMS = 32  # words of one run
+LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
+DEPTH = 3  # levels of the input that are read
+_EDGES = "\"'`.,;:!?()[]{}<>…"
+_SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
+_HEX = re.compile(r"[0-9a-f]{4,32}")
+
+
+def words_of(text: str) -> list[str]:
+    """A text's words as they are compared: one case, one form, without the punctuation around them."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
+    return [word for word in (part.strip(_EDGES) for part in folded.split()) if word]
+
+
+def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any) -> list[str]:
+    """What a run is found by, what matters most first. Its id read from the end is one of them: people are shown its tail."""
+    found = [_tail_term(run_id.hex)]
+    pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
+    for name, value in pairs:
+        found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_of(name)]
+        found += words_of(value)
+    found += words_of(by.partition(":")[2])
+    found += words_of(subject(input))
+    for text in _strings(input, DEPTH):
+        found += words_of(text)
+    return list(dict.fromkeys(word for word in found if len(word) <= LONGEST))[:TERMS]
+
+
+def _tail_term(digits: str) -> str:
+    """Ids are kept reversed under a sign that no word begins with, so that an id's end is a beginning."""
+    return "…" + digits[::-1]
+
+
+def _whole(text: str) -> list[str]:
+    """A tag as one term, blanks and all."""
+    word = " ".join(words_of(text))
+    return [word] if word else []
+
+
+def _strings(value: Any, depth: int) -> Iterator[str]:
+    """The short strings of a document, outermost first."""
+    if isinstance(value, str):
+        if len(value) <= LONGEST:
+            yield value
+    elif depth > 0 and isinstance(value, dict):
+        plain = [each for each in value.values() if isinstance(each, str)]
+        for each in [*plain, *(each for each in value.values() if not isinstance(each, str))]:
+            yield from _strings(each, depth - 1)
+    elif depth > 0 and isinstance(value, list):
+        for each in value[:TERMS]:
+            yield from _strings(each, depth - 1)
+
+
+def remember(run: Run, input: Any) -> None:
+    """Write down what a new run is found by, in the transaction that makes it."""
+    found = terms(run.id, by=run.created_by, tags=run.tags, input=input)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_searchterm (term, run_id) SELECT unnest(%s::text[]), %s ON CONFLICT DO NOTHING", [found, run.id]
+        )
+
+
+def matching(q: str) -> list[UUID]:
+    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one."""
+    wanted = words_of(q)
+    if not wanted:
+        return []
+    found = {*_by_words(wanted), *_by_id(q.strip()), *_by_effect(q.strip())}
+    return sorted(found, reverse=True)[:MOST]
+
+
+# Each arm reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
+_WORD = """
+    (SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s) UNION
+    (SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s)"""
+_OF_THESE = """
+    SELECT DISTINCT run_id FROM runs_searchterm WHERE run_id = ANY(%s) AND term >= %s AND term < %s"""
+
+
+def _by_words(wanted: Sequence[str]) -> list[UUID]:
+    """Runs that have them all: the longest word, most likely the rarest, gives the candidates."""
+    first, *others = sorted(set(wanted), key=len, reverse=True)
+    found = _word(first)
+    for word in others:
+        if not found:
+            break
+        found = _asked(_OF_THESE, [found, word, _after(word)])
+    return [*found, *_word(" ".join(wanted))] if others else found  # a tag with blanks in it is one term
+
+
+def _word(word: str) -> list[UUID]:
+    return _asked(_WORD, [word, MOST, word, _after(word), MOST])
+
+
+def _after(word: str) -> str:
+    """What sorts behind everything that begins with the word: terms are compared byte by byte."""
+    return word + "\U0010ffff"
+
+
+def _by_id(q: str) -> list[UUID]:
+    """By a whole id, its beginning, its end, or both as a page shows them: `01a1…95bb`."""
+    digits = q.lower().replace("-", "")
+    if _HEX.fullmatch(digits):
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        begun = Run.objects.filter(id__gte=first, id__lte=last).order_by("-id").values_list("id", flat=True)[:MOST]
+        return [*begun, *(_word(_tail_term(digits)) if len(digits) < 32 else [])]
+    shown = _SHOWN.fullmatch(q)
+    if shown is None:
+        return []
+    head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
+    return [id_ for id_ in _word(_tail_term(tail)) if id_.hex.startswith(head)]
+
+
+def _by_effect(q: str) -> list[UUID]:
+    """By what another system calls something that the run made there."""
+    asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
+    return _asked("SELECT DISTINCT run_id FROM (SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s) f", [asked, MOST])
+
+
+def _asked(statement: str, values: list[Any]) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:
+    """Terms of runs from before there were any: (id, created_by, tags, input)."""
+    rows = []
+    for run_id, by, tags, input in runs:
+        rows += [SearchTerm(term=term, run_id=run_id) for term in terms(run_id, by=by, tags=tags, input=input)]
+        Run.objects.filter(pk=run_id, about="").update(about=subject(input)[:ABOUT_LENGTH])
+    SearchTerm.objects.bulk_create(rows, batch_size=5000, ignore_conflicts=True)
