@@ -85,6 +85,19 @@ class Attempt:
             )
 
 
+def count(allowance: Allowance, *about: str) -> None:
+    """Count one attempt at something else than signing in. Raises TooManyAttempts, and then nothing is counted."""
+    wait = _take(allowance, allowance.key(*about))
+    if wait > 0:
+        raise TooManyAttempts(wait)
+
+
+def forgive(allowance: Allowance, *about: str) -> None:
+    """Take the last one back: it has succeeded."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {_TABLE} SET until = until - %s WHERE key = %s", [allowance.interval, allowance.key(*about)])
+
+
 def attempt(name: str, address: str) -> Attempt:
     """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is asked."""
     network = _network(address)

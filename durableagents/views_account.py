@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
@@ -13,14 +11,14 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from durableagents import throttle
 from durableagents.accounts import acting
 from durableagents.models import ApiKey
-from durableagents.throttle import Limiter
 from ledger.access import actor
 from ledger.pages import Page
 
 # Somebody at another's open screen must not find the password out by trying.
-tries = Limiter(limit=5, window_seconds=300)
+tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
 class OwnPassword(Page):
@@ -40,14 +38,15 @@ class OwnPassword(Page):
         """The session that asked goes on; every other one of the account ends, and its API keys where that is wished."""
         user = _who(request)
         form, tried = PasswordChangeForm(user, request.POST), str(user.pk)
-        if (wait := tries.wait_seconds(tried)) > 0:
-            response = self._form(request, PasswordChangeForm(user), told=f"Too many failed tries. Try again in {ceil(wait)} seconds.", status=429)
-            response["Retry-After"] = str(ceil(wait))
+        try:
+            throttle.count(tries, tried)
+        except throttle.TooManyAttempts as refusal:
+            response = self._form(request, PasswordChangeForm(user), told=refusal.detail, status=429)
+            response["Retry-After"] = str(refusal.wait_seconds)
             return response
-        tries.failed(tried)
         is_valid = form.is_valid()
         if "old_password" not in form.errors:
-            tries.forgive(tried)
+            throttle.forgive(tries, tried)
         if not is_valid:
             return self._form(request, form, status=422)
         with acting(actor(request, "")):

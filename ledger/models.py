@@ -156,6 +156,14 @@ class OverrideRecord(models.Model):
         ]
         triggers = append_only()
 
+    def coded(self) -> dict[str, Any]:
+        """What the code covers: everything that the row says."""
+        return {
+            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role, "auth": self.auth,
+            "address": self.address, "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain).hex(),
+            "before": self.before, "after": self.after, "at": microseconds(self.at),
+        }  # fmt: skip
+
 
 class ActRecord(models.Model):
     """What a person did that neither overrides a run nor decides a gate: started a run, answered, signalled, declared a host dead."""
@@ -211,14 +219,6 @@ class AccountRecord(models.Model):
             models.Index(fields=["subject_person"], name="ledger_account_by_subject"),
         ]
         triggers = append_only()
-
-    def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that the row says."""
-        return {
-            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role, "auth": self.auth,
-            "address": self.address, "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain).hex(), "before": self.before, "after": self.after,
-            "at": microseconds(self.at),
-        }  # fmt: skip
 
 
 class Uncoded(models.Model):
