@@ -4,17 +4,32 @@
 import os
 import sys
 
+# Those that a person starts. What `up` starts has been told of by `up`.
+_TOLD = {"up", "web", "worker", "migrate"}
+
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
-    from django.core.exceptions import ImproperlyConfigured
-    from django.core.management import execute_from_command_line
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+        from django.core.management import execute_from_command_line
 
-    from durableagents.env import EnvironmentProblem
+        from durableagents import env
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in {"django", "pydantic", "pydantic_settings"}:
+            raise
+        print(
+            f"manage.py: this Python has no {missing.name}: run `make install`, then .venv/bin/python manage.py",
+            file=sys.stderr,
+        )
+        sys.exit(2)
 
+    if "DURABLEAGENTS_UP" not in os.environ and _TOLD & set(sys.argv[1:2]):
+        for line in env.unread():
+            print(f"manage.py: {line}", file=sys.stderr)
     try:
         execute_from_command_line(sys.argv)
-    except (EnvironmentProblem, ImproperlyConfigured) as problem:
+    except (env.EnvironmentProblem, ImproperlyConfigured) as problem:
         print(f"manage.py: {problem}", file=sys.stderr)
         sys.exit(2)
 

@@ -11,7 +11,11 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+<<<<<<< HEAD
 from ipaddress import IPv4Network, IPv6Network, ip_network
+=======
+from difflib import get_close_matches
+>>>>>>> w-upgrade
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -180,6 +184,18 @@ def load() -> Environment:
         return Environment()
     except ValidationError as error:
         raise EnvironmentProblem(_in_one_line(error)) from None
+
+
+def unread() -> list[str]:
+    """What is set under our names and read by nobody, a line each: a slip of the pen would otherwise change nothing and say nothing."""
+    known = {str(field.validation_alias) for field in Environment.model_fields.values()}
+    # `up` marks what it starts (procs.MARKER), the tests' own names begin like this.
+    ours = {name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")}
+    told = []
+    for name in sorted(ours - known - {"DURABLEAGENTS_UP"}):
+        (meant, *_) = (*get_close_matches(name, known, 1), "")
+        told.append(f"{name} is set and nothing reads it" + (f": did you mean {meant}?" if meant else ""))
+    return told
 
 
 def _in_one_line(error: ValidationError) -> str:

@@ -100,7 +100,6 @@ PASSWORD_HASHERS = [
 ]
 
 STATIC_URL = "/static/"
-STATIC_ROOT = DURABLEAGENTS.data / "static"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
 # Served straight from the source folders: `make up` has no build step and no collectstatic.
 WHITENOISE_USE_FINDERS = True

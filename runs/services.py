@@ -83,7 +83,7 @@ def _problem(found: Any, agent: Agent) -> dict[str, str]:
     return {
         "field": ".".join(["input", *map(str, found["loc"])]),
         "problem": str(said.get("problem", found["msg"])),
-        "fix": str(said.get("fix", f"see the input schema of {agent.graph_id}")),
+        "fix": str(said.get("fix", "give it" if found["type"] == "missing" else f"see the input schema of {agent.graph_id}")),
     }
 
 

@@ -10,7 +10,7 @@ def backfill(apps, schema_editor):
     from ledger.events import unseal
     from runs import search
 
-    runs, events = apps.get_model("runs", "0012_lists"), apps.get_model("ledger", "Event")
+    runs, events = apps.get_model("runs", "Run"), apps.get_model("ledger", "Event")
     last = None
     while True:
         found = runs.objects.order_by("id") if last is None else runs.objects.order_by("id").filter(id__gt=last)

@@ -1,0 +1,51 @@
+"""What `manage.py` says to somebody who has just begun, or who mistyped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durableagents import env
+from tests.conftest import CHECKOUT, database_urls, plain_env
+
+Manage = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_python_without_our_environment_is_told_where_it_is(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    done = subprocess.run(
+        [tmp_path / "bare/bin/python", CHECKOUT / "manage.py", "up"], env=plain_env(tmp_path / "data"), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "no django" in done.stderr and "make install" in done.stderr and ".venv/bin/python" in done.stderr
+
+
+def test_a_name_that_nothing_reads_is_told_with_what_may_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DURABLEAGENTS_WORKRES", "3")
+    monkeypatch.setenv("DURABLEAGENTS_UP", "a mark")
+    assert env.unread() == ["DURABLEAGENTS_WORKRES is set and nothing reads it: did you mean DURABLEAGENTS_WORKERS?"]
+
+
+@pytest.mark.processes
+def test_the_name_is_told_once_and_the_command_goes_on(db: None, postgres: Mapping[str, str], manage: Manage) -> None:
+    done = manage(
+        "migrate", "--check", env={"DATABASE_URL": database_urls(postgres)["admin"], "DURABLEAGENTS_WORKRES": "3"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("DURABLEAGENTS_WORKRES") == 1
+
+
+@pytest.mark.processes
+def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
+    """Also not about a folder that nobody makes."""
+    said: Any = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import django; django.setup(); from django.core.handlers.base import BaseHandler; BaseHandler().load_middleware()"],
+        cwd=CHECKOUT, env={**plain_env(tmp_path / "data"), "DJANGO_SETTINGS_MODULE": "durableagents.settings"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "static" not in said.stderr and "No directory" not in said.stderr, said.stderr
