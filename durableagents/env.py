@@ -11,11 +11,8 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-<<<<<<< HEAD
-from ipaddress import IPv4Network, IPv6Network, ip_network
-=======
 from difflib import get_close_matches
->>>>>>> w-upgrade
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
