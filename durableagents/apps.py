@@ -9,7 +9,14 @@ class DurableAgentsConfig(AppConfig):
     label = "durableagents"
 
     def ready(self) -> None:
+        from durableagents import keys
+        from durableagents.checks import check_definitions
         from durableagents.grants import grant_after_migrate
+        from ledger import privileges
+
+        check_definitions()
+        if keys.refusal not in privileges.others:
+            privileges.others.append(keys.refusal)
 
         # This app is the last one installed: by its turn every other app's tables are there.
         post_migrate.connect(grant_after_migrate, sender=self)

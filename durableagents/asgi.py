@@ -83,7 +83,7 @@ class Lifespan:
                 pool_connections()
                 refusal = await self._attempt(self._refusal)
                 if refusal:
-                    await send({"type": "lifespan.startup.failed", "message": f"not in production: {refusal}"})
+                    await send({"type": "lifespan.startup.failed", "message": refusal})
                     return
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
@@ -100,7 +100,7 @@ class Lifespan:
         while True:
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
             if not self._is_permitted and (refusal := await self._attempt(self._refusal)):
-                log.critical("not in production: %s", refusal)
+                log.critical("%s", refusal)
                 signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(BEAT_SECONDS)
 

@@ -26,6 +26,7 @@ APPEND_ONLY = frozenset(
         "approvals_decision",
         "runs_checkpoint",
         "runs_incident",
+        "durableagents_masterkey",
     }
 )
 # Known to the runtime role, but the owner's business alone.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from durableagents import databases, procs
+from durableagents.checks import check_key
 from durableagents.embedded import Server
 from durableagents.embedded_layout import EmbeddedProblem, instance_id
 from durableagents.env import (
@@ -109,6 +110,7 @@ class Launcher:
         self._check_ports()
         self._start_database()
         self._migrate()
+        check_key()  # asked before, it had no database to ask
         self._make_cast()
         python, env = sys.executable, self._child_env()
         self._add("sandbox", [python, "-m", "durableagents.demo.sandbox"], env)

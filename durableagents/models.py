@@ -21,3 +21,18 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class MasterKey(models.Model):
+    """The one row by which a process sees whether its master key is this database's. See keys.py."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    salt = models.BinaryField(max_length=16)
+    proof = models.BinaryField(max_length=32)
+    stored_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="durableagents_masterkey_is_one")]
+
+    def __str__(self) -> str:
+        return "master key"

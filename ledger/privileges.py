@@ -29,8 +29,21 @@ def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> st
     return f"the database role {role!r} owns {owned}, so it can rewrite the record: {_FIX}" if owned else None
 
 
+# What else may keep a process from serving: each answers as `refusal` does. Apps above register theirs.
+others: list[Callable[[], str | None]] = []
+
+
 def refusal() -> str | None:
-    """Why this process must not serve: production's rule, and only there. Raises OperationalError while the database is away."""
+    """Why this process must not serve, in one line. Raises django.db.Error while the database is away."""
+    for each in others:
+        if told := each():
+            return told
+    told = _role_refusal()
+    return f"not in production: {told}" if told else None
+
+
+def _role_refusal() -> str | None:
+    """Production's rule, and only there."""
     if not settings.DURABLEAGENTS.is_production:
         return None
 

@@ -1,10 +1,14 @@
+import traceback
+from collections.abc import Iterator
 from importlib import import_module
+from types import ModuleType
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 DEMO = ("durableagents.demo.vendor_onboard", "durableagents.demo.warehouse")
+_OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
 
 
 class RunsConfig(AppConfig):
@@ -14,17 +18,59 @@ class RunsConfig(AppConfig):
     def ready(self) -> None:
         """Load the agents that this process knows and check each whole graph before any run of it can start.
 
-        Raises ImproperlyConfigured for a module that isn't there. The demo's agents are not part of a production installation.
+        Raises ImproperlyConfigured, in one line: for a module that isn't there, that can't be loaded or that holds no agent, and for an
+        agent that is declared wrongly. The demo's agents are not part of a production installation.
         """
         from runs.engine.agents import registry
+        from runs.engine.errors import DefinitionError
 
         asked = settings.DURABLEAGENTS.agents
-        for module in asked if settings.DURABLEAGENTS.is_production else [*DEMO, *asked]:
-            try:
-                import_module(module)
-            except ModuleNotFoundError as error:
-                if error.name is None or not module.startswith(error.name):
-                    raise  # the module is there and needs another that isn't: its own traceback says which
-                raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: there is no module {module!r} on the Python path") from None
+        for name in asked if settings.DURABLEAGENTS.is_production else [*DEMO, *asked]:
+            module = _loaded(name)
+            if not any(_agents_of(module)):
+                raise ImproperlyConfigured(
+                    f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: make one with Agent(name, version, …), or name its module"
+                )
         for agent in registry.agents():
-            agent.validate()
+            try:
+                agent.validate()
+                agent.fingerprint()  # now, from the source that was loaded: a deployment may change the files under a process
+            except DefinitionError as error:
+                raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
+            except Exception as error:
+                raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_brief(error)}") from error
+
+
+def _loaded(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: there is no module {name!r} on the Python path") from None
+        raise _unloadable(name, error) from error
+    except SyntaxError as error:
+        raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise _unloadable(name, error) from error
+
+
+def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
+    """Where the author's code broke: the innermost line that is theirs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not any(part in frame.filename for part in _OURS)] or list(frames)
+    return ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {theirs[-1].filename}, line {theirs[-1].lineno}: {_brief(error)}")
+
+
+def _brief(error: BaseException) -> str:
+    told = " ".join(str(getattr(error, "detail", error)).split())
+    return told[:400] if type(error).__name__ == "DefinitionError" else f"{type(error).__name__}: {told[:300]}"
+
+
+def _agents_of(module: ModuleType) -> Iterator[bool]:
+    """Whether a module holds agents itself, or in the modules below it."""
+    from runs.engine.agents import Agent, registry
+
+    yield from (isinstance(value, Agent) for value in vars(module).values())
+    for agent in registry.agents():
+        places = {node.function.__module__ for node in agent.nodes.values()}
+        yield any(place == module.__name__ or place.startswith(f"{module.__name__}.") for place in places)

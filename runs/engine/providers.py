@@ -22,8 +22,10 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
     try:
-        asked = model if model else _scripted(assistant)
-        response = await model_request(asked, messages, model_request_parameters=_parameters(assistant))
+        asked = real_model(model) if model else _scripted(assistant)
+        response = await model_request(
+            asked, messages, model_settings={"timeout": assistant.timeout}, model_request_parameters=_parameters(assistant)
+        )
     except ModelHTTPError as error:
         if error.status_code >= 500 or error.status_code in _PASSING:
             told = f"the model's provider answered {error.status_code}"
@@ -38,6 +40,18 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
     return ModelTurn(
         response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
     )
+
+
+def real_model(name: str) -> Model:
+    """A provider's model, whose client asks once: how often, and after which pause, is the engine's own policy, which the journal tells
+    of. Raises UserError or ImportError for a name that no installed provider knows, and where its key is missing."""
+    from pydantic_ai.models import infer_model
+
+    model = infer_model(name)
+    client = getattr(model, "client", None)
+    if getattr(client, "max_retries", 0):
+        client.max_retries = 0  # type: ignore[union-attr]
+    return model
 
 
 def _asked(error: BaseException) -> float | None:

@@ -14,8 +14,8 @@ from durableagents.env import EnvironmentProblem
 
 class Command(BaseCommand):
     help = "Start database, sandbox, web and workers; Ctrl-C drains and stops them."
-    # The checks need a database and every URL; `migrate`, run first, makes them.
-    requires_system_checks: list[str] = []
+    # The others need a database and every URL; `migrate`, run first, makes them.
+    requires_system_checks = ["start"]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage")

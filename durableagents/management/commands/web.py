@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 class Command(BaseCommand):
     help = "Serves the console and the API. SIGTERM hands over to whoever shares the socket; SIGINT stops."
-    requires_system_checks: list[str] = []
+    requires_system_checks = ["start"]  # see durableagents/checks.py
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")

@@ -14,7 +14,7 @@ from ledger import privileges
 
 class Command(BaseCommand):
     help = "Drives runs: starts worker processes, watches them and replaces what dies. SIGTERM drains; a second one stops at once."
-    requires_system_checks: list[str] = []
+    requires_system_checks = ["start"]  # see durableagents/checks.py
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         known = settings.DURABLEAGENTS
@@ -38,7 +38,7 @@ def _refuse_in_production() -> None:
     except OperationalError:
         return
     if refusal:
-        raise CommandError(f"not in production: {refusal}", returncode=2)
+        raise CommandError(refusal, returncode=2)
 
 
 def _count(name: str, value: object) -> int:
