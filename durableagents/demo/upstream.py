@@ -12,7 +12,9 @@ The body is canonical JSON (RFC 8785), so a repeat sends the same bytes: upstrea
 from __future__ import annotations
 
 import functools
+import os
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -60,6 +62,9 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
     if "content" in request:
         headers["Content-Type"] = "application/json"
     url = f"{env.load().sandbox_url}{path}"
+    # Who sends, and when, by the one clock that all processes of a machine share and that nobody sets: the sandbox's record tells a
+    # request that was under way from one that was sent again.
+    headers["X-Sender"] = f"{os.getpid()} {time.monotonic():.6f}"
     try:
         # A client per call: a kept-alive connection that the server has closed meanwhile would turn
         # "not sent" into "no answer". trust_env: a proxy from the environment can't reach loopback.

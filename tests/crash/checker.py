@@ -22,8 +22,11 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _FINAL_FACTS = frozenset({"committed", "failed", "reconciled"})
 # Two clocks of one machine: the database's and the sandbox's.
 _CLOCKS = timedelta(milliseconds=5)
-# How long a request may be under way on a busy machine: one that comes later was sent after the result was on record.
-_ON_ITS_WAY = timedelta(seconds=1)
+# A request leaves a moment after it was allowed to: no fence closes that gap. Whoever recorded the result knows it, and has none; from
+# anybody else one request may fall into it, and no later than this. (Without a sender on record: also how long it may be under way.)
+_GAP = timedelta(seconds=1)
+# Put on record by the worker that made the call, after its last try; other results come from outside, while a worker may be trying.
+_BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,33 @@ def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         if len(rows) > _announced(facts, keys[key]):
             yield "broken", f"{operation} was sent {len(rows)} times, and announced {_announced(facts, keys[key])} times"
         result = next((e for e in facts.events if (e["slot"], e["attempt"]) == keys[key] and e["fact"] == "result"), None)
-        is_late = result is not None and moment(rows[-1]["received_at"]) > moment(result["at"]) + _ON_ITS_WAY
-        if is_late and not expected.may_send_late:
-            yield "broken", f"{operation} was sent again when its result had been on record for long"
+        if result is not None and not expected.may_send_late and (late := _sent_after(rows, result, facts.events)):
+            yield "broken", f"{operation} was sent {late} times when its result was on record"
     open_calls = [call for call in intents if not _is_settled(call, facts.ledger)]
     if facts.run["state"] == "completed" and open_calls:
         yield "lost", f"completed with calls of unknown outcome: {open_calls}"
+
+
+def _sent_after(rows: list[Row], result: Row, events: list[dict[str, Any]]) -> int:
+    """How many requests left when they should have known better: by sender and order, not by when they came."""
+    known = moment(result["at"]) + _CLOCKS
+    claims = [(event["epoch"], event["data"].get("pid")) for event in events if event["kind"] == "RunClaimed"]
+    after = [(row.get("sender"), moment(row.get("sent_at") or row["received_at"])) for row in rows]
+    after = [(sender, sent) for sender, sent in after if sent > known]
+    wrong = 0
+    for sender, times in Counter(sender for sender, _ in after).items():
+        first = min((epoch for epoch, pid in claims if pid == sender), default=0)
+        last = max((epoch for epoch, pid in claims if pid == sender), default=0)
+        is_owner = sender is not None and first <= result["epoch"] <= last and _holder(claims, result["epoch"]) == sender
+        if first > result["epoch"] or (is_owner and result["kind"] in _BY_ITS_CALLER):
+            wrong += times  # it had read the result, or written it
+        elif times > 1 or any(sent > known + _GAP for who, sent in after if who == sender):
+            wrong += times  # each try is allowed for itself, so one may follow
+    return wrong
+
+
+def _holder(claims: list[tuple[int, Any]], epoch: int) -> Any:
+    return next((pid for claimed, pid in claims if claimed == epoch), None)
 
 
 def _announced(facts: Facts, call: tuple[str, int]) -> int:

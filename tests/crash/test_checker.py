@@ -17,6 +17,7 @@ from tests.crash.checker import Expected, Facts, Link, judge
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 EXPECTED = Expected({"erp.create_vendor": 1, "email.unsafe": 1}, gates=1, denied={"gated": "erp.create_vendor"})
+EARLIER, OWNER, LATER = 101, 102, 103  # the processes that claimed the run, in order
 BODY, EMPTY = "b" * 64, hashlib.sha256(b"").hexdigest()
 
 
@@ -28,11 +29,11 @@ def journal() -> list[dict[str, Any]]:
     """A run with a gated keyed call and a mail, as `/events` tells it."""
     told: list[tuple[str, int, str | None, str | None, dict[str, Any]]] = [
         ("RunCreated", 0, None, None, {}),
-        ("RunClaimed", 1, None, None, {}),
+        ("RunClaimed", 1, None, None, {"pid": EARLIER}),
         ("VisitEntered", 1, None, None, {}),
         ("ApprovalRequested", 1, "0.1/1", "asked", {"tool": "gated"}),
         ("ApprovalDecided", 1, "0.1/1", "decided", {"verdict": "approved"}),
-        ("RunClaimed", 2, None, None, {}),
+        ("RunClaimed", 2, None, None, {"pid": OWNER}),
         ("ToolInvoked", 2, "0.1/1", "intent", {"grant": "0.1/1"}),
         ("ToolReturned", 2, "0.1/1", "result", {}),
         ("ToolInvoked", 2, "0.1/2", "intent", {"grant": None}),
@@ -57,10 +58,12 @@ def entry(slot: str, fact: str, seconds: float, *, attempt: int = 0) -> dict[str
     }  # fmt: skip
 
 
-def effect(operation: str, key: str | None, seconds: float, *, executed: bool = True, body: str = BODY) -> dict[str, Any]:
+def effect(
+    operation: str, key: str | None, seconds: float, *, executed: bool = True, body: str = BODY, sender: int | None = None, sent: float | None = None
+) -> dict[str, Any]:
     return {
         "system": "email" if key is None else "erp", "operation": operation, "idempotency_key": key, "body_sha256": body,
-        "received_at": at(seconds), "executed": executed,
+        "received_at": at(seconds), "executed": executed, "sender": sender, "sent_at": None if sent is None else at(sent),
     }  # fmt: skip
 
 
@@ -110,16 +113,57 @@ def _set(name: str, **values: Any) -> Callable[[Facts], None]:
     return lambda facts: getattr(facts, name).update(values)
 
 
-def _sends_late(facts: Facts, seconds: float) -> None:
-    """Announced beforehand, in a burst, and used too late."""
+def _sends_late(facts: Facts, seconds: float, *, times: int = 1, sender: int | None = None, result: str = "ToolReturned", sent: float | None = None) -> None:
+    """Announced beforehand, in a burst, and used too late: so many seconds after the result."""
     facts.events[2].update(kind="ToolRedispatched", slot="0.1/1", data={"tries": 16})
-    facts.effects.append(effect("create_vendor", "key-0", 8 + seconds, executed=False))
+    facts.events[7].update(kind=result)
+    for n in range(times):
+        moment = 8 + seconds * (n + 1) / times
+        when = moment if sent is None else 8 + sent
+        facts.effects.append(effect("create_vendor", "key-0", moment, executed=False, sender=sender, sent=None if sender is None else when))
 
 
-def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm() -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"seconds": 0.5},
+        {"seconds": 0.5, "sender": EARLIER},
+        {"seconds": 30, "sender": EARLIER, "sent": -0.1},
+        {"seconds": 30, "sender": OWNER, "sent": -0.1, "times": 5},
+        {"seconds": 0.5, "sender": OWNER, "result": "CallbackReceived"},
+    ],
+    ids=["by nobody knows whom", "by an earlier claim", "long under way", "its own tries, long under way", "a callback came in the gap"],
+)
+def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm(how: dict[str, Any]) -> None:
     facts = good()
-    _sends_late(facts, 0.5)
+    _sends_late(facts, **how)
     assert judge(facts, EXPECTED) == []
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"seconds": 0.9, "times": 15, "sender": OWNER},
+        {"seconds": 0.9, "times": 15, "sender": OWNER, "result": "CallbackReceived"},
+        {"seconds": 0.9, "times": 15, "sender": EARLIER},
+        {"seconds": 0.9, "times": 15},
+        {"seconds": 0.05, "sender": OWNER},
+        {"seconds": 0.05, "sender": OWNER, "result": "ToolFailed"},
+        {"seconds": 3, "sender": EARLIER},
+        {"seconds": 3},
+    ],
+)
+def test_what_is_sent_after_the_result_is_found_within_the_second_and_within_a_burst(how: dict[str, Any]) -> None:
+    facts = good()
+    _sends_late(facts, **how)
+    assert [finding.kind for finding in judge(facts, EXPECTED)] == ["broken"]
+
+
+def test_a_later_claim_that_sends_what_is_answered_is_found_at_once() -> None:
+    facts = good()
+    _sends_late(facts, 0.05, sender=LATER)
+    facts.events[8].update(kind="RunClaimed", epoch=3, slot=None, fact=None, data={"pid": LATER})
+    assert "create_vendor was sent 1 times when its result was on record" in "; ".join(f.what for f in judge(facts, EXPECTED))
 
 
 def test_nor_is_one_by_a_worker_that_came_back_from_the_dead() -> None:

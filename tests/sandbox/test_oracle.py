@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import smtplib
+import sqlite3
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from durableagents.demo.sandbox.store import SCHEMA, Store
+
 from .harness import VENDOR, Sandbox
 
+_NEWER = """
+    sender          INTEGER,                    -- the process that sent it, and when, where it says so
+    sent_at         TEXT"""
 pytestmark = pytest.mark.processes
 
 RUN = "0193e1f0-0000-7000-8000-000000000001"
@@ -58,8 +68,39 @@ def test_a_row_says_what_was_received(sandbox: Sandbox) -> None:
         "idempotency_key": "k",
         "body_sha256": hashlib.sha256(sent).hexdigest(),
         "run_id": RUN,
+        "sender": None,
+        "sent_at": None,
         "executed": True,
     }
+
+
+def test_a_row_says_who_sent_it_and_when_where_they_say_so(sandbox: Sandbox) -> None:
+    before = datetime.now(UTC)
+    for header in (f"42 {time.monotonic() - 5:.6f}", "42 nonsense", f"42 {time.monotonic() + 600:.6f}", "42", "-1 5.0", "9" * 40 + " 1.0"):
+        sandbox.client.get("/api/sanctions/screen", params={"name": "Acme", "country": "DE"}, headers={"X-Sender": header})
+
+    first, *others = sandbox.effects()
+
+    assert first["sender"] == 42 and all(row["sender"] is row["sent_at"] is None for row in others)
+    late = datetime.fromisoformat(first["sent_at"].replace("Z", "+00:00")) - before
+    assert timedelta(seconds=-5.1) < late < timedelta(seconds=0)
+
+
+def test_a_file_of_an_older_sandbox_is_opened_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite3"
+    old = sqlite3.connect(path)
+    old.executescript(SCHEMA.read_text().replace("CHECK (executed IN (0, 1)),", "CHECK (executed IN (0, 1))").replace(_NEWER, ""))
+    old.execute("INSERT INTO requests (system, operation, received_at) VALUES ('erp', 'create_vendor', 'then')")
+    old.commit()
+    old.close()
+    loop = asyncio.new_event_loop()
+    for _ in range(2):
+        store = Store(path)
+        store.open(loop)
+        store.close()
+    loop.close()
+    kept = sqlite3.connect(path).execute("SELECT operation, sender, sent_at FROM requests").fetchall()
+    assert kept == [("create_vendor", None, None)]
 
 
 def test_reads_and_refusals_are_rows_that_executed_nothing(sandbox: Sandbox) -> None:

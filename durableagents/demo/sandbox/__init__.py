@@ -83,8 +83,8 @@ key: a message sent twice is two effects.
 The oracle
 ==========
 ``GET /effects``: one JSON array of every request the systems received, oldest first: ``{id, system, operation, idempotency_key,
-body_sha256, run_id, received_at, executed}``. ``executed`` is true on exactly one row per effect: the request that changed the sandbox's
-state. Reads, repeats, refusals and injected errors are rows with ``executed: false``; the portal's own callbacks and whatever is
+body_sha256, run_id, received_at, sender, sent_at, executed}``. ``executed`` is true on exactly one row per effect: the request that changed
+the sandbox's state. ``sender`` and ``sent_at`` come from the header ``X-Sender: <pid> <its monotonic clock in seconds>``, null without it. Reads, repeats, refusals and injected errors are rows with ``executed: false``; the portal's own callbacks and whatever is
 done on the pages are no rows. ``body_sha256`` is of the raw body (empty for reads; for mail the message after dot-unstuffing;
 null where a body was too large to read). The row is on disk before anything else happens; the effect and ``executed: true``
 commit together. ``GET /effects?run_id=`` narrows it to one run.

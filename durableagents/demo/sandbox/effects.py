@@ -6,16 +6,19 @@ import hashlib
 import json
 import re
 import sqlite3
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _RUN_ID = re.compile(r"[\x21-\x7e]{1,200}")
+_SENDER = re.compile(r"[0-9]{1,10} [0-9]{1,12}\.[0-9]{1,9}")
+_LONGEST_WAY_SECONDS = 600.0
 
 # Built by SQLite itself, outside Python's lock: a hundred thousand rows must not stop the requests that are being answered.
 _AS_JSON = """
 SELECT COALESCE(json_group_array(json_object(
     'id', id, 'system', system, 'operation', operation, 'idempotency_key', idempotency_key, 'body_sha256', body_sha256,
-    'run_id', run_id, 'received_at', received_at, 'executed', json(CASE executed WHEN 1 THEN 'true' ELSE 'false' END)
+    'run_id', run_id, 'received_at', received_at, 'sender', sender, 'sent_at', sent_at, 'executed', json(CASE executed WHEN 1 THEN 'true' ELSE 'false' END)
 )), '[]') FROM (SELECT * FROM requests WHERE :run_id IS NULL OR run_id = :run_id ORDER BY id)
 """
 
@@ -30,10 +33,13 @@ class Receipt:
     body_sha256: str | None
     run_id: str | None
     received_at: str
+    sender: int | None = None
+    sent_at: str | None = None
 
     def record(self, connection: sqlite3.Connection) -> int:
         cursor = connection.execute(
-            "INSERT INTO requests (system, operation, idempotency_key, body_sha256, run_id, received_at) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO requests (system, operation, idempotency_key, body_sha256, run_id, received_at, sender, sent_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 self.system,
                 self.operation,
@@ -41,10 +47,24 @@ class Receipt:
                 self.body_sha256,
                 self.run_id,
                 self.received_at,
+                self.sender,
+                self.sent_at,
             ),
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
+
+
+def sender_of(header: str | None) -> tuple[int | None, str | None]:
+    """Who sent a request and when, from `X-Sender`: a pid and that process's monotonic clock, which is this one's too. Nothing where
+    it can't be: another machine's, or made up."""
+    if header is None or not _SENDER.fullmatch(header):
+        return None, None
+    pid, sent = header.split(" ")
+    under_way = time.monotonic() - float(sent)
+    if not 0 <= under_way <= _LONGEST_WAY_SECONDS:
+        return None, None
+    return int(pid), _stamp(datetime.now(UTC) - timedelta(seconds=under_way))
 
 
 def mark_executed(connection: sqlite3.Connection, request_id: int) -> None:
@@ -66,7 +86,11 @@ def sha256(data: bytes) -> str:
 
 
 def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return _stamp(datetime.now(UTC))
+
+
+def _stamp(at: datetime) -> str:
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def to_json(value: object) -> str:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from . import fields, problems
-from .effects import Receipt, is_run_id, mark_executed, now, sha256, to_json
+from .effects import Receipt, is_run_id, mark_executed, now, sender_of, sha256, to_json
 from .faults import FaultBook, endure
 from .operations import Effect, Read
 from .problems import Problem
@@ -127,6 +127,7 @@ class Pipeline:
     async def _receive(self, system: str, operation: str, request: Request) -> Received:
         """Record the request, also one whose headers or size are then refused."""
         key, run_id = request.headers.get("idempotency-key"), request.headers.get("x-run-id")
+        sender, sent_at = sender_of(request.headers.get("x-sender"))
         too_large: BodyTooLarge | None = None
         try:
             body = await bounded_body(request)
@@ -139,6 +140,8 @@ class Pipeline:
             body_sha256=None if too_large else sha256(body) if body else _NO_BODY,
             run_id=run_id if run_id is not None and is_run_id(run_id) else None,
             received_at=now(),
+            sender=sender,
+            sent_at=sent_at,
         )
         request_id = await self._store.write(receipt.record)
         if too_large:

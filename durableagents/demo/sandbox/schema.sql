@@ -9,7 +9,9 @@ CREATE TABLE IF NOT EXISTS requests (
     body_sha256     TEXT,                       -- null: the body was too large to read
     run_id          TEXT,
     received_at     TEXT NOT NULL,
-    executed        INTEGER NOT NULL DEFAULT 0 CHECK (executed IN (0, 1))
+    executed        INTEGER NOT NULL DEFAULT 0 CHECK (executed IN (0, 1)),
+    sender          INTEGER,                    -- the process that sent it, and when, where it says so
+    sent_at         TEXT
 );
 CREATE INDEX IF NOT EXISTS requests_of_a_run ON requests (run_id, id);
 

@@ -58,6 +58,7 @@ class Store:
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = _connect(self._path)
         connection.executescript(SCHEMA.read_text())
+        _add_what_is_newer(connection)
         self._reading = _connect(self._path)
         self._reading.execute("PRAGMA query_only = ON")
         self._writer = threading.Thread(
@@ -109,6 +110,14 @@ class Store:
             except queue.Empty:
                 return batch, False
         return batch, True
+
+
+def _add_what_is_newer(connection: sqlite3.Connection) -> None:
+    """Columns that a file made by an older sandbox doesn't have."""
+    known = {row["name"] for row in connection.execute("PRAGMA table_info(requests)")}
+    for name, kind in (("sender", "INTEGER"), ("sent_at", "TEXT")):
+        if name not in known:
+            connection.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
