@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random as _random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
@@ -35,8 +36,29 @@ def _seconds(number: float) -> timedelta:
         raise ValueError(f"sleep({number}) is no time that ends") from None
 
 
+def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Mark a method that only does something when it is awaited, so that one that never is can be named."""
+
+    @functools.wraps(method)
+    def noted(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        context = args[0]
+        assert isinstance(context, Context)
+        mark = object()
+
+        async def begun() -> T:
+            context._not_begun.pop(mark, None)
+            return await method(*args, **kwargs)
+
+        call = begun()
+        call.__name__, call.__qualname__ = method.__name__, f"Context.{method.__name__}"  # type: ignore[attr-defined]
+        context._not_begun[mark] = call
+        return call
+
+    return noted
+
+
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a journaled call, so that the visit knows when the node cuts it short."""
+    """Mark a journaled call, so that the visit knows when the node cuts it short, or forgets to await it."""
 
     @functools.wraps(method)
     async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -45,7 +67,7 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
         with context._visit.step():
             return await method(*args, **kwargs)
 
-    return stepped
+    return _noted(stepped)
 
 
 class Context:
@@ -53,6 +75,15 @@ class Context:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
+        self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
+
+    def forgotten(self) -> list[str]:
+        """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes. They are closed."""
+        found = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
+        for call in found:
+            call.close()
+        self._not_begun.clear()
+        return [call.__name__ for call in found]
 
     @property
     def run_id(self) -> str:
@@ -128,6 +159,7 @@ class Context:
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return decided(visit, slot, record, tool=name, arguments=arguments)
 
+    @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
         """Run calls, or coroutines of your own that make calls on this context, at once. Returns their results in order.
 
@@ -180,14 +212,17 @@ class Context:
         )
         return cast(M, answer)
 
+    @_noted
     async def now(self) -> datetime:
         """The database's time, the same on every replay."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
+    @_noted
     async def random(self) -> float:
         """A random number from 0 up to 1, the same on every replay."""
         return float(self._value("random", lambda: _random.random()))
 
+    @_noted
     async def uuid(self) -> UUID:
         """A random UUID, the same on every replay."""
         return UUID(self._value("uuid", lambda: str(uuid4())))

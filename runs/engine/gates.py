@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -11,6 +11,7 @@ from ledger import events as e
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import Expired, Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec, deadline_in
+from runs.engine.outcomes import Broken
 from runs.engine.tape import Slot
 from runs.engine.tools import Evidence
 from runs.engine.visit import Visit
@@ -42,6 +43,7 @@ async def open_gate(
     visit: Visit, slot: str, plan: dict[str, Any], *, requested_hash: str, why: str, within: timedelta, n: int = 0
 ) -> None:
     """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before."""
+    must_be_known(visit, slot, plan["queue"], visit.runtime.queues, "queues")
     deadline = deadline_in(visit.journal.now(), within)
     approval_id = uuid5(NAMESPACE_URL, f"{visit.run_id}|{slot}|approval|{n}")
     plan_hash = visit.runtime.hasher(plan)
@@ -63,6 +65,13 @@ async def open_gate(
     )  # fmt: skip
     await visit.record(asked, wait=wait, gate=gate)
     raise visit.park(wait)
+
+
+def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
+    """To ask people who don't exist is to wait for a deadline: an operator hears of it at once, with who could be asked."""
+    if known is not None and name not in known:
+        told = f"{name!r} is asked, whom nobody answers for: the {what} are {', '.join(sorted(known)) or 'none'}"
+        raise visit.unwind(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": told}))
 
 
 def decided(visit: Visit, slot: str, record: Slot, *, tool: str, arguments: Any) -> Grant:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -250,7 +250,7 @@ async def _request(
         tries += 1
         try:
             visit.runtime.hit("CP2", "model")
-            given = await visit.interruptible(visit.runtime.request_model(assistant, messages))
+            given = await visit.interruptible(_in_time(assistant, visit.runtime.request_model(assistant, messages)))
             visit.runtime.hit("CP4", "model")
             plain(given.response)  # what can't be put on record would be asked for again and again
             return given
@@ -275,6 +275,15 @@ async def _request(
         if policy.is_over(time.monotonic() - began + delay, past.waits_of("timer")):
             raise await _try_later(visit, slot, attempt, past, trouble)
         await visit.rest(delay)
+
+
+async def _in_time(assistant: Assistant, asking: Coroutine[Any, Any, ModelTurn]) -> ModelTurn:
+    """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
+    try:
+        async with asyncio.timeout(assistant.timeout):
+            return await asking
+    except TimeoutError as error:
+        raise TransportError(f"{assistant.name}: no answer from the model within {assistant.timeout:g} s") from error
 
 
 async def _try_later(visit: Visit, slot: str, attempt: int, past: Attempt, trouble: Exception) -> BaseException:

@@ -44,8 +44,9 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     """Run a node to its end, or to where it must wait or stop."""
     returned: Any = None
     crash: Crashed | None = None
+    context = Context(visit)
     try:
-        returned = await node.function(state, Context(visit))
+        returned = await node.function(state, context)
     except Unwind:
         pass  # the visit knows why, and says so below
     except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -54,8 +55,17 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
         crash = _crash(error)
     finally:
         visit.is_over = True
+        forgotten = context.forgotten()
     # A node that swallowed an Unwind, and then returned or raised something of its own, has still been stopped.
-    return visit.how_it_ended() or crash or visit.left_out() or _where_to(visit.agent, node, state, returned)
+    return visit.how_it_ended() or crash or visit.left_out() or _not_awaited(node, forgotten) or _where_to(visit.agent, node, state, returned)
+
+
+def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:
+    """A node that returns as if it had made a call has to fail: the run would complete without what it was started for."""
+    if not forgotten:
+        return None
+    calls = ", ".join(f"ctx.{name}(…)" for name in forgotten[:5])
+    return Crashed("not_awaited", f"node {node.name!r} made {calls} without `await`, so nothing was done: write `await {calls.split(', ')[0]}`", "")
 
 
 def _crash(error: BaseException) -> Crashed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,7 +56,8 @@ class Branch:
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool; `is_fenced` says that
     this process has lost its place among the workers, and must send nothing until it has it back. `hand_in` takes an answer that
-    this process may no longer record."""
+    this process may no longer record. `queues` are those that somebody decides, `people` the queues and roles that may be asked; None:
+    any."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -66,6 +67,8 @@ class Runtime:
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    queues: Collection[str] | None = None
+    people: Collection[str] | None = None
 
 
 class Control:

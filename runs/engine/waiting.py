@@ -12,6 +12,7 @@ from ledger import events as e
 from runs.engine.canonical import plain, printable
 from runs.engine.dispatch import opened_event
 from runs.engine.errors import BadSignal, DefinitionError, TimedOut
+from runs.engine.gates import must_be_known
 from runs.engine.journal import WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.tape import payload_of
@@ -65,6 +66,7 @@ async def ask(
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
     wait = WaitSpec(visit.run_id, slot, 0, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
+        must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
         await visit.record(opened_event(wait, {"call": "ask", "hash": requested_hash, **detail}), wait=wait)
     raise visit.park(wait)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from durableagents import Agent, Assistant, Context, End, Pending, ReplayClass, ToolCall, tool
+from durableagents import Agent, Assistant, Context, End, Gate, Pending, ReplayClass, ToolCall, tool
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
-from tests.world import Asked, Done, Item, Notes, Toolbox, agent_of
+from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
 PURE = ReplayClass.PURE
 
@@ -197,3 +197,49 @@ def test_a_first_state_comes_from_the_input_itself_where_nothing_else_is_said() 
 
     agent = Agent("same", "1.0.0", input=Asked, state=Same)
     assert agent.begin(Asked(text="hello")) == Same(text="hello")
+
+
+# --- what is found before a run can meet it ---
+
+
+def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> None:
+    first = Agent("twice", "1.0.0", input=Asked, state=Notes)
+    with pytest.raises(DefinitionError, match=r"two agents twice@1\.0\.0: give one of them another name or version"):
+        Agent("twice", "1.0.0", input=Asked, state=Notes)
+    assert registry.find("twice@1.0.0") is first
+
+
+@pytest.mark.parametrize(
+    ("define", "told"),
+    [
+        (lambda: Agent("wrong", 1, input=Asked, state=Notes), 'version 1 is not of the form 1.0.0: give a text, such as "1.0.0"'),  # type: ignore[arg-type]
+        (lambda: Agent(1, "1.0.0", input=Asked, state=Notes), "agent name 1 is not"),  # type: ignore[arg-type]
+        (lambda: Agent("wrong", "1.0.0", input=dict, state=Notes), "input: <class 'dict'> is not a Pydantic model"),  # type: ignore[arg-type]
+        (lambda: Agent("wrong", "1.0.0", input=Asked, state=Notes, output=str), "output: <class 'str'> is not a Pydantic model"),  # type: ignore[arg-type]
+        (lambda: Assistant("mind", "think", str), "assistant 'mind', output: <class 'str'> is not a Pydantic model: declare one"),  # type: ignore[arg-type]
+        (lambda: Assistant("mind", "think", Done, tools=[plain]), "is not a tool: register it"),  # type: ignore[list-item]
+        (lambda: Assistant("mind", "think", Done, max_turns=0), "max_turns is 0"),
+        (lambda: Assistant("mind", "think", Done, timeout=0), "timeout is 0"),
+        (lambda: tool(replay_class=PURE, timeout=0)(plain), "timeout is 0"),
+        (lambda: Gate("", "always"), "Gate(queue=''): give a text"),
+        (lambda: Gate("legal", "always", when=plain), "give a plain function"),
+        (lambda: Gate("legal", "always", when=True), "give a plain function"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_declaration_names_what_is_wrong_and_the_fix(define: Any, told: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        define()
+    assert told in error.value.detail
+
+
+def test_one_text_is_no_list_of_edges() -> None:
+    agent = Agent("edges", "1.0.0", input=Asked, state=Notes)
+    with pytest.raises(DefinitionError, match=r"give a list, to=\['node'\]"):
+        agent.node(start=True, to="node")(node)
+
+
+def test_a_tools_function_is_out_of_reach(tools: Toolbox, outside: Outside) -> None:
+    for attempt in (lambda: tools.pay.function, lambda: tools.pay(Item(name="a"), None), lambda: tools.pay.opened(object())):
+        with pytest.raises(TypeError, match=r"only be called through ctx\.call or ctx\.think: a direct call is neither recorded nor gated"):
+            attempt()
+    assert outside.requests == []
