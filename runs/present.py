@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
+
+from django.db.models import Q
 
 from ledger import events as e
 from ledger.models import Event, Head
@@ -37,9 +40,13 @@ def status_of(state: str) -> str:
     return str(state)
 
 
-def present_wait(wait: Wait) -> dict[str, Any]:
-    """One thing a run waits for."""
-    detail = masked(wait.detail)
+# Between the position that an operator's wait is named by and what was found there: what came from outside in that moment.
+_NEAR = 16
+
+
+def present_wait(wait: Wait, found: Any = None) -> dict[str, Any]:
+    """One thing a run waits for. `found` is what stopped it, where it waits for an operator: of two calls that differ, both."""
+    detail = masked(wait.detail) | ({"found": masked(found)} if isinstance(found, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = wait.detail["schema"]  # the agent's own code; whoever answers needs every name in it
     return {
@@ -53,7 +60,7 @@ def present_wait(wait: Wait) -> dict[str, Any]:
 
 
 def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Runs with their heads, open waits and endings, in three further queries however many they are."""
+    """Runs with their heads, open waits and endings, in four further queries however many they are."""
     ids = [run.id for run in runs]
     heads = Head.objects.in_bulk(ids)
     waits: dict[UUID, list[Wait]] = {}
@@ -63,13 +70,29 @@ def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     is_any_ready = any(run.ready_at is not None and run.owner is None for run in runs)
     drivable = versions.drivable() if is_any_ready else frozenset()
     blocked = {run.id: versions.why_not_driven(run, drivable) for run in runs}
-    return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id]) for run in runs]
+    found = _found([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
+    return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], found) for run in runs]
+
+
+def _found(stops: Sequence[Wait]) -> dict[UUID, Any]:
+    """What each wait for an operator is about, by the wait's id: in one query, and none where nobody waits for one."""
+    near = Q()
+    for wait in stops:
+        position = wait.slot.rpartition("/")[2]
+        if position.isdecimal():
+            near |= Q(run_id=wait.run_id, seq__gt=int(position), seq__lte=int(position) + _NEAR)
+    if not near:
+        return {}
+    events = list(Event.objects.filter(near, kind=e.OperatorNeeded.KIND).only("run_id", "seq", "kind", "sealed").order_by("seq"))
+    told = {event.run_id: payload_of(event) for event in reversed(events)}
+    return {wait.id: told.get(wait.run_id) for wait in stops}
 
 
 def present_run(
-    run: Run, head: Head, waits: Iterable[Wait], ending: Any = None, blocked: str | None = None
+    run: Run, head: Head, waits: Iterable[Wait], ending: Any = None, blocked: str | None = None, found: Mapping[UUID, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives it."""
+    """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives it; `found` what its
+    waits for an operator are about."""
     is_over = run.state in ENDED
     return {
         "id": run.id,
@@ -78,7 +101,7 @@ def present_run(
         "state": str(run.state),
         "status": status_of(run.state),
         "blocked": blocked,
-        "waiting_for": [] if is_over else [present_wait(wait) for wait in waits],
+        "waiting_for": [] if is_over else [present_wait(wait, found.get(wait.id)) for wait in waits],
         "step_index": head.steps,
         "epoch": head.epoch,
         "seq": head.seq,

@@ -141,6 +141,9 @@ def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: N
     They connect as the runtime role, as in production, to the database this test sees, on free
     ports and a data folder of their own. Change the copy as needed and hand it to Popen.
     """
+    from durableagents.models import MasterKey
+
+    MasterKey.objects.all().delete()  # the folder's own key is still to be made
     urls = database_urls(postgres)
     web, sandbox, smtp = free_ports(3)
     return {

@@ -240,6 +240,6 @@ def test_one_text_is_no_list_of_edges() -> None:
 
 def test_a_tools_function_is_out_of_reach(tools: Toolbox, outside: Outside) -> None:
     for attempt in (lambda: tools.pay.function, lambda: tools.pay(Item(name="a"), None), lambda: tools.pay.opened(object())):
-        with pytest.raises(TypeError, match="only be called through ctx.call or ctx.think: a direct call is neither recorded nor gated"):
+        with pytest.raises(TypeError, match=r"only be called through ctx\.call or ctx\.think: a direct call is neither recorded nor gated"):
             attempt()
     assert outside.requests == []

@@ -283,5 +283,5 @@ def clean(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as link:
         link.execute("SET session_replication_role = replica")
         link.execute(
-            "; ".join(f"DELETE FROM {t}" for t in (*TABLES, "runs_process", "runs_agentversion", "runs_sweep", "runs_served"))
+            "; ".join(f"DELETE FROM {t}" for t in (*TABLES, "runs_process", "runs_agentversion", "runs_sweep", "runs_served", "durableagents_masterkey"))
         )

@@ -69,8 +69,8 @@ def approve(sql: Sql, run: Run, code: bytes = b"") -> None:
     """Everything that `decide` writes, written by hand."""
     asked = Approval.objects.get(run=run)
     sql.execute(
-        "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, role, auth, address, at) "
-        "VALUES (%s, 'approve', %s, 'as quoted', 'user:fiona', 'approver_finance', 'session', '192.0.2.3', clock_timestamp())",
+        "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, role, auth, address, before, after, at) "
+        "VALUES (%s, 'approve', %s, 'as quoted', 'user:fiona', 'approver_finance', 'session', '192.0.2.3', '{}', '{}', clock_timestamp())",
         [asked.id, asked.plan_hash],
     )
     sql.execute("UPDATE approvals_approval SET state = 'approved', decided_at = clock_timestamp() WHERE id = %s", [asked.id])
@@ -172,7 +172,7 @@ RESULTS: dict[str, Callable[[str], e.Event]] = {
     "an answer": lambda slot: e.InputAnswered(slot=slot, by="user:olga", role="operator", n=0, payload={"answer": {}}),
     "a signal": lambda _: e.SignalReceived(name="go", n=1, by="user:olga", payload={"text": "forged"}),
     "a retry": lambda slot: e.RunRetried(by="user:olga", reopened=[slot]),
-    "an end of a wait": lambda slot: e.WaitResolved(slot=slot, wait="timer", resolution="fired", by="system:sweeper", n=0),
+    "an end of a wait": lambda slot: e.WaitResolved(slot=slot, wait="webhook", resolution="timed_out", by="system:sweeper", n=0),
     "a visit": lambda _: e.VisitEntered(node="pay", visit=9),
     "an intent": lambda slot: e.ToolInvoked(slot=slot + "0", tool="order", replay_class="idempotent_with_key", requested_hash="", executed_hash=""),
 }  # fmt: skip

@@ -74,7 +74,6 @@ def test_an_answer_is_recorded_with_who_gave_it_and_the_run_goes_on(stage: Stage
         ("approver_finance", [FIONA, OLGA], [LENA, SHOP]),  # a role
         ("operator", [OLGA], [LENA, FIONA, SHOP]),
         ("integrator", [SHOP, OLGA], [LENA, FIONA]),
-        ("nobody in particular", [OLGA], [LENA, FIONA, SHOP]),
     ],
 )
 def test_only_whom_it_was_put_to_and_operators_answer(stage: Stage, of: str, may: list[Actor], may_not: list[Actor]) -> None:
@@ -87,6 +86,24 @@ def test_only_whom_it_was_put_to_and_operators_answer(stage: Stage, of: str, may
         assert dump() == before
         answer(run, by=by)
         assert stage.drive() == "completed"
+
+
+def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_operators(stage: Stage, run: Run) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.ask("nobody in particular", title="When?", schema=Visit)
+        return End()
+
+    stopped = stage.start(agent_of(node))
+    assert stage.drive() == "operator"
+    (found,) = events(stopped, e.OperatorNeeded)
+    assert found.reason == "unknown_queue" and "approver_legal" in found.payload["known"] and "legal" in found.payload["known"]
+    wait = Wait.objects.get(run=run, kind="input")
+    wait.detail["of"] = "nobody in particular"  # asked before anybody looked
+    wait.save(update_fields=["detail"])
+    with pytest.raises(Forbidden):
+        answer(run, by=LENA)
+    answer(run, by=OLGA)
+    assert stage.drive() == "completed"
 
 
 @pytest.mark.parametrize(
