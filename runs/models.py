@@ -59,7 +59,7 @@ class Run(models.Model):
     last_checkpoint_at = models.DateTimeField(null=True)
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
-    about = models.TextField(blank=True, default="", help_text="Whom or what its input is about, for lists: see runs/subject.py.")
+    about = models.TextField(blank=True, default="", db_default="", help_text="Whom or what its input is about, for lists: see runs/subject.py.")
 
     class Meta:
         indexes = [

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='about',
-            field=models.TextField(blank=True, default='', help_text='Whom or what its input is about, for lists: see runs/subject.py.'),
+            field=models.TextField(blank=True, default='', db_default='', help_text='Whom or what its input is about, for lists: see runs/subject.py.'),
         ),
         migrations.RemoveIndex(
             model_name='run',
