@@ -181,7 +181,8 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
     act("resume", asked.run)
     assert stage.drive() == "parked" and outside.requests == []
     again = Approval.objects.get(state="open")
-    assert again.id != asked.id and again.plan_hash == asked.plan_hash
+    assert again.id != asked.id and again.plan_hash != asked.plan_hash, "whoever decides sees what became of the first yes"
+    assert "expired before the call was made" in again.evidence[0]["content"][0]
     check_against_journal(asked.run)
     deciding(again)
     assert stage.drive() == "completed" and len(outside.requests) == 1

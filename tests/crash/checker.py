@@ -215,7 +215,9 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     asked = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested")
     decided = Counter(event["slot"] for event in facts.events if event["kind"] == "ApprovalDecided")
     used = Counter(
-        event["data"]["grant"] for event in facts.events if event["kind"] == "ToolInvoked" and event["data"]["grant"]
+        event["data"]["grant"]
+        for event in facts.events
+        if event["kind"] == "ToolInvoked" and event["data"]["grant"] and event["attempt"] == 0  # further ones are counted below
     )
     for slot, times in (asked | decided | used).items():
         if times > 1:

@@ -24,6 +24,7 @@ class Mutant:
 
 
 LIGHT = "light"
+GRANTS, LATE, NEWS, DRIVE, SWEEPER = "runs/sql/0005_grants.sql", "runs/late.py", "tests/runs/test_late_news.py", "runs/engine/drive.py", "runs/sweeper.py"
 APPEND, STEPS, STORE, CALLS, DISPATCH, SETTLE = (
     "ledger/sql/append.sql", "runs/sql/steps.sql", "runs/store.py", "runs/engine/calls.py", "runs/engine/dispatch.py", "runs/settle.py",
 )  # fmt: skip
@@ -80,28 +81,45 @@ MUTANTS = [
     ),
     Mutant("another worker's intent is taken for one's own", STORE, "if lets_go and await self._is_written(events, seen, epoch):", "if await self._is_written(events, seen, 2):", "tests/runs/test_lost_answers.py -k leave_to_send"),
     # --- gates
-    Mutant("an approval may be used again", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND grant_hash = g_hash AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
-    Mutant("an approval is not bound to what was approved", STEPS, "          AND grant_hash = g_hash AND consumed_at IS NULL AND grant_expires_at", "          AND consumed_at IS NULL AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
-        "an approval is used up without an intent", STEPS,
-        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    IF g_slot IS NOT NULL THEN",
+        "an approval may be used again", GRANTS,
+        " AND grant_expires_at > clock_timestamp()\n      AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt);",
+        " AND grant_expires_at > clock_timestamp();", "tests/runs/test_journal.py -k grant",
+    ),
+    Mutant("an approval is not bound to what was approved", GRANTS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
+    Mutant(
+        "an approval is used up without an intent", GRANTS,
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
-        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    IF g_slot IS NOT NULL THEN",
+        "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "tests/runs/test_journal.py -k wish",
     ),
-    Mutant("an approval that lay too long is still good", STEPS, " AND consumed_at IS NULL AND grant_expires_at > clock_timestamp();", " AND consumed_at IS NULL;", "tests/runs/test_journal.py -k 'grant or yes'"),
-    Mutant("a gate is passed over", CALLS, "if gate is None or not is_needed:", "if True:", "tests/engine/test_gates.py"),
+    Mutant("an approval that lay too long is still good", GRANTS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
+    Mutant("an approval covers a call that had its effect", GRANTS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
+    Mutant("a repeat needs no approval", GRANTS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
+    Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or self.record.grants:", "if False:", "tests/runs/test_again.py"),
+    Mutant("a gate is passed over", CALLS, "if rule is None and not record.grants:", "if True:", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park
-    Mutant("an intent ignores a cancel", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("an intent ignores a pause", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a cancel", GRANTS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", GRANTS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
     Mutant("a run parks on what was resolved before", STEPS, "OR (p_how IN ('park', 'settle') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
     Mutant("a cancelled run completes", STEPS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
     Mutant("a drained run is forgotten", STEPS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
     # --- the outside
     Mutant("a callback is taken twice", SETTLE, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
-    Mutant("a late callback overwrites a person's word", SETTLE, "if _is_settled(wait) or (wait.resolved_at is not None and run.state not in ENDED):", "if False:", "tests/runs/test_callbacks.py"),
+    Mutant("a late callback overwrites a person's word", SETTLE, "if not _still_counts(run, wait):", "if False:", "tests/runs/test_callbacks.py"),
     Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
+    Mutant("the newest signal is given out first", "runs/sql/signals.sql", "taken_by IS NULL ORDER BY n LIMIT 1", "taken_by IS NULL ORDER BY n DESC LIMIT 1", "tests/runs/test_signals.py -k given_out"),
+    Mutant("a deadline that moved is not looked at again", SWEEPER, "wait.resolved_at is not None or wait.deadline > now or", "wait.resolved_at is not None or", "tests/runs/test_recovery.py -k moved"),
+    Mutant("a wait is settled twice", "runs/acts.py", "    if wait.resolved_at is not None:\n        raise IllegalTransition(\"settle a wait\"", "    if False:\n        raise IllegalTransition(\"settle a wait\"", "tests/runs/test_interrupted_stops.py"),
+    # --- what comes late
+    Mutant("a late answer rewrites the past", SETTLE, " and not tape.went_on_from(wait.slot)", "", NEWS),
+    Mutant("late news is passed over at a retry", DRIVE, "if self.tape.unheard:", "if False:", NEWS),
+    Mutant("a witness is heard while another worker repeats the call", LATE, "return run.owner is None or attempt.intent.replay_class == \"unsafe_on_replay\"", "return True", NEWS),
+    Mutant("a verdict is written behind a run's end", LATE, "if run.state in ENDED or attempt.result", "if attempt.result", NEWS),
+    Mutant("what a run's end withdrew opens again whatever came", "runs/again.py", "if attempt.result is None and not attempt.is_settled and (is_asked or is_open):", "if True:", NEWS),
+    Mutant("a callback's time runs out before its call was taken", SWEEPER, "(_time_out if is_accepted and not is_asked else _remind)", "_time_out", NEWS),
     # --- recovery
     Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
     Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),
@@ -111,6 +129,9 @@ MUTANTS = [
     Mutant("a machine that slept takes everybody for dead", "runs/suspicion.py", "if member.silence > self._ttl and heard_nothing >= HEARD_NOTHING_SECONDS:", "if member.silence > self._ttl:", "tests/runs/test_suspicion.py"),
     Mutant("a worker that lost its place goes on sending", "runs/engine/visit.py", "while self.runtime.is_fenced():", "while False:", "tests/engine/test_fenced.py"),
     Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = cause == Cause.PROOF and not", "is_counted = False and not", "tests/runs/test_recovery.py tests/runs/test_incidents.py"),
+    Mutant("a stop that was cut short is forgotten", DRIVE, "stop = self.tape.open_stop()\n", "stop = None\n", "tests/runs/test_interrupted_stops.py"),
+    Mutant("a call that got no thread counts as sent", "runs/engine/perform.py", "return not self._has_begun", "return False", "tests/engine/test_threads.py"),
+    Mutant("what was read is lost with a refused write", "runs/engine/visit.py", "                self._reads[:0] = reads\n", "                pass\n", "tests/engine/test_branch_stops.py"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/history.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
@@ -120,6 +141,6 @@ MUTANTS = [
     ),
     # --- time, retries, bells
     Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
-    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "for name, slot in self.slots.items() if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed))", "for name, slot in self.slots.items() if slot.now.result is not None", "tests/runs/test_retry.py"),
+    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) and not self._is_passed", "if slot.now.result is not None and not self._is_passed", "tests/runs/test_retry.py"),
     Mutant("watchers are rung before the commit", STORE, "        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "        self.on_write(self.run_id, self.seq + len(events))\n        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "tests/runs/test_bell.py"),
 ]  # fmt: skip

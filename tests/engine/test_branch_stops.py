@@ -256,3 +256,37 @@ async def test_a_failure_before_a_gather_with_an_effect_is_past(tools: Toolbox, 
     assert await story.drive() == "failed"
     story.retry_run()
     assert story.events(e.RunRetried)[-1].reopened == []
+
+
+async def test_what_a_branch_read_is_kept_when_another_branch_is_refused_its_write(tools: Toolbox, outside: Outside) -> None:
+    """A write carries the values that every branch has read so far. A refused one gives them back: a call made of one is in flight."""
+    in_flight, refused = asyncio.Event(), asyncio.Event()
+
+    async def hold(call: ToolCall) -> None:
+        in_flight.set()
+        await refused.wait()
+
+    outside.trouble("look", hold)
+
+    async def reading(ctx: Context) -> float:
+        drawn = await ctx.random()
+        await ctx.call(tools.look, Item(name=str(drawn)))
+        return drawn
+
+    async def writing(ctx: Context) -> str:
+        await in_flight.wait()
+        story.run.is_pause_requested = not refused.is_set()
+        try:
+            return str((await ctx.call(tools.order, Item(name="o"))).ref)
+        finally:
+            refused.set()
+
+    async def body(ctx: Context) -> Any:
+        return await ctx.gather(reading(ctx), writing(ctx))
+
+    story = Story(gathering(tools, body))
+    assert await story.drive() == "paused"
+    assert len(outside.seen("look")) == 1 and not outside.seen("order")
+    assert await story.drive() == "completed", story.events(e.OperatorNeeded)
+    assert story.output == [float(outside.seen("look")[0].body.split('"name": "')[1].split('"')[0]), "order:o"]
+    assert len(outside.seen("look")) == 1

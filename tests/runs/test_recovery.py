@@ -15,7 +15,7 @@ from runs.models import Process, Run, Wait
 from runs.recovery import MOST_DEATHS
 from runs.store import Worker
 from tests.runs.situations import Situations, act
-from tests.runs.stage import Stage, dump, events, fresh, head, kinds, now, problems, waiting
+from tests.runs.stage import Stage, dump, events, fresh, head, in_thread, kinds, now, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Outside, Toolbox, agent_of, ends_with
 
@@ -216,6 +216,23 @@ def test_no_callback_in_time_comes_to_the_node_as_a_failure(situations: Situatio
     due(run)
     sweeper.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
+
+
+def test_a_deadline_that_moved_before_the_lock_was_had_is_looked_at_again(
+    situations: Situations, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep finds a wait due; then the other side accepts the call and gives it more time."""
+    run = situations.make("at_callback")
+    Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
+    locked = sweeper.locked
+
+    def after_somebody_else(run_id: Any, **more: Any) -> Any:
+        in_thread(lambda: Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1)))
+        return locked(run_id, **more)
+
+    monkeypatch.setattr(sweeper, "locked", after_somebody_else)
+    sweeper.sweep()
+    assert [w.kind for w in waiting(run)] == ["webhook"] and stage.drive() == "idle"
 
 
 @pytest.mark.parametrize("situation", ["unknown", "stopped", "doomed_unknown"])

@@ -84,6 +84,15 @@ def test_a_signal_that_comes_before_anybody_waits_is_kept(stage: Stage, tools: T
     check_against_journal(run)
 
 
+def test_signals_that_came_before_the_wait_are_given_out_in_order(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(waiting_agent(tools, 3))
+    for each in ("first", "second", "third"):
+        send(run, each)
+    assert stage.drive() == "completed" and output(run) == ["first", "second", "third"]
+    assert [x.n for x in events(run, e.SignalTaken)] == [1, 2, 3]
+    check_against_journal(run)
+
+
 def test_a_worker_that_dies_between_signal_and_replay_loses_nothing(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(waiting_agent(tools, 2))
     send(run, "early")
