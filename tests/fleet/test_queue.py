@@ -25,7 +25,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def broker() -> Any:
+def broker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("runs.broker.FALLBACK_SECONDS", 0.5)  # it waits in open transactions here
     broker = DoorbellBroker("durableagents")
     yield broker
     broker._disconnect()
