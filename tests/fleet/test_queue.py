@@ -201,6 +201,7 @@ def test_the_wide_numbers_can_be_taken_back_and_given_again() -> None:
     migration = import_module("durableagents.migrations.0005_wide_queue_ids").Migration
     widths = []
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT setval(pg_get_serial_sequence('django_q_ormq', 'id'), 1, false)")  # beyond an integer there is no way back
         for statements in ("reverse_sql", "sql"):
             for operation in migration.operations:
                 cursor.execute(getattr(operation, statements))
