@@ -1,6 +1,7 @@
 """The doorbells' numbers may go past 2,147,483,647: every start and every wake takes one, in the transaction that it belongs to.
 
-django-q2 makes the column an integer. Nothing of it depends on the width; its model goes on as it is. Going back is refused by the
+django-q2 makes the column an integer, and its model still says so: it reads larger numbers, and finds none of them *by* number, which
+nothing here does (the broker takes messages by its own statement). Going back is refused by the
 database once a larger number is in the table.
 """
 

@@ -29,6 +29,8 @@ APPEND, STEPS, STORE, CALLS, DISPATCH, SETTLE = (
     "ledger/sql/append.sql", "runs/sql/steps.sql", "runs/store.py", "runs/engine/calls.py", "runs/engine/dispatch.py", "runs/settle.py",
 )  # fmt: skip
 
+CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/trouble.py", "runs/host.py"
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", LIGHT),
@@ -36,7 +38,18 @@ MUTANTS = [
         "a claim keeps epoch and lease", STEPS, "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
-    Mutant("a claim waits for nobody and takes what is taken", STEPS, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
+    Mutant("a claim waits for nobody and takes what is taken", CLAIMS, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
+    Mutant(
+        "one damaged run ends every claim", CLAIMS,
+        "            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- somebody has the row: it is looked at again\n", "            RAISE;\n",
+        "tests/runs/test_damage.py -k 'back'",
+    ),
+    Mutant(
+        "several sweepers walk the same rows", CLAIMS, "    IF NOT pg_try_advisory_xact_lock(p_lock) THEN", "    IF false THEN",
+        "tests/runs/test_recovery.py -k only_one_process",
+    ),
+    Mutant("a refusal is taken for an outage", TROUBLE, "            self._count += 1\n", "            self._count += 0\n", "tests/runs/test_refusals.py -k for_good"),
+    Mutant("everybody makes room for a run that is driven alone", HOST, "found[0] == self.worker.id and", "found[0] is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("sequence numbers have gaps", APPEND, "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
