@@ -25,7 +25,7 @@ from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 # A thousand in all, in parts that a busy machine gets through.
-SEEDS, MUTATIONS = range(10), 100
+SEEDS, MUTATIONS = range(20), 50
 # What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*, names them.
 UNTOLD = {
     "ledger_head": {"lease", "is_on_hold", "usd_micro"},
