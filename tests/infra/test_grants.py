@@ -131,3 +131,17 @@ def test_migrations_match_the_models(db: None) -> None:
     call_command(
         "makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True
     )
+
+
+@pytest.mark.parametrize(("minutes", "is_over"), [(5, False), (61, True)])
+def test_an_upgrade_to_codes_is_over_with_the_next_migrate_after_an_hour(db: None, minutes: int, is_over: bool) -> None:
+    from django.db import connection
+
+    from ledger.models import Uncoded
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into ledger_uncoded (run_id, seq) select %s, extract(epoch from clock_timestamp())::bigint - %s", [grants.NO_RUN, minutes * 60]
+        )
+        grants.end_old_upgrades(cursor)
+    assert Uncoded.objects.filter(pk=grants.NO_RUN).exists() is not is_over

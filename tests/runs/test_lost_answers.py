@@ -18,6 +18,7 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import StaleLease
 from ledger.models import LedgerEntry
+from ledger.verification import verify
 from runs import sweeper
 from runs.dsn import dsn
 from runs.engine.agents import registry
@@ -162,7 +163,7 @@ def test_a_loss_does_not_fence_off_the_writes_that_wait_behind_it(
 
     stage.wait(at_once())
     assert wire.has_lost and kinds(run).count("ValueRead") == 8 and kinds(run).count("RunClaimed") == 2
-    assert problems(run) == []
+    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
 
 
 def invoked(slot: str = "0.1/1") -> e.ToolInvoked:
@@ -197,7 +198,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
     assert kinds(run).count(written) == 1
     assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
     assert head(run).steps == (write == "record")
-    assert problems(run) == []
+    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
     let_go = write in ("end", "release")
     assert (fresh(run).owner is None) is let_go
     if not let_go:
@@ -213,7 +214,7 @@ def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire
         wire.lose((2, "answer"), (nth, what))
         stage.wait(journal.record([e.ValueRead(slot=f"0.1/{nth}", what="now", payload=nth)]))
         assert wire.has_lost and kinds(run).count("ValueRead") == nth
-    assert problems(run) == []
+    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
 
 
 def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
