@@ -54,3 +54,32 @@ class ApprovalRow(Shape):
 
 class ApprovalPage(Page):
     results: list[ApprovalRow]
+
+
+class AuditRow(Shape):
+    """One act of a person: who, as what, from where, why, on what exact state, before and after."""
+
+    id: str
+    kind: str = Field(description="override, decision, act or account: what recorded it.")
+    action: str
+    at: datetime
+    by: str = Field(description="As it was called then: user:, key:, os: (a command), system: or database: (past the application).")
+    person: int | None = Field(description="The account, which keeps its number when it is renamed.")
+    role: str
+    auth: str
+    address: str
+    justification: str
+    run_id: UUID | None
+    agent: str | None
+    queue: str
+    subject: str = Field(description="What it was about: an agent version, a question, a signal, a host, an account, a key.")
+    approval_id: UUID | None
+    plan_hash: str | None
+    seq: int | None = Field(description="The journal's last event when the person acted.")
+    chain: str | None = Field(description="Its hash.")
+    before: Any
+    after: Any
+
+
+class AuditPage(Page):
+    results: list[AuditRow]

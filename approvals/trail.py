@@ -1,122 +1,235 @@
-"""The audit's list: acts of people from two append-only tables, merged by time."""
+"""The audit's list: what people did, from every append-only table that records it, as one list with one order.
+
+The order is total: moment, source, number. So a page goes on exactly where the one before ended, also among acts of the same moment.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet
 
 from approvals.models import Decision
-from ledger.models import OverrideRecord
+from ledger.chain import microseconds
+from ledger.models import AccountRecord, ActRecord, OverrideRecord
+from runs.models import Run
 
 PAGE = 50
-DECISIONS = {"approve": "approved", "reject": "rejected"}
+DECISIONS = ("approve", "reject")
 OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile")
+ACTS = ("start", "answer", "signal", "declare_dead")
+ACCOUNTS = (
+    "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given", "role_taken", "role_added",
+    "role_renamed", "role_removed", "permission_given", "permission_taken", "key_issued", "key_changed", "key_revoked", "key_removed",
+)  # fmt: skip
+# What may be asked for: an act, or all that was done to accounts.
+ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
+_KINDS_OF_ACTOR = ("user", "key", "os", "database", "system")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
+_PLACE = re.compile(r"([0-9]{1,17})\.([0-3])\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing that a person did. `kind` names the template that words it: override or decision."""
+    """One thing that a person did. `kind` names its source and the template that words it; `record` is the row."""
 
     kind: str
+    rank: int
     at: datetime
-    run_id: UUID
+    run_id: UUID | None
+    graph_id: str
     action: str
-    by: str
-    role: str
-    auth: str
-    address: str
-    justification: str
     record: Any
 
+    @property
+    def place(self) -> str:
+        """Where it stands in the list, for going on after it."""
+        return f"{microseconds(self.at)}.{self.rank}.{self.record.pk}"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Filters:
-    """What the address asks for."""
+    """What is asked for, as it was written. What can't be understood matches nothing; `problems` says what that is."""
 
     action: str = ""
     by: str = ""
+    queue: str = ""
+    agent: str = ""
     run: str = ""
+    since: str = ""
+    until: str = ""
     before: str = ""
+
+    # As the address calls them, where that is no name in Python.
+    NAMES = {"since": "from", "until": "to"}
 
     @classmethod
     def of(cls, query: Any) -> Filters:
         """From a request's query string."""
-        names = ("action", "by", "run", "before")
-        return cls(**{name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in names})
+        told = {f.name: str(query.get(cls.NAMES.get(f.name, f.name), "") or "") for f in fields(cls)}
+        return cls(**{name: value.strip().replace("\x00", "")[:200] for name, value in told.items()})
 
     @property
     def is_any(self) -> bool:
-        return bool(self.action or self.by or self.run)
+        return any((self.action, self.by, self.queue, self.agent, self.run, self.since, self.until))
 
     def link(self, **change: str) -> str:
-        """The query string with some filters changed."""
-        now = {"action": self.action, "by": self.by, "run": self.run, **change}
-        return "?" + urlencode({name: value for name, value in now.items() if value})
+        """The query string with some filters changed; without `before` the list begins anew."""
+        now = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "before"} | change
+        kept = {self.NAMES.get(name, name): value for name, value in now.items() if value}
+        return f"?{urlencode(kept)}" if kept else ""
 
-    @property
-    def moment(self) -> datetime | None:
-        """The cursor; one that was cut or made up means the first page."""
-        try:
-            at = datetime.fromisoformat(self.before)
-        except ValueError:
+    @cached_property
+    def moments(self) -> tuple[datetime | None, datetime | None]:
+        """From when to when. A day that is named as the end is in it."""
+        return _moment(self.since, is_end=False), _moment(self.until, is_end=True)
+
+    @cached_property
+    def place(self) -> tuple[datetime, int, int] | None:
+        """The act that the page goes on after."""
+        if not (found := _PLACE.fullmatch(self.before)):
             return None
-        return at if at.tzinfo else None
+        micros, rank, number = map(int, found.groups())
+        try:
+            return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6), rank, number
+        except (OverflowError, ValueError, OSError):
+            return None
+
+    @cached_property
+    def problems(self) -> dict[str, str]:
+        """What can't be understood, by its name in the address, and what would be right."""
+        since, until = self.moments
+        found = {
+            "action": "" if self.action in ("", *ACTIONS) else f"one of {', '.join(ACTIONS)}",
+            "run": "" if not self.run or _HEX.fullmatch(_digits(self.run)) else "a run's id or its beginning, at least four digits of it",
+            "from": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.since and since is None else "",
+            "to": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.until and until is None else "",
+            "before": "the place that `next` or *Older* names" if self.before and self.place is None else "",
+        }
+        return {name: fix for name, fix in found.items() if fix}
 
 
-def acts(filters: Filters) -> tuple[list[Act], str]:
-    """One page of acts, newest first, and the query string of the next page."""
-    found: list[Act] = []
-    if filters.action not in DECISIONS:
-        found += [_override(row) for row in _overrides(filters)[: PAGE + 1]]
-    if filters.action not in OVERRIDES:
-        found += [_decision(row) for row in _decisions(filters)[: PAGE + 1]]
-    found.sort(key=lambda act: act.at, reverse=True)
-    more = filters.link(before=found[PAGE - 1].at.isoformat()) if len(found) > PAGE else ""
-    return found[:PAGE], more
+def _moment(text: str, *, is_end: bool) -> datetime | None:
+    """A day, or a moment; without a time zone it is UTC's."""
+    try:
+        if len(text) <= 10:
+            day = date.fromisoformat(text)
+            return datetime.combine(day + timedelta(days=is_end), time(), UTC)
+        at = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _overrides(filters: Filters) -> QuerySet[OverrideRecord]:
-    rows = OverrideRecord.objects.order_by("-at")
-    if filters.action:
-        rows = rows.filter(action=filters.action)
-    if filters.run:
-        rows = rows.filter(**_run(filters.run, "run_id"))
-    return _common(rows, filters)
+def _digits(run: str) -> str:
+    return run.lower().replace("-", "")
 
 
-def _decisions(filters: Filters) -> QuerySet[Decision]:
-    rows = Decision.objects.select_related("approval").order_by("-at")
-    if filters.action:
-        rows = rows.filter(verdict=filters.action)
-    if filters.run:
-        rows = rows.filter(**_run(filters.run, "approval__run_id"))
-    return _common(rows, filters)
+# --- the sources ----------------------------------------------------------------------------------------------------------
+
+Rows = QuerySet[Any]
 
 
-def _common(rows: QuerySet[Any], filters: Filters) -> QuerySet[Any]:
-    if filters.by:
-        rows = rows.filter(by__icontains=filters.by)
-    return rows.filter(at__lt=filters.moment) if filters.moment else rows
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One table. `run`, `queue` and `verb` are its columns for those, empty where it has none."""
+
+    kind: str
+    rank: int
+    actions: Sequence[str]
+    rows: Callable[[], Rows]
+    verb: str = "action"
+    run: str = "run_id"
+    queue: str = ""
+
+    def page(self, filters: Filters, limit: int) -> list[Any]:
+        """Its newest rows that fit, in the list's order."""
+        if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
+            return []
+        rows = self.rows().order_by("-at", "-pk")
+        if filters.action in self.actions:
+            rows = rows.filter(**{self.verb: filters.action})
+        for wanted, column, condition in (
+            (filters.run, self.run, _of_run), (filters.agent, self.run, _of_agent), (filters.queue, self.queue, _of_queue),
+        ):  # fmt: skip
+            if wanted and not column:
+                return []
+            if wanted:
+                rows = rows.filter(condition(column, wanted))
+        if filters.by:
+            rows = rows.filter(_of_actor(filters.by))
+        since, until = filters.moments
+        rows = rows.filter(at__gte=since) if since else rows
+        rows = rows.filter(at__lt=until) if until else rows
+        return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
+
+    def _after(self, place: tuple[datetime, int, int]) -> Q:
+        """What stands below that place. The first condition is implied by the second; it is what lets the index find it."""
+        at, rank, number = place
+        if self.rank != rank:
+            return Q(at__lte=at) if self.rank < rank else Q(at__lt=at)
+        return Q(at__lte=at) & (Q(at__lt=at) | Q(pk__lt=number))
 
 
-def _run(text: str, column: str) -> dict[str, Any]:
-    """A run by its id or the beginning of it; what can't be one matches nothing."""
-    digits = text.lower().replace("-", "")
-    if not _HEX.fullmatch(digits):
-        return {f"{column}__in": []}
-    return {f"{column}__gte": UUID(digits.ljust(32, "0")), f"{column}__lte": UUID(digits.ljust(32, "f"))}
+def _of_run(column: str, text: str) -> Q:
+    """By a run's id or the beginning of it."""
+    digits = _digits(text)
+    return Q(**{f"{column}__gte": UUID(digits.ljust(32, "0")), f"{column}__lte": UUID(digits.ljust(32, "f"))})
 
 
-def _override(row: OverrideRecord) -> Act:
-    return Act("override", row.at, row.run_id, row.action, row.by, row.role, row.auth, row.address, row.justification, row)
+def _of_agent(column: str, text: str) -> Q:
+    """By an agent's name, or `name@version`."""
+    name, at, version = text.partition("@")
+    runs = Run.objects.filter(agent=name, version=version) if at else Run.objects.filter(agent=name)
+    return Q(**{f"{column}__in": runs.values("pk")})
 
 
-def _decision(row: Decision) -> Act:
-    return Act("decision", row.at, row.approval.run_id, row.verdict, row.by, row.role, row.auth, row.address, row.justification, row)
+def _of_queue(column: str, text: str) -> Q:
+    return Q(**{column: text})
+
+
+def _of_actor(text: str) -> Q:
+    """By how the record names somebody, or by an account's name alone: then also what it did under other names."""
+    if ":" in text:
+        return Q(by=text)
+    people = get_user_model().objects.filter(username=text).values_list("pk", flat=True)
+    return Q(by__in=[f"{kind}:{text}" for kind in _KINDS_OF_ACTOR]) | Q(person__in=list(people))
+
+
+SOURCES = (
+    Source("override", 0, OVERRIDES, OverrideRecord.objects.all),
+    Source(
+        "decision", 1, DECISIONS, lambda: Decision.objects.select_related("approval"), verb="verdict", run="approval__run_id", queue="approval__queue"
+    ),
+    Source("act", 2, ACTS, ActRecord.objects.all, queue="queue"),
+    Source("account", 3, ACCOUNTS, AccountRecord.objects.all, run=""),
+)
+
+
+def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
+    """The newest acts that fit, at most `limit`: as many queries as there are sources, and one."""
+    if filters.problems:
+        return []
+    rows = [(source, row) for source in SOURCES for row in source.page(filters, limit)]
+    rows.sort(key=lambda one: (one[1].at, one[0].rank, one[1].pk), reverse=True)
+    return list(_told(rows[:limit]))
+
+
+def _told(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
+    runs = [_run_of(row) for _, row in rows]
+    graphs = dict(Run.objects.filter(pk__in={run for run in runs if run}).values_list("pk", "graph_id"))
+    for (source, row), run in zip(rows, runs, strict=True):
+        yield Act(source.kind, source.rank, row.at, run, graphs.get(run, "") if run else "", getattr(row, source.verb), row)
+
+
+def _run_of(row: Any) -> UUID | None:
+    found: UUID | None = row.approval.run_id if isinstance(row, Decision) else getattr(row, "run_id", None)
+    return found

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.http import HttpRequest, HttpResponse
 
-from approvals.trail import DECISIONS, OVERRIDES, Filters, acts
-from ledger.access import roles
+from approvals.policy import QUEUES
+from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
+from ledger.access import READS_AUDIT, roles
 from ledger.pages import Page
 from ledger.views import VerifyAllPage
 
 
 class AuditPage(Page):
-    """Override records and decisions, newest first."""
+    """Decisions, overrides, other acts and what was done to accounts, newest first."""
 
+    allowed: ClassVar[frozenset[str]] = frozenset(READS_AUDIT)
     template = "audit/list.html"
     section = "audit"
 
     def get(self, request: HttpRequest) -> HttpResponse:
         filters = Filters.of(request.GET)
-        found, more = acts(filters)
-        return self.show(request, {"acts": found, "more": more, "filters": filters, "actions": [*OVERRIDES, *DECISIONS], "may_verify": bool(roles(request.user) & VerifyAllPage.allowed)})
+        found = acts(filters, PAGE + 1)
+        more = filters.link(before=found[PAGE - 1].place) if len(found) > PAGE else ""
+        tabs = [(action, filters.link(action=action)) for action in ("", *DECISIONS, *OVERRIDES, *ACTS, "accounts")]
+        return self.show(
+            request,
+            {
+                "acts": found[:PAGE],
+                "more": more,
+                "filters": filters,
+                "tabs": tabs,
+                "queues": QUEUES,
+                "may_verify": bool(roles(request.user) & VerifyAllPage.allowed),
+            },
+        )

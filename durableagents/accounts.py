@@ -9,16 +9,17 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.db import connection, transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
 
 from ledger.access import actor
 from ledger.actors import Actor
 
+Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
 _SAY = "SELECT set_config('durableagents.actor', %s, true)"
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
@@ -36,7 +37,7 @@ def acting(by: Actor) -> Iterator[None]:
 class Site(AdminSite):
     """The administrator's pages: whatever they change, they say who did it."""
 
-    def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Callable[..., Any]:
+    def admin_view(self, view: Shown, cacheable: bool = False) -> Shown:
         inner = super().admin_view(view, cacheable)
 
         def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +46,7 @@ class Site(AdminSite):
             with acting(actor(request, "")):
                 return inner(request, *args, **kwargs)
 
-        return update_wrapper(recorded, inner)
+        return cast(Shown, update_wrapper(recorded, inner))
 
 
 class Argon2(Argon2PasswordHasher):

@@ -21,6 +21,8 @@ APPROVER_FINANCE = "approver_finance"
 APPROVER_LEGAL = "approver_legal"
 AUDITOR = "auditor"
 ROLES = (INTEGRATOR, OPERATOR, APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR)
+# Who did what, and who may: for everybody who answers for it. A program that starts runs has no need to know.
+READS_AUDIT = (OPERATOR, APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR)
 
 _CACHE = "_durableagents_roles"
 

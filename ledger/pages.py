@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views import View
 
-from ledger.access import ROLES, actor, roles
+from ledger.access import READS_AUDIT, ROLES, actor, roles
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
 
@@ -77,6 +77,7 @@ class Page(View):
             "held": held,
             "is_operator": "operator" in held,
             "may_start": bool(held & {"operator", "integrator"}),
+            "may_audit": bool(held & set(READS_AUDIT)),
             "may_see_fleet": bool(held & {"operator", "auditor"}),
         }
         response = render(request, template or self.template, {**base, **context}, status=status)

@@ -123,9 +123,13 @@ def test_what_comes_after_a_persons_act_in_the_same_transaction_is_not_theirs(ad
 
 
 def test_what_failed_is_neither_done_nor_on_record(ada: User) -> None:
-    with pytest.raises(ZeroDivisionError), acting(Actor("user", "boss", person=77)):
-        User.objects.filter(pk=ada.pk).update(is_staff=True)
-        raise ZeroDivisionError
+    def fail() -> None:
+        with acting(Actor("user", "boss", person=77)):
+            User.objects.filter(pk=ada.pk).update(is_staff=True)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     ada.refresh_from_db()
     assert told() == [] and not ada.is_staff
 

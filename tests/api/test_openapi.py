@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from approvals.shapes import ApprovalPage
+from approvals.shapes import ApprovalPage, AuditPage
 from durableagents.openapi import description
 from ledger.shapes import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
@@ -42,6 +42,6 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
     RunRow.model_validate(operator.get(f"runs/{run}").json())
     for address, shape in {
         "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage, f"runs/{run}/overrides": OverridePage,
-        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow, "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
+        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow, "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage, "audit": AuditPage,
     }.items():  # fmt: skip
         shape.model_validate(operator.get(address).json())

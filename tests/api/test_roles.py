@@ -47,6 +47,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-approval", "GET"): EVERY,
     # The queue decides who may; see test_approvals.py. Nobody without any role gets as far as the queue.
     ("api-approval-decision", "POST"): EVERY,
+    ("api-audit", "GET"): EVERY - {"integrator"},
     ("api-callback", "POST"): PUBLIC,
 }
 UNLISTED = {"api-unknown"}

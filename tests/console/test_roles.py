@@ -18,7 +18,7 @@ ALL = set(ROLES)
 STOP = ALL - {"auditor"}
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
-    "audit": ALL, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"}, "fleet": {"operator", "auditor"},
+    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"}, "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
 }  # fmt: skip
 ACT = {
