@@ -9,6 +9,7 @@ class DurableAgentsConfig(AppConfig):
     label = "durableagents"
 
     def ready(self) -> None:
+        from durableagents import checks  # noqa: F401  (registers them)
         from durableagents.grants import grant_after_migrate
 
         # This app is the last one installed: by its turn every other app's tables are there.

@@ -44,19 +44,32 @@ class Refused(Exception):
 
 
 class Headers:
-    """Answers 431 to headers that are too large as a whole, and tells at once that this process lives."""
+    """Answers 400 to what is no request of HTTP/1.1, 431 to headers that are too large as a whole, and tells at once that this process lives."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if header_bytes(scope) > HEADER_LIMIT:
+        if (wrong := _is_no_http(scope)) is not None:
+            await answer(send, problems.document(400, "malformed", "Malformed request", wrong))
+        elif header_bytes(scope) > HEADER_LIMIT:
             await answer(send, problems.document(431, "too-large", "Too large", f"The headers are larger than {HEADER_LIMIT} bytes."))
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             # From the loop itself: it says that the loop turns, and needs no thread that others could keep busy.
             await _say_alive(scope, send)
         else:
             await self._app(scope, receive, send)
+
+
+def _is_no_http(scope: Scope) -> str | None:
+    """What is wrong. Not every server looks (RFC 9112 §3.2 demands one Host), and Django makes one up from its own address."""
+    version = scope.get("http_version", "1.1")
+    if version == "0.9":
+        return "HTTP/0.9 is not spoken here."
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return f"The request has {hosts or 'no'} Host header{'s' if hosts > 1 else ''}."
+    return None
 
 
 def header_bytes(scope: Scope) -> int:
