@@ -78,10 +78,15 @@ def header_bytes(scope: Scope) -> int:
     return lines + len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
 
 
-def has_credentials(scope: Scope) -> bool:
-    """Whether a request says who sends it, true or not."""
+def credentials(scope: Scope) -> bytes:
+    """What a request shows to say who sends it, true or not: its key or its session. Empty if it shows nothing."""
     cookie = settings.SESSION_COOKIE_NAME.encode() + b"="
-    return any(name == b"authorization" or (name == b"cookie" and cookie in value) for name, value in scope["headers"])
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+        if name == b"cookie" and cookie in value:
+            return bytes(value.partition(cookie)[2].partition(b";")[0])
+    return b""
 
 
 class BodyLimit:
@@ -157,7 +162,7 @@ def limit_for(scope: Scope) -> int:
     """How large a body may be here, from whoever sends it."""
     if scope["path"].startswith(_CALLBACKS):
         return int(settings.DURABLEAGENTS.callback_bytes)
-    if not has_credentials(scope):
+    if not credentials(scope):
         return ANONYMOUS_LIMIT
     return API_LIMIT if scope["path"].startswith("/api/") else PAGE_LIMIT
 

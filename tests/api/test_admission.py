@@ -143,4 +143,29 @@ async def test_an_address_that_brought_a_false_key_goes_to_the_back_for_a_while(
     hall.let_go.set()
     await asyncio.gather(*crowd, honest)
     monkeypatch.setattr(admission, "monotonic", lambda: 1e12)
-    assert not hall.admission._is_doubted("192.0.2.1") and hall.is_empty()
+    assert not hall.admission._doubted.has(b"192.0.2.1") and hall.is_empty()
+
+
+async def test_a_key_that_was_true_is_known_whatever_its_neighbours_bring() -> None:
+    hall = Hall()
+    hall.let_go.set()
+    await hall.ask("/api/v1/runs", KEY)
+    for path in ("/static/x.css", "/login", "/api/v1/callbacks/x"):
+        await hall.ask(path, [(b"authorization", b"Bearer forged")])
+    hall.admission._doubted.note(b"192.0.2.1")
+    hall.let_go.clear()
+    forged = [hall.ask("/forged", [(b"authorization", b"Bearer forged")]) for _ in range(10)]
+    true = [hall.ask("/true", KEY) for _ in range(4)]
+    await settle()
+    assert Counter(hall.inside) == {"/forged": 2, "/true": 4}, "an answer that asks nobody who he is proves nothing"
+    hall.let_go.set()
+    await asyncio.gather(*forged, *true)
+    assert hall.is_empty() and KEY[0][1] not in repr(vars(hall.admission._proven)).encode()
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_MOST_REMEMBERED", 10)
+    known = admission.Remembered(60)
+    for n in range(100):
+        known.note(b"%d" % n)
+    assert len(known._until) == 10 and known.has(b"99") and not known.has(b"0")
