@@ -66,7 +66,11 @@ def _is_no_http(scope: Scope) -> str | None:
     version = scope.get("http_version", "1.1")
     if version == "0.9":
         return "HTTP/0.9 is not spoken here."
-    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    names = [name for name, _ in scope["headers"]]
+    if b"content-length" in names and b"transfer-encoding" in names:
+        # Two servers that believe one each see two different requests (RFC 9112 §6.1).
+        return "The request has both Content-Length and Transfer-Encoding."
+    hosts = names.count(b"host")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return f"The request has {hosts or 'no'} Host header{'s' if hosts > 1 else ''}."
     return None
