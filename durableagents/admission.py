@@ -4,27 +4,33 @@ Each request that Django works on has a thread and, soon, a database connection.
 interpreter) and would keep the event loop, and with it `/healthz`, from its turn. So there are `SLOTS`, and lanes, of which none can
 take them all: guessers at the door don't keep out whoever has a key, nor either of them a callback or a probe.
 
-Whether a key is true is not known here. An address from which false ones came is in the anonymous lane for a while.
+Whether a key or a session is true is found out behind here, and remembered: one that was is known for a while. Of an address from which
+false ones came, what is not known is in the anonymous lane for a while, so that a neighbour with an old key costs nobody a place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from time import monotonic
 from typing import Any
 
 from django.conf import settings
 
 from durableagents import problems
-from durableagents.limits import Message, Receive, Scope, Send, answer, has_credentials
+from durableagents.limits import Message, Receive, Scope, Send, answer, credentials
 
 SLOTS = 8
 # Beyond this many nobody would be served before they give up.
 MOST_WAITING = 256
 DOUBTED_SECONDS = 20.0
-_MOST_DOUBTED = 10_000
+PROVEN_SECONDS = 300.0
+_MOST_REMEMBERED = 10_000
+# Answered without asking who it is, so an answer from here proves nothing.
+_OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
 
 
 @dataclass
@@ -49,17 +55,25 @@ class Admission:
             "callback": Lane(2, 5.0),
             "anonymous": Lane(2, 3.0),
         }
-        self._doubted: OrderedDict[str, float] = OrderedDict()
+        self._doubted = Remembered(DOUBTED_SECONDS)
+        self._proven = Remembered(PROVEN_SECONDS)
+        # What is remembered of a key is of no use to whoever finds it.
+        self._salt = os.urandom(16)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = self.lanes[self._kind(scope)]
+        mark = self._mark(scope)
+        lane = self.lanes[self._kind(scope, mark)]
         if not await self._enter(lane):
             await answer(send, BUSY)
             return
 
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_unknown(message) and has_credentials(scope):
-                self._doubt(_address(scope))
+            if mark and message["type"] == "http.response.start":
+                if _is_unknown(message):
+                    self._proven.forget(mark)
+                    self._doubted.note(_address(scope).encode())
+                elif 200 <= message["status"] < 300 and not scope["path"].startswith(_OPEN):
+                    self._proven.note(mark)
             await send(message)
 
         try:
@@ -67,12 +81,18 @@ class Admission:
         finally:
             self._leave(lane)
 
-    def _kind(self, scope: Scope) -> str:
+    def _kind(self, scope: Scope, mark: bytes) -> str:
         if scope["path"] == "/readyz":
             return "probe"
         if scope["path"].startswith("/api/v1/callbacks/"):
             return "callback"
-        return "known" if has_credentials(scope) and not self._is_doubted(_address(scope)) else "anonymous"
+        is_known = mark and (self._proven.has(mark) or not self._doubted.has(_address(scope).encode()))
+        return "known" if is_known else "anonymous"
+
+    def _mark(self, scope: Scope) -> bytes:
+        """Of what a request shows to say who sends it; empty for one that shows nothing."""
+        shown = credentials(scope)
+        return blake2b(shown, key=self._salt, digest_size=16).digest() if shown else b""
 
     async def _enter(self, lane: Lane) -> bool:
         if not lane.waiting and self._has_room(lane):
@@ -116,18 +136,25 @@ class Admission:
                 self._take(each)
                 turn.set_result(None)
 
-    def _doubt(self, address: str) -> None:
-        self._doubted[address] = monotonic() + DOUBTED_SECONDS
-        self._doubted.move_to_end(address)
-        if len(self._doubted) > _MOST_DOUBTED:
-            self._doubted.popitem(last=False)
 
-    def _is_doubted(self, address: str) -> bool:
-        until = self._doubted.get(address)
-        if until is None or until > monotonic():
-            return until is not None
-        del self._doubted[address]
-        return False
+class Remembered:
+    """Marks, each for a while. Bounded: what was noted longest ago is forgotten first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def note(self, mark: bytes) -> None:
+        self._until[mark] = monotonic() + self._seconds
+        self._until.move_to_end(mark)
+        if len(self._until) > _MOST_REMEMBERED:
+            self._until.popitem(last=False)
+
+    def has(self, mark: bytes) -> bool:
+        return self._until.get(mark, 0.0) > monotonic()
+
+    def forget(self, mark: bytes) -> None:
+        self._until.pop(mark, None)
 
 
 def _has_come(turn: asyncio.Future[None]) -> bool:

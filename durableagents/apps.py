@@ -11,7 +11,7 @@ class DurableAgentsConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
-        from durableagents import keys
+        from durableagents import deploy_checks, keys  # noqa: F401 (the checks register themselves)
         from durableagents.checks import check_definitions
         from durableagents.grants import grant_after_migrate
         from ledger import privileges

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import itertools
 import logging
 import os
 import signal
@@ -33,6 +35,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
+TRIM_EVERY_BEATS = 5
 
 
 def pool_connections() -> None:
@@ -52,6 +55,14 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
+
+
+def _give_memory_back() -> None:
+    """What large bodies and short-lived threads have left free. The C library keeps it otherwise, so a crowd that is long gone would
+    still be seen in the size of this process. Where there is no such call there is nothing to do."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class SameOrigin:
@@ -102,8 +113,10 @@ class Lifespan:
 
     async def _beat(self) -> None:
         """Every two seconds, from the event loop: a loop that is stuck is not alive."""
-        while True:
+        for beats in itertools.count(1):
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
+            if beats % TRIM_EVERY_BEATS == 0:
+                await self._attempt(_give_memory_back)
             if not self._is_permitted and (refusal := await self._attempt(self._refusal)):
                 log.critical("refused: %s", refusal)
                 signal.raise_signal(signal.SIGTERM)

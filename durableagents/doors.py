@@ -107,6 +107,11 @@ class BoundedHttp(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
+        if self.conn.their_state is h11.IDLE and _is_ambiguous(self.conn.trailing_data[0] + data):
+            self._is_refused = True
+            self.transport.write(_plain(400, b"Bad Request", b"Lines of a header end in CR LF, and don't go on in the next."))
+            self.transport.close()
+            return
         super().data_received(data)
         self._look()
 
@@ -212,6 +217,12 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             self._stall.cancel()
         self.keeper.leave(self.transport)
         super().connection_lost(exc)
+
+
+def _is_ambiguous(begun: bytes) -> bool:
+    """Whether a head has line ends that h11 forgives and a proxy may read otherwise (RFC 9112 §2.2 and §5.2)."""
+    head = begun.partition(b"\r\n\r\n")[0]
+    return b"\n" in head.replace(b"\r\n", b"") or b"\r\n " in head or b"\r\n\t" in head
 
 
 def _plain(status: int, phrase: bytes, told: bytes, more: bytes = b"") -> bytes:

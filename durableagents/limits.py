@@ -44,13 +44,15 @@ class Refused(Exception):
 
 
 class Headers:
-    """Answers 431 to headers that are too large as a whole, and tells at once that this process lives."""
+    """Answers 400 to what is no request of HTTP/1.1, 431 to headers that are too large as a whole, and tells at once that this process lives."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if header_bytes(scope) > HEADER_LIMIT:
+        if (wrong := _is_no_http(scope)) is not None:
+            await answer(send, problems.document(400, "malformed", "Malformed request", wrong))
+        elif header_bytes(scope) > HEADER_LIMIT:
             await answer(send, problems.document(431, "too-large", "Too large", f"The headers are larger than {HEADER_LIMIT} bytes."))
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             # From the loop itself: it says that the loop turns, and needs no thread that others could keep busy.
@@ -59,16 +61,36 @@ class Headers:
             await self._app(scope, receive, send)
 
 
+def _is_no_http(scope: Scope) -> str | None:
+    """What is wrong. Not every server looks (RFC 9112 §3.2 demands one Host), and Django makes one up from its own address."""
+    version = scope.get("http_version", "1.1")
+    if version == "0.9":
+        return "HTTP/0.9 is not spoken here."
+    names = [name for name, _ in scope["headers"]]
+    if b"content-length" in names and b"transfer-encoding" in names:
+        # Two servers that believe one each see two different requests (RFC 9112 §6.1).
+        return "The request has both Content-Length and Transfer-Encoding."
+    hosts = names.count(b"host")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return f"The request has {hosts or 'no'} Host header{'s' if hosts > 1 else ''}."
+    return None
+
+
 def header_bytes(scope: Scope) -> int:
     """Of the request line and all header lines, as they came."""
     lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     return lines + len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
 
 
-def has_credentials(scope: Scope) -> bool:
-    """Whether a request says who sends it, true or not."""
+def credentials(scope: Scope) -> bytes:
+    """What a request shows to say who sends it, true or not: its key or its session. Empty if it shows nothing."""
     cookie = settings.SESSION_COOKIE_NAME.encode() + b"="
-    return any(name == b"authorization" or (name == b"cookie" and cookie in value) for name, value in scope["headers"])
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+        if name == b"cookie" and cookie in value:
+            return bytes(value.partition(cookie)[2].partition(b";")[0])
+    return b""
 
 
 class BodyLimit:
@@ -144,7 +166,7 @@ def limit_for(scope: Scope) -> int:
     """How large a body may be here, from whoever sends it."""
     if scope["path"].startswith(_CALLBACKS):
         return int(settings.DURABLEAGENTS.callback_bytes)
-    if not has_credentials(scope):
+    if not credentials(scope):
         return ANONYMOUS_LIMIT
     return API_LIMIT if scope["path"].startswith("/api/") else PAGE_LIMIT
 

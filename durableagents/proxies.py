@@ -40,7 +40,8 @@ def seen_through(scope: Scope) -> dict[str, Any]:
     }
     headers = [pair for pair in scope["headers"] if not pair[0].startswith(b"x-forwarded-")]
     peer = scope["client"][0] if scope.get("client") else ""
-    if not is_trusted(peer):
+    # Over a unix socket nobody has an address; who may connect to it is the file system's business, and that is the proxy.
+    if not (is_trusted(peer) if peer else settings.DURABLEAGENTS.proxy_networks):
         return {"headers": headers}
     client = client_behind(peer, ",".join(told[b"x-forwarded-for"]))
     # The last word is the nearest proxy's own.
@@ -49,7 +50,7 @@ def seen_through(scope: Scope) -> dict[str, Any]:
     port = scope["client"][1] if scope.get("client") and client == peer else 0
     return {
         "headers": headers,
-        "client": (client, port),
+        "client": (client, port) if client else None,
         "scheme": scheme[scope["type"]] if scheme else scope.get("scheme", _PLAIN[scope["type"]]),
     }
 

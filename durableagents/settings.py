@@ -223,6 +223,8 @@ LOGGING = {
         "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer", "outages_are_said_elsewhere"]},
         # A wrong Host header is answered with 400; twenty lines of traceback help nobody but whoever sends it.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # Whoever sends what is no HTTP is answered; a line each would let anybody fill the disk.
+        "durableagents.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import ModelBackend
-from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpRequest
 
@@ -24,13 +23,11 @@ class PasswordBackend(ModelBackend):
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
-    ) -> AbstractBaseUser | None:
+    ) -> User | None:
         """The user, or None. Raises Busy when others' passwords are being checked."""
-        model = get_user_model()
-        username = kwargs.get(model.USERNAME_FIELD) if username is None else username
         if username is None or password is None:
             return None
-        user = model._default_manager.filter(**{model.USERNAME_FIELD: username}).first()
+        user = User.objects.filter(username=username).first()
         if not connection.in_atomic_block:
             connection.close()
         if not _hashing.acquire(timeout=WAIT_SECONDS):
@@ -38,7 +35,7 @@ class PasswordBackend(ModelBackend):
         try:
             if user is None:
                 # Takes as long as for a name that exists, so that time doesn't tell which do.
-                model().set_password(password)
+                User().set_password(password)
                 return None
             is_right = user.check_password(password)
         finally:

@@ -15,7 +15,6 @@ Kept in an unlogged table (docs/decisions/0017). What is kept is a digest under 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from ipaddress import IPv6Address, IPv6Network
 from math import ceil
 from secrets import randbelow
@@ -27,7 +26,7 @@ from durableagents.models import Attempts
 from durableagents.proxies import parsed
 from ledger.errors import DurableAgentsError
 
-KNOWN_FOR = timedelta(days=30)
+KNOWN_FOR_SECONDS = 30 * 86_400.0
 _TABLE = Attempts._meta.db_table
 
 
@@ -40,8 +39,8 @@ class Allowance:
     window_seconds: float
 
     @property
-    def interval(self) -> timedelta:
-        return timedelta(seconds=self.window_seconds / self.limit)
+    def interval_seconds(self) -> float:
+        return self.window_seconds / self.limit
 
     def key(self, *about: str) -> bytes:
         """What the table knows it by."""
@@ -77,11 +76,11 @@ class Attempt:
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
             for allowance, key in ((by_name, by_name.key(self.name)), (by_address, by_address.key(address))):
-                cursor.execute(f"UPDATE {_TABLE} SET until = until - %s WHERE key = %s", [allowance.interval, key])
+                cursor.execute(f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s", [allowance.interval_seconds, key])
             cursor.execute(
-                f"INSERT INTO {_TABLE} (key, until) VALUES (%s, clock_timestamp() + %s) "
+                f"INSERT INTO {_TABLE} (key, until) VALUES (%s, clock_timestamp() + make_interval(secs => %s)) "
                 "ON CONFLICT (key) DO UPDATE SET until = EXCLUDED.until",
-                [_KNOWN.key(self.name, address), KNOWN_FOR],
+                [_KNOWN.key(self.name, address), KNOWN_FOR_SECONDS],
             )
 
 
@@ -120,16 +119,16 @@ def _take(allowance: Allowance, key: bytes) -> float:
     """Take one from an allowance: 0, or the seconds until there is one. One statement, so that a burst can't pass it together."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {_TABLE} AS a (key, until) VALUES (%(key)s, clock_timestamp() + %(interval)s) "
-            "ON CONFLICT (key) DO UPDATE SET until = greatest(a.until, clock_timestamp()) + %(interval)s "
-            "WHERE a.until <= clock_timestamp() + %(room)s RETURNING key",
-            {"key": key, "interval": allowance.interval, "room": allowance.interval * (allowance.limit - 1)},
+            f"INSERT INTO {_TABLE} AS a (key, until) VALUES (%(key)s, clock_timestamp() + make_interval(secs => %(interval)s)) "
+            "ON CONFLICT (key) DO UPDATE SET until = greatest(a.until, clock_timestamp()) + make_interval(secs => %(interval)s) "
+            "WHERE a.until <= clock_timestamp() + make_interval(secs => %(room)s) RETURNING key",
+            {"key": key, "interval": allowance.interval_seconds, "room": allowance.interval_seconds * (allowance.limit - 1)},
         )
         if cursor.fetchone() is not None:
             return 0.0
         cursor.execute(
-            f"SELECT extract(epoch FROM until - clock_timestamp() - %s) FROM {_TABLE} WHERE key = %s",
-            [allowance.interval * (allowance.limit - 1), key],
+            f"SELECT extract(epoch FROM until - clock_timestamp()) - %s FROM {_TABLE} WHERE key = %s",
+            [allowance.interval_seconds * (allowance.limit - 1), key],
         )
         row = cursor.fetchone()
     return 0.1 if row is None else max(0.1, float(row[0]))

@@ -116,6 +116,10 @@ async def test_all_bodies_together_are_bounded_and_what_was_held_is_given_back()
         ({"raw_path": b"/" + b"y" * HEADER_LIMIT}, 431),
         ({"query_string": b"y" * HEADER_LIMIT}, 431),
         ({"headers": [(b"cookie", b"y" * 8_000)]}, 200),
+        ({"headers": [], "is_bare": True}, 400),
+        ({"headers": [(b"host", b"a")]}, 400),
+        ({"http_version": "0.9"}, 400),
+        ({"http_version": "1.0", "is_bare": True}, 200),
     ],
 )
 async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int) -> None:
@@ -128,5 +132,7 @@ async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int)
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     scope = {"type": "http", "method": "GET", "path": "/x", "raw_path": b"/x", "query_string": b"", "headers": [], **more}
+    if not scope.pop("is_bare", False):
+        scope["headers"] = [(b"host", b"localhost"), *scope["headers"]]
     await Headers(app)(scope, None, send)  # type: ignore[arg-type]
     assert told[0] == status

@@ -57,11 +57,19 @@ def test_several_headers_are_one_list() -> None:
     assert found["client"][0] == "198.51.100.7"
 
 
-@pytest.mark.parametrize("peer", ["203.0.113.66", "10.2.0.1", "2001:db8:2::1", "", None])
-def test_what_others_say_is_ignored_and_goes_no_further(peer: str | None) -> None:
+@pytest.mark.parametrize("peer", ["203.0.113.66", "10.2.0.1", "2001:db8:2::1"])
+def test_what_others_say_is_ignored_and_goes_no_further(peer: str) -> None:
     found = seen(peer, (b"x-forwarded-for", b"127.0.0.1"), (b"x-forwarded-proto", b"https"), (b"x-forwarded-host", b"evil"), (b"host", b"x"))
-    assert found["client"] == (peer and (peer, 4711)) and found["scheme"] == "http"
+    assert found["client"] == (peer, 4711) and found["scheme"] == "http"
     assert found["headers"] == [(b"host", b"x")]
+
+
+def test_a_proxy_on_a_unix_socket_is_one_of_ours_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    forwarded = (b"x-forwarded-for", b"203.0.113.1, 198.51.100.7")
+    assert seen(None, forwarded)["client"] == ("198.51.100.7", 0)
+    assert seen(None)["client"] is None
+    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"trusted_proxies": ["none"]}))
+    assert seen(None, forwarded)["client"] is None
 
 
 @pytest.mark.parametrize(

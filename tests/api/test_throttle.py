@@ -88,7 +88,7 @@ def test_the_delay_is_short_and_a_refusal_does_not_lengthen_it() -> None:
     assert tries("olga", "192.0.2.1") == 10
     for _ in range(50):
         assert tries("olga", "192.0.2.1") == 0
-    age(throttle.by_name_and_address.interval.total_seconds())
+    age(throttle.by_name_and_address.interval_seconds)
     assert tries("olga", "192.0.2.1") == 1
 
 

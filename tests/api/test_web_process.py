@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import psutil
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from runs.models import Process
@@ -194,7 +195,8 @@ async def test_sockets_open_for_our_own_pages_only(web: Web, origin: str | None,
 
 @pytest.fixture
 def several(process_env: dict[str, str]) -> Iterator[Web]:
-    running = Web(process_env, "--processes=2")
+    # The test signs people in by itself, so it needs the key that the processes know sessions by.
+    running = Web(process_env | {"DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}, "--processes=2")
     try:
         running.until(lambda: len(serving()) == 2, "both serve", seconds=60)
         yield running

@@ -26,6 +26,8 @@ def main() -> int:
     given = _arguments()
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _interrupt)  # also where the shell had it ignored
+    if given.doors:
+        return _besiege()
     seeds = given.schedule or _seeds(given)
     heavy = [seed for seed in seeds if seed.startswith(HEAVY)]
     light = [seed for seed in seeds if not seed.startswith(HEAVY)]
@@ -48,6 +50,20 @@ def main() -> int:
     for seed in total.failed_seeds:
         print(f"failed: --schedule {seed}")  # noqa: T201
     return 1 if total.failed_seeds else 0
+
+
+def _besiege() -> int:
+    from tests.crash import doors
+
+    folder = Path(tempfile.mkdtemp(prefix="doors-"))
+    try:
+        report = doors.perform(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(report)  # noqa: T201
+    for finding in (findings := report.findings()):
+        print(f"failed: {finding}")  # noqa: T201
+    return 1 if findings else 0
 
 
 def _seeds(given: argparse.Namespace) -> list[str]:
@@ -103,6 +119,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--heavy", type=int, metavar="N", help="how many heavy ones after them (default one for every hundred)")
     parser.add_argument("--workers", type=int, default=3, metavar="W", help="worker processes of their installation (default 3)")
     parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="a light one is stuck after so long (default 60)")
+    parser.add_argument("--doors", action="store_true", help="no schedules, but 460 slow, greedy and guessing clients at the door")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     return parser.parse_args()
 

@@ -6,13 +6,16 @@ import json
 import random
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
+from django.core.management import call_command
 from django.db import Error, connection, transaction
 
-from approvals.models import Approval
+from approvals.models import Approval, Decision
 from durableagents import Context, End, TransportError
+from ledger.errors import NotFound
+from ledger.models import Event, Head
 from ledger.verification import known_runs, tables, verify, verify_all
 from runs import recovery, services
 from runs.engine.agents import Agent
