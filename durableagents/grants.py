@@ -82,11 +82,7 @@ def end_old_upgrades(cursor: Any) -> None:
         cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
 
 
-def statements(role: str) -> list[sql.Composed]:
-    """The grants, from nothing: a table that became append-only loses what it had."""
-    to = sql.Identifier(role)
-    plain = sql.SQL(
-        """
+_GRANTS = """
         do $grants$
         declare
             name text;
@@ -118,7 +114,12 @@ def statements(role: str) -> list[sql.Composed]:
         end
         $grants$
         """
-    )
+
+
+def statements(role: str) -> list[sql.Composed]:
+    """The grants, from nothing: a table that became append-only loses what it had."""
+    to = sql.Identifier(role)
+    plain = sql.SQL(_GRANTS)
     body = plain.format(
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(
