@@ -121,11 +121,13 @@
   }
   const look = () => { if (!isLooking) { isLooking = true; requestAnimationFrame(watch); } };
   function showUnread() {
-    const value = looked(document.getElementById("decide"))[0];
+    const form = document.getElementById("decide"), value = looked(form)[0];
     if (!value) return;
-    const box = value.getBoundingClientRect();
-    if (value.scrollHeight > value.clientHeight + slack && box.top >= 0 && box.bottom <= innerHeight) value.scrollTop += value.clientHeight - 24;
-    else value.scrollIntoView({ block: "start" });
+    const n = [...document.querySelectorAll("#arguments [data-argument]")].indexOf(value), isBegun = read.get(form.dataset.case).get(n).begun;
+    // First to where it begins, then through it if it scrolls in itself, then to its end: a value may be taller than what is in view.
+    if (!isBegun) value.scrollIntoView({ block: "start" });
+    else if (value.scrollTop + value.clientHeight < value.scrollHeight - slack) value.scrollTop += Math.max(value.clientHeight - 24, 24);
+    else value.scrollIntoView({ block: "end" });
     value.tabIndex = value.tabIndex === 0 ? 0 : -1;
     value.focus({ preventScroll: true });
     look();

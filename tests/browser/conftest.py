@@ -89,6 +89,17 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
+def read_all(page: Page) -> None:
+    """Look at every argument of a case to its end, as Approve waits for."""
+    for _ in range(200):
+        if page.locator("#seen").is_hidden():
+            return
+        # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the button.
+        page.locator("#seen [data-next]").dispatch_event("click")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    raise AssertionError(page.locator("#seen").inner_text())
+
+
 class Complaints(list[str]):
     """What the browser complained of: script errors, refused resources, requests to other hosts."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Complaints, Person, Site
+from tests.browser.conftest import Complaints, Person, Site, read_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
@@ -44,6 +44,7 @@ def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Comp
     unfold(page)
     for mark in ("U+202E", "U+200B", "U+043E", "U+E0041"):
         expect(page.locator("article .u", has_text=mark).first).to_be_visible()
+    read_all(page)
     page.fill("#justification", "Looks odd, but is only text.")
     page.click("[data-verdict=approve]")
     expect(page.locator(".messages")).to_contain_text("Approved.")

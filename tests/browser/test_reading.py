@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Complaints, Person, Site
+from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.browser.test_story import ACME
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
@@ -35,10 +35,7 @@ def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Si
     # a jump to the end is no reading
     page.locator("[data-argument]").last.scroll_into_view_if_needed()
     expect(approve).to_have_attribute("aria-disabled", "true")
-    for _ in range(60):
-        if page.locator("#seen").is_hidden():
-            break
-        page.locator("#seen [data-next]").click()
+    read_all(page)
     expect(page.locator("#seen")).to_be_hidden()
     # what was seen stays seen when the page is brought up to date
     page.evaluate("htmx.ajax('GET', location.pathname + '?fragment=live', {target: '#live', swap: 'live', source: '#live'})")
@@ -47,6 +44,16 @@ def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Si
     approve.click()
     expect(page.locator(".messages")).to_contain_text("Approved.")
     expect(page.locator(".messages")).to_be_focused()
+
+
+@pytest.mark.parametrize("size", [(390, 844), (320, 420)])
+def test_the_longest_value_can_be_read_to_its_end_on_the_smallest_screen(person: Person, site: Site, size: tuple[int, int]) -> None:
+    case = asked(site, "zz-hostile", {"text": "long words " * 700})
+    page = person("approver_finance", viewport={"width": size[0], "height": size[1]})
+    page.goto(f"/inbox/{case['id']}")
+    expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
+    read_all(page)
+    expect(page.locator("[data-verdict=approve]")).not_to_have_attribute("aria-disabled", "true")
 
 
 def test_reject_never_waits(person: Person, site: Site) -> None:

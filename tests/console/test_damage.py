@@ -19,6 +19,7 @@ from ledger.append import append
 from ledger.models import Event, Head
 from runs.models import Checkpoint, Run, State, Wait
 from runs.views import TABS
+from tests.conftest import CHECKOUT
 from tests.console.conftest import OLGA, Reader, start, text_of
 from tests.console.stage import question, settled, working
 
@@ -170,3 +171,9 @@ def tampered(run: Run, kind: str, clear: bytes, sealed: bytes | None = None) -> 
             run_id=run.id, seq=Event.objects.filter(run_id=run.id).count() + 1, epoch=0, at=run.created_at, kind=kind, slot="0.1/1", clear=clear, sealed=sealed,
             prev_hash=b"\x00" * 32, hash=b"\x00" * 32,
         )  # fmt: skip
+
+
+def test_no_template_asks_for_what_may_be_missing_as_a_default() -> None:
+    """A filter's argument that doesn't resolve is an error, where a variable that doesn't is only empty."""
+    found = [path for path in (CHECKOUT / "templates").rglob("*.html") if re.search(r"\|default(_if_none)?:[a-z_]+\b[^\"']", path.read_text())]
+    assert found == []
