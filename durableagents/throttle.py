@@ -94,7 +94,10 @@ def count(allowance: Allowance, *about: str) -> None:
 def forgive(allowance: Allowance, *about: str) -> None:
     """Take the last one back: it has succeeded."""
     with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE {_TABLE} SET until = until - %s WHERE key = %s", [allowance.interval, allowance.key(*about)])
+        cursor.execute(
+            f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s",
+            [allowance.interval_seconds, allowance.key(*about)],
+        )
 
 
 def attempt(name: str, address: str) -> Attempt:

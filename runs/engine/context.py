@@ -83,7 +83,7 @@ class Context:
         for call in found:
             call.close()
         self._not_begun.clear()
-        return [call.__name__ for call in found]
+        return [getattr(call, "__name__", "call") for call in found]
 
     @property
     def run_id(self) -> str:
