@@ -238,11 +238,7 @@ def tool(
         )
 
     def register(function: Callable[..., Any]) -> Tool:
-        name = getattr(function, "__name__", repr(function))
-        if name == FINAL:
-            raise DefinitionError(f"tool name {FINAL!r} is how a model ends its loop: choose another")
-        if not _NAME.fullmatch(name):
-            raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
+        name = _name_of(function)
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
@@ -250,8 +246,7 @@ def tool(
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
         _check_key_ttl(name, replay_class, key_ttl)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
-            raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give seconds, more than none")
+        _check_times(name, timeout)
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
@@ -262,6 +257,20 @@ def tool(
         )  # fmt: skip
 
     return register
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = str(getattr(function, "__name__", repr(function)))
+    if name == FINAL:
+        raise DefinitionError(f"tool name {FINAL!r} is how a model ends its loop: choose another")
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
+    return name
+
+
+def _check_times(name: str, timeout: object) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
+        raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give seconds, more than none")
 
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
