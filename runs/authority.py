@@ -102,7 +102,7 @@ def check(action: str, run: Run, by: Actor) -> None:
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected an earlier
-    revision has only decided.
+    revision has only decided, and whoever paused or resumed it has put nothing into it.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
@@ -111,7 +111,7 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
     by_name = person is None or run.creator is None
     if (run.created_by in former) if by_name else (run.creator == person):
         return "started this run"
-    acted = list(OverrideRecord.objects.filter(mine, run_id=run.pk).order_by("id").values_list("action", "at")[:1])
+    acted = list(OverrideRecord.objects.filter(mine, run_id=run.pk).exclude(action__in=STOPPING).order_by("id").values_list("action", "at")[:1])
     acted += ActRecord.objects.filter(mine, run_id=run.pk).exclude(action="start").order_by("id").values_list("action", "at")[:1]
     if not acted:
         return None
@@ -120,8 +120,8 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 
 
 _DID = {
-    "pause": "paused this run", "resume": "resumed this run", "cancel": "cancelled this run", "retry": "retried this run",
-    "reconcile": "settled a call of this run", "answer": "answered a question of this run", "signal": "sent this run a signal",
+    "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
+    "signal": "sent this run a signal",
 }  # fmt: skip
 
 

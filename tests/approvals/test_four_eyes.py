@@ -14,6 +14,7 @@ from approvals.models import Approval, Decision
 from approvals.services import decide
 from durableagents import Context, End, Rejected
 from ledger.actors import Actor
+from ledger.append import locked_head, override
 from ledger.errors import Forbidden
 from ledger.models import ActRecord, Head, OverrideRecord
 from runs import services
@@ -97,9 +98,26 @@ def signalled(run: Run, by: Actor) -> None:
     services.signal(run.pk, "price", 7, by=replace(by, role="integrator", kind="key"))
 
 
+def retried(run: Run, by: Actor) -> None:
+    """As a retry leaves it on record; what the retry itself does is another story's."""
+    with transaction.atomic():
+        head = locked_head(run.pk)
+        override(head, "retry", by=replace(by, role="operator"), justification="again", before={}, after={})
+
+
+@pytest.mark.parametrize("act", [paused, resumed])
+def test_whoever_stopped_a_run_for_a_look_may_decide_it(
+    stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None]
+) -> None:
+    run = stage.start(buying(tools))
+    stage.drive()
+    act(run, as_(multi, ""))
+    approve(as_(multi, "approver_finance"))
+
+
 @pytest.mark.parametrize(
     ("act", "words"),
-    [(paused, "You paused this run at"), (resumed, "You resumed this run at"), (signalled, "You sent this run a signal at")],
+    [(retried, "You retried this run at"), (signalled, "You sent this run a signal at")],
 )
 def test_whoever_steered_a_run_does_not_decide_it(
     stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None], words: str
@@ -174,7 +192,7 @@ def test_old_rows_count_by_every_name_that_the_account_has_had(
     run = services.start(buying(tools).graph_id, {}, by=by)
     stage.drive()
     if table == "ledger_overriderecord":
-        paused(run, as_(multi, ""))
+        retried(run, as_(multi, ""))
     if table == "ledger_actrecord":
         signalled(run, as_(multi, ""))
     without_accounts(table, column)
