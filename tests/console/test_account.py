@@ -17,7 +17,7 @@ from durableagents import sessions, views_account
 from durableagents.auth import issue_key
 from durableagents.models import ApiKey
 from ledger.models import AccountRecord
-from runs.consumers import SIGNED_OUT, verdict_on
+from runs.watch import SIGNED_OUT, verdicts
 from tests.console.conftest import Reader, text_of
 
 pytestmark = pytest.mark.django_db
@@ -120,9 +120,9 @@ def seen(reader: Reader, **more: Any) -> bool:
 def test_half_an_hour_of_nothing_signs_out_pages_and_sockets_alike(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     key = ada.client.session.session_key
     clock(monkeypatch, timedelta(minutes=29))
-    assert verdict_on(key) is None
+    assert verdicts([key]) == {key: None}
     clock(monkeypatch, timedelta(minutes=2))
-    assert verdict_on(key) == SIGNED_OUT and not seen(ada)
+    assert verdicts([key]) == {key: SIGNED_OUT} and not seen(ada)
 
 
 def test_doing_something_puts_the_end_off_but_not_beyond_twelve_hours(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

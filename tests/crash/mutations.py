@@ -132,7 +132,7 @@ MUTANTS = [
     Mutant("a witness is heard while another worker repeats the call", LATE, "return run.owner is None or attempt.intent.replay_class == \"unsafe_on_replay\"", "return True", NEWS),
     Mutant("a verdict is written behind a run's end", LATE, "if run.state in ENDED or attempt.result", "if attempt.result", NEWS),
     Mutant("what a run's end withdrew opens again whatever came", "runs/again.py", "if attempt.result is None and not attempt.is_settled and (is_asked or is_open):", "if True:", NEWS),
-    Mutant("a callback's time runs out before its call was taken", SWEEPER, "(_time_out if is_accepted and not is_asked else _remind)", "_time_out", NEWS),
+    Mutant("a callback's time runs out before its call was taken", SWEEPER, "if not is_accepted or is_asked:", "if False:", NEWS),
     # --- recovery
     Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
     Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),

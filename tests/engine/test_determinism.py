@@ -225,5 +225,7 @@ async def test_a_checkpoint_that_no_longer_fits_the_state_stops_for_an_operator(
     seq, snapshot = story.run.snapshots[-1]
     story.run.snapshots[-1] = (seq, type(snapshot)(snapshot.node, 1, 0, "", {"seen": "no list"}))
     assert await story.drive() == "operator" and story.found.reason == "bad_checkpoint"
-    story.run.snapshots[-1] = (seq, type(snapshot)("gone", 1, 0, "", {}))
-    assert await story.drive() == "operator" and story.found.reason == "unknown_node"
+    again = Story(agent_of(node))
+    assert await again.drive() == "parked"
+    again.run.snapshots[-1] = (seq, type(snapshot)("gone", 1, 0, "", {}))
+    assert await again.drive() == "operator" and again.found.reason == "unknown_node"

@@ -13,7 +13,7 @@ from django.db import connection
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Head
-from ledger.views import verify
+from ledger.verification import verify
 from runs import recovery, services, sweeper
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
@@ -92,7 +92,7 @@ def test_a_damaged_run_keeps_no_other_from_being_driven(stage: Stage, tools: Too
         until(lambda: operators(bad) or str(fresh(bad).state) == "completed", what=f"{what}: what becomes of the damaged run", seconds=60)
         assert host._drain_at is None
     for run in healthy:
-        assert output(run) == "order:b" and verify(run.id, head(run)).problems == []
+        assert output(run) == "order:b" and verify(run.id).problems == []
     if what in MENDED:
         assert str(fresh(bad).state) == "completed", [events(bad, e.OperatorNeeded), kinds(bad)]
     else:
@@ -119,7 +119,7 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     assert stage.drive() == "idle", "nobody has looked yet"
     services.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
-    assert verify(bad.id, head(bad)).problems == []
+    assert verify(bad.id).problems == []
 
 
 def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbox) -> None:
