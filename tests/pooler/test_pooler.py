@@ -29,6 +29,8 @@ from tests.upgrade.test_refusals import is_refused
 from tests.upgrade.test_upgrade import migrate
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes, pytest.mark.timeout(180)]
+# Whoever serves a database needs the key that it was used with: here the tests' own.
+ONE_KEY = Path(os.environ["DURABLEAGENTS_TEST_DATA"])
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -38,7 +40,7 @@ class Story:
     def __init__(self, urls: Mapping[str, str], folder: Path, keys: Mapping[str, str], session: str) -> None:
         self.folder, self.keys, self.session = folder, keys, session
         port, sandbox, smtp = (str(each) for each in free_ports(3))
-        self.env = plain_env(folder / "data") | {
+        self.env = plain_env(ONE_KEY) | {
             "DATABASE_URL": urls["pooled"], "DATABASE_DIRECT_URL": urls["runtime"], "DURABLEAGENTS_AGENTS": "tests.pooler.agents",
             "PYTHONPATH": str(CHECKOUT), "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY, "POOLER_STORY": str(folder), "DURABLEAGENTS_WORKERS": "2", "PORT": port, "SANDBOX_PORT": sandbox,
             "SANDBOX_SMTP_PORT": smtp,
@@ -195,7 +197,7 @@ def test_the_run_s_page_and_its_verification_are_shown(story: Story) -> None:
 
 def environment(database_url: str, **more: str) -> dict[str, str]:
     web, sandbox, smtp = (str(port) for port in free_ports(3))
-    return {"DATABASE_URL": database_url, "PORT": web, "SANDBOX_PORT": sandbox, "SANDBOX_SMTP_PORT": smtp, **more}
+    return {"DATABASE_URL": database_url, "DURABLEAGENTS_DATA": str(ONE_KEY), "PORT": web, "SANDBOX_PORT": sandbox, "SANDBOX_SMTP_PORT": smtp, **more}
 
 
 @pytest.mark.parametrize("command", ["web", "worker"])

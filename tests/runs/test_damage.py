@@ -19,7 +19,7 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
-from tests.runs.stage import Stage, events, fresh, head, kinds, now, output, waiting
+from tests.runs.stage import Stage, events, fresh, kinds, now, output, waiting
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
