@@ -30,6 +30,7 @@ _LOCK = 7_231_001  # any number, the same in every process
 BATCH = 100
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
+QUIET_SECONDS = 60.0  # after so long without trouble a wait was acted on, or mended
 # One pass of sweeping lasts no longer, however much is due: the same thread looks for dead workers.
 PASS_SECONDS = 0.25
 # As often as that may a due wait be in trouble before an operator is asked.
@@ -114,9 +115,9 @@ def _pass_over(wait_id: UUID, run_id: UUID, problem: str) -> None:
 
 
 def _passed_over() -> list[UUID]:
-    """Waits that could not be acted on lately. One that has been quiet for long was acted on, or mended."""
+    """Waits that could not be acted on lately."""
     now = time.monotonic()
-    for wait_id in [w for w, (until, _) in _troubled.items() if until + 2 * TROUBLED_SECONDS <= now]:
+    for wait_id in [w for w, (until, _) in _troubled.items() if until + QUIET_SECONDS <= now]:
         del _troubled[wait_id]
     return [wait_id for wait_id, (until, _) in _troubled.items() if until > now]
 

@@ -13,9 +13,9 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from durableagents import sessions, views_account
+from durableagents import sessions
 from durableagents.auth import issue_key
-from durableagents.models import ApiKey
+from durableagents.models import ApiKey, Attempts
 from ledger.models import AccountRecord
 from runs.watch import SIGNED_OUT, verdicts
 from tests.console.conftest import Reader, text_of
@@ -25,8 +25,8 @@ OLD, NEW = "correct horse battery", "a staple nobody knows"
 
 
 @pytest.fixture(autouse=True)
-def _forgiving() -> None:
-    views_account.tries = views_account.Limiter(limit=5, window_seconds=300)
+def _forgiving(db: None) -> None:
+    Attempts.objects.all().delete()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_a_slow_statement_is_answered_as_unavailable(
     with psycopg.connect(database_urls(postgres)["admin"]) as admin:
         admin.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
         refused: Any = web.client.get("/api/v1/runs", headers=headers)
-        assert (refused.status_code, refused.json()["code"]) == (503, "database-unavailable")
+        assert (refused.status_code, refused.json()["code"]) == (503, "busy")
         assert refused.headers["Content-Type"] == "application/problem+json" and refused.headers["Retry-After"]
         page = web.client.get("/runs", headers=cookies)
         assert page.status_code == 503 and "Retry-After" in page.headers and "<" in page.text

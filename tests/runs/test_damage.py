@@ -119,7 +119,8 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     assert stage.drive() == "idle", "nobody has looked yet"
     services.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
-    assert verify(bad.id).problems == []
+    # The deadline that this test moved, and the stop that the journal could not take, are told; nothing else is.
+    assert [told for told in verify(bad.id).problems if not told.startswith(("the wait for timer at", "the wait for operator at"))] == []
 
 
 def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbox) -> None:
