@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.models import OverrideRecord
+from ledger.models import ActRecord, OverrideRecord
 from ledger.verification import Line, Told, at_most_once, compared
 
 # What an act's first event is.
@@ -18,7 +19,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
 _NO_PERSON = ("operator", "hook", "worker:", "system:", "outside:")
-_ENDS = (e.RunCompleted, e.RunFailed, e.RunCancelled)
+_PERSON = ("user:", "key:")
 
 
 class Overrides:
@@ -71,6 +72,66 @@ def _is_a_persons(event: e.Event) -> bool:
     if isinstance(event, e.WaitResolved) and event.resolution != "retried":
         return False
     return not str(getattr(event, "by", "")).startswith(_NO_PERSON)
+
+
+class _Act(NamedTuple):
+    """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
+
+    seq: int
+    is_coded: bool
+    columns: dict[str, Any]
+
+
+class Acts:
+    """What people did without overriding anything has its record, on the state it was done on, and each record its event."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+        self.acts: dict[tuple[str, int], _Act] = {}
+
+    def see(self, line: Line) -> None:
+        """Keep what the record of an act has to say, under its name and the event that it names as the last one."""
+        event, columns = line.event, dict[str, Any]()
+        match event:
+            case e.RunCreated(by=by):
+                # Its record is written when there is a journal, so it names the event itself.
+                name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
+            case e.SignalReceived(by=by):
+                name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
+            case e.InputAnswered(by=by):
+                said = event.payload.get("justification", "") if isinstance(event.payload, dict) else ""
+                # What was put on record afterwards, for answers from before, lacks it.
+                name, seq, columns = "answer", line.seq - 1, {"by": by, "role": event.role, "justification": said if line.is_coded else {said, ""}}
+            case _:
+                return
+        if by.startswith(_PERSON):
+            self.acts[name, seq] = _Act(line.seq, line.is_coded, columns)
+
+    def problems(self) -> Iterator[str]:
+        missing, found = dict(self.acts), []
+        for row in ActRecord.objects.filter(run_id=self.told.run_id).order_by("id"):
+            found.append((row.action, row.seq))
+            yield from self._about(row)
+            missing.pop((row.action, row.seq or 0), None)
+        yield from at_most_once("the record of act", found)
+        for (name, _), act in missing.items():
+            if act.is_coded or act.seq > self.told.coded_after:
+                yield f"event {act.seq} is a person's {name} without a record of the act"
+
+    def _about(self, row: ActRecord) -> Iterator[str]:
+        what = f"act record {row.id}, {row.action},"
+        if row.code is None:
+            if row.seq is None or row.seq > self.told.acts_coded_after:
+                yield f"{what} has no code: none of our processes wrote it"
+        elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
+            yield f"{what} was not written with this installation's key, or was changed"
+        act = self.acts.get((row.action, row.seq or 0))
+        if act is None:
+            yield f"{what} has no event"
+            return
+        yield from compared(what, row, act.columns | {"chain": self.told.hash_at(row.seq or 0)})
+        if not self.told.is_about(act.seq, row.at):
+            yield f"{what} has a time, {row.at.isoformat()}, that is not that of event {act.seq}"
 
 
 class HeadCheck:

@@ -31,6 +31,7 @@ UNTOLD = {
     "ledger_head": {"lease", "is_on_hold", "usd_micro"},
     "ledger_ledgerentry": {"id"},
     "ledger_overriderecord": {"id"},
+    "ledger_actrecord": {"id"},
     "runs_run": {"ready_at", "is_woken", "is_solo", "priority", "tags", "trace_id", "updated_at"},
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},
@@ -189,6 +190,7 @@ def is_found(before: list[str], after: list[str]) -> bool:
     """Whether the runs that the changed rows belong to, or belonged to, do not hold any more."""
     rows = [json.loads(row) for row in {*before} ^ {*after} or {*after}]
     gates = dict(Approval.objects.values_list("id", "run_id"))
+    rows = [row for row in rows if row.get("run_id", row) is not None]  # acts that belong to no run
     runs = {UUID(row["run_id"]) if "run_id" in row else gates.get(UUID(row["approval_id"])) if "approval_id" in row else UUID(row["id"]) for row in rows}
     return any(does_not_hold(run_id) for run_id in runs if run_id is not None)
 
