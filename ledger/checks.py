@@ -139,7 +139,7 @@ class HeadCheck:
 
     def __init__(self, told: Told) -> None:
         self.told = told
-        self.epoch = self.claimed_seq = self.last_deaths = 0
+        self.epoch = self.claimed_seq = self.deaths = 0
         self.is_held = self.is_pause = self.is_cancel = False
         self.tokens_in = self.tokens_out = self.model_calls = self.tool_calls = self.perhaps = 0
 
@@ -148,22 +148,33 @@ class HeadCheck:
         match line.event:
             case e.RunClaimed(epoch=epoch):
                 self.epoch, self.claimed_seq, self.is_held = epoch, line.seq, True
-            case e.RunReleased() | e.RunParked():
+            case e.RunReleased():
                 self.is_held = False
+            case e.RunParked():
+                self._rest()
             case e.WorkerLost(deaths=deaths):
-                self.is_held, self.last_deaths = False, deaths
+                self.is_held, self.deaths = False, deaths
+            case e.RunRetried() | e.OperatorNeeded(reason="engine_failed") | e.WaitResolved(resolution="retried"):
+                self.deaths = 0
             case e.PauseRequested():
                 self.is_pause = True
             case e.RunPaused():
-                self.is_held = self.is_pause = False
+                self.is_pause = False
+                self._rest()
             case e.RunResumed():
                 self.is_pause = False
             case e.CancelRequested():
                 self.is_cancel, self.is_pause = True, False
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
-                self.is_held = self.is_pause = self.is_cancel = False
+                self.is_pause = self.is_cancel = False
+                self._rest()
+                self.deaths = 0 if isinstance(line.event, e.RunCancelled) else self.deaths
             case _:
                 self._count(line.event)
+
+    def _rest(self) -> None:
+        """What a worker comes to a rest by puts the deaths before behind it; what people and the watchdog do to a run that nobody holds doesn't."""
+        self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
 
     def _count(self, event: e.Event) -> None:
         match event:
@@ -187,7 +198,7 @@ class HeadCheck:
         yield from compared("the head", head, {
             "epoch": self.epoch, "claimed_seq": self.claimed_seq, "is_pause_requested": self.is_pause, "is_cancel_requested": self.is_cancel,
             "tokens_in": self.tokens_in, "tokens_out": self.tokens_out, "model_calls": self.model_calls, "tool_calls": calls,
-            "steps": {self.model_calls + head.tool_calls}, "deaths": {0, self.last_deaths},
+            "steps": {self.model_calls + head.tool_calls}, "deaths": self.deaths,
         })  # fmt: skip
         if self.is_held != (head.lease is not None):
             yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"
