@@ -41,7 +41,7 @@ FROZEN = {
     "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "approvals_approval": {"id"},
-    "runs_agentversion": {"graph_id", "fingerprint", "first_used_at"},
+    "runs_agentversion": {"graph_id", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
 READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord"})
