@@ -16,6 +16,7 @@ from ledger.keys import code_key
 from ledger.verification import SLACK, Line, Told, at_most_once, compared, register
 from runs.engine.tape import payload_of
 from runs.runtime import hasher
+from runs.verification.rows import started_by
 
 # What a plan binds and the row repeats.
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
@@ -27,7 +28,9 @@ class Gates:
     def __init__(self, told: Told) -> None:
         self.told = told
         self.created_by = ""
+        self.starter: int | None = None
         self.asked: dict[str, tuple[int, e.ApprovalRequested]] = {}
+        self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
 
     def see(self, line: Line) -> None:
@@ -36,6 +39,7 @@ class Gates:
             case e.RunCreated(by=by):
                 self.created_by = by
             case e.ApprovalRequested() as asked:
+                self.coded |= {line.seq} if line.is_coded else set()
                 slim = e.ApprovalRequested(slot=asked.slot, attempt=asked.attempt, **asked.clear())
                 self.asked[asked.approval_id] = (line.seq, slim)
             case e.ApprovalDecided() as decided:
@@ -44,7 +48,7 @@ class Gates:
                 pass
 
     def problems(self) -> Iterator[str]:
-        missing = dict(self.asked)
+        missing, self.starter = dict(self.asked), started_by(self.told.run_id)
         rows = Approval.objects.filter(run_id=self.told.run_id).select_related("wait", "previous").order_by("opened_at", "id")
         for row in rows.iterator(chunk_size=20):
             asked = missing.pop(str(row.id), None)
@@ -61,7 +65,10 @@ class Gates:
         yield from compared(what, row, {
             "plan_hash": asked.plan_hash, "queue": asked.queue, "tool": asked.tool, "rule": asked.rule, "requested_by": self.created_by,
             "deadline": datetime.fromisoformat(asked.deadline), "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
+            "requester": self._requesters(seq),
         })  # fmt: skip
+        if row.previous_id is not None and not _is_revised_by(row.previous, row):
+            yield f"{what}: it is no revision of approval {row.previous_id}"
         if plan is None or hasher()(plan) != asked.plan_hash:
             yield f"{what}: its plan is not the one that was hashed"
         elif wrong := [name for name in _PLANNED if plan.get(name) != getattr(row, name)]:
@@ -71,6 +78,11 @@ class Gates:
         if not self.told.is_about(seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
+
+    def _requesters(self, seq: int) -> set[int | None]:
+        """The account that started the run; none, too, where the question is from before accounts were noted."""
+        is_old = seq not in self.coded and seq <= self.told.coded_after
+        return {self.starter, None} if is_old else {self.starter}
 
     def _states(self, row: Approval) -> set[str]:
         """What the journal makes of it; an end of the run that came before an answer withdraws it without an event."""
@@ -105,16 +117,27 @@ class Gates:
             missing.pop(str(row.approval_id), None)
             seq, event, is_coded = found
             said = {"by": event.by, "role": event.role, "plan_hash": event.plan_hash, "justification": payload_of(event).get("justification")}
+            is_old = not is_coded and seq <= self.told.coded_after
+            if not (is_old and row.seq is None and row.chain is None):
+                said |= {"seq": seq - 1, "chain": self.told.hash_at(seq - 1)}
             yield from compared(what, row, said)
             if VERDICTS.get(row.verdict) != event.verdict or not self.told.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None:
-                if is_coded or seq > self.told.coded_after:
+                if not is_old:
                     yield f"{what} has no code: none of our processes wrote it"
             elif bytes(row.code) != row_code(code_key(), "decision", row.coded()):
                 yield f"{what} was not written with this installation's key, or was changed"
         for id in missing:
             yield f"the decision on approval {id} has no row"
+
+
+def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
+    """Whether a question follows one that was rejected, of the same run about the same thing to the same people."""
+    if previous is None:
+        return False
+    of = (previous.run_id, previous.tool, previous.queue, previous.state)
+    return of == (row.run_id, row.tool, row.queue, "rejected") and previous.opened_at < row.opened_at
 
 
 def _plan(row: Approval) -> Any:

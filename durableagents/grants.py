@@ -37,11 +37,11 @@ APPEND_ONLY = frozenset(
 # The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
-    "runs_run": {"id", "agent", "created_by", "created_at", "trace_id"},
+    "runs_run": {"id", "agent", "created_by", "creator", "created_at", "trace_id"},
     "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "approvals_approval": {"id"},
-    "runs_agentversion": {"graph_id", "fingerprint", "first_used_at"},
+    "runs_agentversion": {"graph_id", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
 READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord"})

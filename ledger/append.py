@@ -153,8 +153,10 @@ def acted(
     """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside does is no act of a person."""
     if not (by.is_person or by.auth == "shell"):
         return
-    ActRecord.objects.create(
+    record = ActRecord(
         run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person, role=by.role, auth=by.auth,
         address=by.address, justification=justification, seq=head.seq if head else None, chain=bytes(head.chain) if head else None,
         before=before or {}, after=after or {}, at=database_now(),
     )  # fmt: skip
+    record.code = row_code(code_key(), "act", record.coded())
+    record.save(force_insert=True)

@@ -8,9 +8,9 @@ class LedgerConfig(AppConfig):
 
     def ready(self) -> None:
         """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are read."""
-        from ledger.checks import HeadCheck, Overrides
+        from ledger.checks import Acts, HeadCheck, Overrides
         from ledger.clock import read_every_time
         from ledger.verification import register
 
-        register(Overrides, HeadCheck)
+        register(Overrides, Acts, HeadCheck)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

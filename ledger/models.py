@@ -184,6 +184,7 @@ class ActRecord(models.Model):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
+    code = models.BinaryField(null=True)
 
     class Meta:
         indexes = [
@@ -193,6 +194,14 @@ class ActRecord(models.Model):
             models.Index(fields=["by", "-at", "-id"], name="ledger_act_by_who"),
         ]
         triggers = append_only()
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers: everything that the row says."""
+        return {
+            "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue, "by": self.by, "person": self.person,
+            "role": self.role, "auth": self.auth, "address": self.address, "justification": self.justification, "seq": self.seq,
+            "chain": bytes(self.chain or b"").hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
+        }  # fmt: skip
 
 
 class AccountRecord(models.Model):
@@ -228,6 +237,7 @@ class Uncoded(models.Model):
 
     run_id = models.UUIDField(primary_key=True)
     seq = models.BigIntegerField()
+    acts = models.BigIntegerField(default=0, db_default=0, help_text="Up to which event records of acts may: those had codes later than events.")
 
 
 NO_RUN = UUID(int=0)

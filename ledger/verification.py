@@ -51,6 +51,7 @@ class Told:
     hashes: list[bytes] = field(default_factory=list)
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     coded_after: int = 0  # up to here events and rows may lack codes
+    acts_coded_after: int = 0  # and the records of acts, which had theirs later
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -90,7 +91,9 @@ class Check(Protocol):
 
 checks: list[Callable[[Told], Check]] = []
 # Tables whose rows belong to runs, and the column that says to which.
-tables: dict[str, str] = {"ledger_head": "run_id", "ledger_event": "run_id", "ledger_ledgerentry": "run_id", "ledger_overriderecord": "run_id"}
+tables: dict[str, str] = {
+    "ledger_head": "run_id", "ledger_event": "run_id", "ledger_ledgerentry": "run_id", "ledger_overriderecord": "run_id", "ledger_actrecord": "run_id",
+}  # fmt: skip
 
 
 def register(*more: Callable[[Told], Check], **of: str) -> None:
@@ -156,7 +159,7 @@ def _snapshot() -> Iterator[None]:
 
 def _verify(run_id: UUID, using: Sequence[Callable[[Told], Check]]) -> Verification:
     told = Told(run_id, Head.objects.filter(pk=run_id).first())
-    told.coded_after = _uncoded_until(run_id)
+    told.coded_after, told.acts_coded_after = _uncoded_until(run_id)
     found = [make(told) for make in using]
     problems, uncoded = told.problems, 0
     for line in _read(told, problems):
@@ -180,10 +183,10 @@ def _has(table: str, column: str, run_id: UUID) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _uncoded_until(run_id: UUID) -> int:
-    """Up to which event codes may be missing: without end while an upgrade is under way."""
-    marks = dict(Uncoded.objects.filter(run_id__in=[run_id, NO_RUN]).values_list("run_id", "seq"))
-    return 2**63 if NO_RUN in marks else marks.get(run_id, 0)
+def _uncoded_until(run_id: UUID) -> tuple[int, int]:
+    """Up to which event codes may be missing, of the record and of what people did: without end while an upgrade is under way."""
+    marks = {of: (seq, max(seq, acts)) for of, seq, acts in Uncoded.objects.filter(run_id__in=[run_id, NO_RUN]).values_list("run_id", "seq", "acts")}
+    return (2**63, 2**63) if NO_RUN in marks else marks.get(run_id, (0, 0))
 
 
 def _head_problems(told: Told) -> Iterator[str]:

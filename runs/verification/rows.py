@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 from ledger import events as e
+from ledger.models import ActRecord
 from ledger.verification import SLACK, Line, Told, compared
+from runs.engine.tape import payload_of
 from runs.models import ENDED, WAITING, Run
+from runs.subject import ABOUT_LENGTH, subject
 
 _RESOLVE = (
     e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken, e.ToolReconciled, e.CancelRequested,
@@ -19,6 +23,7 @@ class RunRow:
     def __init__(self, told: Told) -> None:
         self.told = told
         self.created: e.RunCreated | None = None
+        self.about = ""
         self.states = {"pending"}
         self.owner: str | None = None
         self.node, self.visit = "", 0
@@ -29,8 +34,9 @@ class RunRow:
     def see(self, line: Line) -> None:
         """Fold one event into where the run stands."""
         match line.event:
-            case e.RunCreated() as created:
-                self.created = self.created or created
+            case e.RunCreated() as created if self.created is None:
+                self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
+                self.about = subject(payload_of(created))[:ABOUT_LENGTH]
             case e.RunClaimed(worker=worker):
                 self.states, self.owner = {"running"}, worker
                 self.started_seq = self.started_seq or line.seq
@@ -69,10 +75,12 @@ class RunRow:
             yield "the journal does not begin with the run's creation"
             return
         made = self.created
-        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then.
+        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from before there was
+        # an `about` have none.
         yield from compared("the run's row", row, {
             "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}", "created_by": made.by, "state": self.states,
             "generation": 0, "node": self.node, "visit": self.visit, "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
+            "creator": started_by(self.told.run_id), "about": {self.about, ""},
         })  # fmt: skip
         if (str(row.owner) if row.owner else None) != self.owner:
             yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
@@ -82,3 +90,8 @@ class RunRow:
             at = getattr(row, column)
             if not (self.told.is_about(seq, at) if seq else at is None):
                 yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
+
+
+def started_by(run_id: UUID) -> int | None:
+    """The account that started a run, as the record of that act has it, which `ledger` checks. What the system starts has none."""
+    return ActRecord.objects.filter(run_id=run_id, action="start").order_by("id").values_list("person", flat=True).first()

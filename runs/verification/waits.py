@@ -37,6 +37,7 @@ class _Known:
     detail: dict[str, Any] = field(default_factory=dict)
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
+    used_by: set[tuple[str | None, int | None]] = field(default_factory=lambda: {(None, None)})  # call and attempt that used the grant last
 
 
 class Waits:
@@ -60,7 +61,7 @@ class Waits:
             case e.ApprovalRequested():
                 self._open(line, Key(event.slot, 0, "approval", event.n), event.deadline, {"approval_id": event.approval_id, "queue": event.queue})
             case e.ToolInvoked():
-                self._intent(line.seq, event)
+                self._intent(line, event)
             case e.ToolAccepted():
                 known, deadline = self.known.get(Key(event.slot, event.attempt, "webhook", 0)), payload_of(event).get("deadline")
                 if known is not None and isinstance(deadline, str) and not known.ends:
@@ -75,13 +76,15 @@ class Waits:
     def _open(self, line: Line, key: Key, deadline: str, detail: dict[str, Any]) -> None:
         self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
 
-    def _intent(self, seq: int, event: e.ToolInvoked) -> None:
+    def _intent(self, line: Line, event: e.ToolInvoked) -> None:
         token = payload_of(event).get("callback_token")
         if isinstance(token, str):
             self.tokens[event.slot, event.attempt] = hashlib.sha256(token.encode()).digest()
         granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
         if granted is not None:
-            granted.consumed = seq
+            # A grant may have been used before waits told by whom.
+            is_old = not line.is_coded and line.seq <= self.told.coded_after
+            granted.consumed, granted.used_by = line.seq, {(event.slot, event.attempt)} | ({(None, None)} if is_old else set())
 
     def _resolve(self, seq: int, event: e.Event) -> None:
         match event:
@@ -139,6 +142,10 @@ class Waits:
         is_used = self.told.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
         if not is_used:
             yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
+        if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
+            yield f"{what}: it grants something, and only approvals do"
+        if (row.consumed_by, row.consumed_attempt) not in known.used_by:
+            yield f"{what}: it says that attempt {row.consumed_attempt} of the call at slot {row.consumed_by} used it last, the journal otherwise"
 
     def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
         if row.resolution is None:

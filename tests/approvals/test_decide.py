@@ -177,12 +177,15 @@ def test_deciding_under_a_pause_is_kept_for_the_resume(stage: Stage, asked: Appr
 def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: Approval, outside: Outside) -> None:
     act("pause", asked.run)
     deciding(asked)
-    Wait.objects.filter(pk=asked.wait_id).update(grant_expires_at=now() - timedelta(seconds=1))
+    gate = Wait.objects.filter(pk=asked.wait_id)
+    expires = gate.get().grant_expires_at
+    gate.update(grant_expires_at=now() - timedelta(seconds=1))
     act("resume", asked.run)
     assert stage.drive() == "parked" and outside.requests == []
     again = Approval.objects.get(state="open")
     assert again.id != asked.id and again.plan_hash != asked.plan_hash, "whoever decides sees what became of the first yes"
     assert "expired before the call was made" in again.evidence[0]["content"][0]
+    gate.update(grant_expires_at=expires)  # or the record would not hold: nothing but the test has moved it
     check_against_journal(asked.run)
     deciding(again)
     assert stage.drive() == "completed" and len(outside.requests) == 1

@@ -57,7 +57,7 @@ def remembered(dump: Path) -> list[Old]:
 
 def bring_to_their_ends(stage: Stage, runs: list[Old]) -> None:
     """Do for each run what it waits for, and drive whatever is ready, until nothing is left to do."""
-    call_command("declare_dead", host="old-host", verbosity=0)
+    call_command("declare_dead", host="old-host", reason="it was switched off", verbosity=0)
     retried = next(old for old in runs if old.name == "failed")
     services.retry(retried.id, by=OLGA, justification="it is in stock again")
     for _ in range(20):

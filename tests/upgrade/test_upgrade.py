@@ -15,8 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
 from ledger.access import ROLES
-from ledger.models import Head
-from ledger.views import verify
+from ledger.verification import verify
 from runs import runtime, versions
 from runs.engine.agents import registry
 from runs.models import AgentVersion
@@ -134,7 +133,7 @@ def ended_as_it_should(old: Old) -> None:
     else:
         assert len(set(effects)) == len(effects) and set(effects) < set(old.wanted()), (old.name, effects)
     check_against_journal(old.run)
-    assert verify(old.id, Head.objects.get(pk=old.id)).problems == []
+    assert verify(old.id).problems == []
 
 
 def read_in_the_console(runs: list[Old]) -> None:

@@ -1,0 +1,107 @@
+"""Runs that leave rows of every kind, and whoever may change each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection, transaction
+
+from durableagents import BusinessFailure, Context, End, TransportError
+from ledger.actors import Actor
+from runs import recovery, services
+from runs.engine.agents import Agent
+from runs.models import Run, Wait
+from tests.runs.stage import Stage
+from tests.world import OLGA, Item, Notes, Toolbox, agent_of
+
+
+def everything(tools: Toolbox) -> Agent:
+    """Reads, keyed and unsafe calls, gates, callbacks, signals, a value, two visits."""
+
+    async def first(state: Notes, ctx: Context) -> str:
+        await ctx.uuid()
+        await ctx.call(tools.look, Item(name="catalogue"))
+        await ctx.call(tools.order, Item(name="desk"))
+        state.seen.append((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        grant = await ctx.approve("legal", title="letter", body=Item(name="letter"), tool=tools.mail)
+        await ctx.call(tools.mail, Item(name="letter"), grant=grant)
+        await ctx.call(tools.ask, Item(name="form"))
+        await ctx.signal("go")
+        await ctx.sleep(3600)
+        return End("well")
+
+    return agent_of(first, second, tools=tools.all())
+
+
+def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
+    """One run that is decided, paused, reconciled, answered, signalled, taken from a dead worker, and asleep in the end."""
+    tools.outside.trouble("mail", TransportError("cut"), when="after")
+    run = stage.start(agent)
+    services.signal(run.id, "go", {"n": 1}, by=OLGA)
+    dead = stage.hire(is_dead=True)
+    assert len(stage.claim(dead)) == 1 and recovery.worker_died(dead.id, "gone") == 1
+    assert stage.drive() == "parked"
+    services.pause(run.id, by=OLGA, justification="hold on")
+    services.resume(run.id, by=OLGA, justification="go on")
+    stage.decide(run, why="as quoted")
+    assert stage.drive() == "parked"
+    stage.decide(run, why="reads well")
+    assert stage.drive() == "parked"
+    stage.reconcile(run, "happened", {"ref": "mail:letter", "amount": 1})
+    assert stage.drive() == "parked"
+    (url,) = tools.outside.urls.values()
+    tools.outside.urls.clear()
+    services.receive_callback(url.rpartition("/")[2], {"ref": "ask:form", "amount": 1})
+    assert stage.drive() == "parked"
+    return run
+
+
+def failed(stage: Stage, tools: Toolbox) -> Run:
+    async def fail(state: Notes, ctx: Context) -> End:
+        grant = await ctx.approve("finance_po", title="x")
+        return End(grant.by)
+
+    run = stage.start(agent_of(fail))
+    stage.drive()
+    stage.decide(run, "reject", why="too dear")
+    assert stage.drive() == "failed"
+    return run
+
+
+def answered(stage: Stage, tools: Toolbox) -> Run:
+    """Started by somebody with an account, refused once and sent again under the same yes, and asked of people."""
+
+    async def ask(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.pay, Item(name="po", amount=9000))
+        return End((await ctx.ask("finance_po", title="What?", schema=Item)).name)
+
+    tools.outside.trouble("pay", BusinessFailure("closed", code="closed"))
+    by = Actor("user", "multi", role="integrator", auth="session", person=4711)
+    run = services.start(agent_of(ask, tools=tools.all()).graph_id, {"text": "x"}, by=by)
+    stage.drive()
+    stage.decide(run)
+    assert stage.drive() == "failed"
+    services.retry(run.id, by=OLGA, justification="open again")
+    assert stage.drive() == "parked"
+    services.answer(run.id, Wait.objects.get(run=run, kind="input").id, {"name": "gold", "amount": 1}, by=OLGA, justification="as told")
+    assert stage.drive() == "completed"
+    return run
+
+
+def cancelled(stage: Stage, tools: Toolbox) -> Run:
+    async def wait(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.pay, Item(name="po", amount=9000))).ref)
+
+    run = stage.start(agent_of(wait, tools=tools.all()))
+    stage.drive()
+    return services.cancel(run.id, by=OLGA, justification="not needed")
+
+
+def as_superuser(statement: str, *parameters: Any) -> None:
+    """Triggers and rights are in nobody's way."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(statement, parameters)
