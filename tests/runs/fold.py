@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from approvals.models import Approval
 from ledger import events as e
 from ledger.models import Event, LedgerEntry
-from ledger.verification import verify
 from runs.engine.drive import waiting_state
 from runs.engine.tape import Tape
 from runs.models import Run
-from tests.runs.stage import events, fresh, head, waiting
+from tests.runs.stage import events, fresh, head, problems, waiting
 
 WaitName = tuple[str, int, str, int]
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
@@ -140,8 +139,7 @@ def check_against_journal(run: Run) -> None:
         assert approval.state == ("withdrawn" if said == "open" and told.has_ended else said)
     _check_figures(run)
     _check_ledger(run)
-    problems = verify(run.id).problems
-    assert problems == []
+    assert problems(run) == []
     last = Event.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True)[0]
     assert last == top.seq == Event.objects.filter(run_id=run.id).count()
 

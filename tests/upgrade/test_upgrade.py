@@ -15,13 +15,12 @@ from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
 from ledger.access import ROLES
-from ledger.verification import verify
 from runs import runtime, versions
 from runs.engine.agents import registry
 from runs.models import AgentVersion
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
-from tests.runs.stage import Stage
+from tests.runs.stage import Stage, problems
 from tests.upgrade import agents
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
@@ -133,7 +132,7 @@ def ended_as_it_should(old: Old) -> None:
     else:
         assert len(set(effects)) == len(effects) and set(effects) < set(old.wanted()), (old.name, effects)
     check_against_journal(old.run)
-    assert verify(old.id).problems == []
+    assert problems(old.run) == []
 
 
 def read_in_the_console(runs: list[Old]) -> None:
