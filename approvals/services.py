@@ -17,7 +17,7 @@ from ledger.clock import database_now
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.keys import code_key
-from ledger.models import Head
+from ledger.models import Event, Head
 from runs import live, waits
 from runs.acts import locked, resolve, snapshot, wake
 from runs.authority import own_act
@@ -74,7 +74,7 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         raise AlreadyDecided(approval)
     _check_four_eyes(run, by)  # again: before the lock was won they may have steered the run themselves
     now, before = database_now(), snapshot(run, head)
-    if approval.deadline <= now:
+    if _deadline(approval, wait) <= now:
         raise AlreadyDecided(_expired(approval, now))
     if plan_hash != approval.plan_hash or not _is_what_was_hashed(approval):
         raise StalePlan(approval)
@@ -91,6 +91,14 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
     return approval
+
+
+def _deadline(approval: Approval, wait: Wait) -> datetime:
+    """Until when it may be decided: the journal says so too, where nobody moves it."""
+    told = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
+    asked = [e.decode(bytes(clear)) for clear in told.values_list("clear", flat=True)]
+    of_this = [x.deadline for x in asked if isinstance(x, e.ApprovalRequested) and x.approval_id == str(approval.id)]
+    return min([approval.deadline, *map(datetime.fromisoformat, of_this)])
 
 
 def _is_what_was_hashed(approval: Approval) -> bool:

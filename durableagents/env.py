@@ -233,6 +233,8 @@ def kept_secret(
         return path.read_text().strip()
     except FileNotFoundError:
         pass
+    except UnicodeDecodeError:
+        raise EnvironmentProblem(f"{path} holds no key: it is not text; put back the one that was kept with the backups") from None
     except OSError as error:
         raise EnvironmentProblem(f"cannot read {path}: {error.strerror}") from None
     ensure_directory(path.parent)

@@ -50,8 +50,8 @@ def microseconds(at: datetime) -> int:
 
 def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> bytes:
     """Digest that binds an event to its place and to all before it."""
-    parts = (prev, seq.to_bytes(8, "big"), epoch.to_bytes(8, "big"), microseconds(at).to_bytes(8, "big"), body)
-    return hashlib.sha256(b"".join(parts)).digest()
+    numbers = (number.to_bytes(8, "big", signed=True) for number in (seq, epoch, microseconds(at)))
+    return hashlib.sha256(b"".join((prev, *numbers, body))).digest()
 
 
 def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:

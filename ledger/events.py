@@ -538,6 +538,8 @@ def columns(clear: bytes | memoryview) -> tuple[str, str | None, int, str | None
 
 
 def decode(clear: bytes | memoryview, payload: Any = None) -> Event:
-    """An event from its stored parts. Raises KeyError for a kind that this version of the vocabulary lacks."""
+    """An event from its stored parts. Raises KeyError for a kind that this version of the vocabulary lacks, ValueError for no event."""
     whole = json.loads(bytes(clear))
+    if not isinstance(whole, dict):
+        raise ValueError("the clear bytes are no object")
     return KINDS[whole.pop("kind")](payload=payload, **whole)

@@ -22,11 +22,12 @@ _COLUMNS = ("kind", "slot", "attempt")
 
 def present_event(event: Event) -> dict[str, Any]:
     """One line of a journal. `data` is the clear metadata, `payload` the sealed content."""
-    clear = json.loads(bytes(event.clear))
+    # One damaged line must not hide the rest of the journal from the person who looks into it.
+    clear: dict[str, Any] = {}
     try:
+        clear = _clear_of(event)
         content = {"payload": payload_of(event)}
     except (ValueError, RecursionError) as error:
-        # One damaged line must not hide the rest of the journal from the person who looks into it.
         content = {"payload": None, "damage": str(error)}
     return {
         "seq": event.seq,
@@ -41,6 +42,14 @@ def present_event(event: Event) -> dict[str, Any]:
         "hash": bytes(event.hash).hex(),
         "prev_hash": bytes(event.prev_hash).hex(),
     }
+
+
+def _clear_of(event: Event) -> dict[str, Any]:
+    """The clear metadata. Raises ValueError on bytes that were tampered with."""
+    clear = json.loads(bytes(event.clear))
+    if not isinstance(clear, dict):
+        raise ValueError("the event's clear bytes are no object")
+    return clear
 
 
 def payload_of(event: Event) -> Any:

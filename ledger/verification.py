@@ -7,6 +7,7 @@ journal takes little memory. All of one run is read from one snapshot of the dat
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from ledger.models import NO_RUN, Event, Head, Uncoded
 SLACK = timedelta(minutes=1)
 # Payloads of a batch are in memory together.
 _BATCH = 100
+
+log = logging.getLogger("ledger.verification")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +173,22 @@ def _verify(run_id: UUID, using: Sequence[Callable[[Told], Check]]) -> Verificat
         raise NotFound("run", run_id)
     problems += _head_problems(told)
     for check in found:
-        problems.extend(check.problems())
+        problems.extend(_said(check))
     at, head = told.at, told.head
     return Verification(
         run_id, told.seq, uncoded, at[0] if at else None, at[-1] if at else None, bytes(head.chain).hex() if head else "", problems
     )
+
+
+def _said(check: Check) -> list[str]:
+    """What a check finds. A row that no check can make sense of is a finding too, and hides neither the others nor the runs after it."""
+    found: list[str] = []
+    try:
+        found.extend(check.problems())
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        log.warning("%s could not be finished", type(check).__name__, exc_info=error)
+        found.append(f"{type(check).__name__}: a row can't be made sense of: {type(error).__name__}: {error}")
+    return found
 
 
 def _has(table: str, column: str, run_id: UUID) -> bool:

@@ -72,7 +72,7 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
     asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
     rows = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
     for run_id, queue, of in rows.values_list("run_id", "detail__queue", "detail__of").distinct():
-        named = queue or of or ""
+        named = next((each for each in (queue, of) if isinstance(each, str) and each), "")
         asked[run_id].add(waits.queues.get(named, named))
     return {run.pk: Standing(frozenset(asked[run.pk]), run.creator) for run in runs}
 

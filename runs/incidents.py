@@ -105,7 +105,7 @@ _AFTER = """
 _FATES = """
     SELECT DISTINCT ON (i.id, d.slot, d.attempt) i.id, d.slot, d.attempt, e.kind, e.clear
     FROM runs_incident i
-    CROSS JOIN LATERAL jsonb_to_recordset(i.in_doubt) AS d(slot text, attempt int)
+    CROSS JOIN LATERAL jsonb_to_recordset(CASE jsonb_typeof(i.in_doubt) WHEN 'array' THEN i.in_doubt ELSE '[]' END) AS d(slot text, attempt int)
     JOIN ledger_event e ON e.run_id = i.run_id AND e.slot = d.slot AND e.attempt = d.attempt AND e.seq > i.seq
     WHERE i.id = ANY(%s) AND e.kind = ANY(%s) ORDER BY i.id, d.slot, d.attempt, e.seq"""
 _FATE = {
@@ -149,7 +149,7 @@ def _fate(kind: str, clear: bytes) -> str:
 def _told(row: Incident, after: Sequence[Any], fates: dict[tuple[int, str, int], str]) -> dict[str, Any]:
     epoch, claimed_at, stepped_at = after
     calls = []
-    for call in row.in_doubt:
+    for call in row.in_doubt if isinstance(row.in_doubt, list) else []:
         fate = fates.get((row.id, call["slot"], call["attempt"]), "open")
         why = _REPEATED[call["replay_class"]] if fate == "repeated" else _WHY[fate]
         calls.append({**call, "fate": fate, "why": why})

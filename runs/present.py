@@ -46,9 +46,11 @@ _NEAR = 16
 
 def present_wait(wait: Wait, found: Any = None) -> dict[str, Any]:
     """One thing a run waits for. `found` is what stopped it, where it waits for an operator: of two calls that differ, both."""
-    detail = masked(wait.detail) | ({"found": masked(found)} if isinstance(found, dict) else {})
+    # Whatever stands in the row: one that was damaged must not hide the list that it is in.
+    known = wait.detail if isinstance(wait.detail, dict) else {}
+    detail = masked(known) | ({"found": masked(found)} if isinstance(found, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
-        detail["schema"] = wait.detail["schema"]  # the agent's own code; whoever answers needs every name in it
+        detail["schema"] = known.get("schema")  # the agent's own code; whoever answers needs every name in it
     return {
         "id": wait.id,
         "kind": wait.kind,

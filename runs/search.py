@@ -22,7 +22,7 @@ MOST = 1000  # runs that one search looks at
 TERMS = 32  # words of one run
 LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
 DEPTH = 3  # levels of the input that are read
-_EDGES = "\"'`.,;:!?()[]{}<>…"
+_EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
@@ -40,7 +40,7 @@ def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input:
     for name, value in pairs:
         found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_of(name)]
         found += words_of(value)
-    found += words_of(by.partition(":")[2])
+    found += [*words_of(by.partition(":")[2]), *_whole(by)]
     found += words_of(subject(input))
     for text in _strings(input, DEPTH):
         found += words_of(text)

@@ -135,8 +135,9 @@ class Waits:
         yield from compared(what, row, right)
         if not self.told.is_about(known.seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
+        detail = row.detail if isinstance(row.detail, dict) else {}
         for name, value in known.detail.items():
-            if row.detail.get(name) != value:
+            if detail.get(name) != value:
                 yield f"{what}: its {name} is not the one that its event tells of"
         yield from self._how_it_ended(what, row, known)
         is_used = self.told.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None

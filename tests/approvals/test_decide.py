@@ -20,6 +20,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, Justifica
 from runs import services
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from tests.fleet.conftest import until
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, dump, events, now, output
@@ -262,3 +263,20 @@ def test_every_run_has_its_own_questions(stage: Stage, tools: Toolbox, asked: Ap
     deciding(asked)
     assert stage.drive() == "completed" and output(asked.run) == "pay:po"
     assert stage.drive() == "idle" and str(Run.objects.get(pk=other.pk).state) == "waiting_human"
+
+
+def test_a_deadline_that_was_moved_in_the_tables_is_over_when_the_journal_says_so(stage: Stage, tools: Toolbox) -> None:
+    """Who may write there could else keep a question open until somebody says yes."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.approve("finance_po", title="Clean?", body={"name": "po"}, within=timedelta(milliseconds=1))).by)
+
+    stage.start(agent_of(node))
+    assert stage.drive() == "parked"
+    asked = Approval.objects.get()
+    Approval.objects.update(deadline=now() + timedelta(days=1))
+    Wait.objects.update(deadline=now() + timedelta(days=1))
+    until(lambda: now() > asked.deadline, what="the journal's deadline")
+    with pytest.raises(AlreadyDecided, match="expired"):
+        deciding(asked)
+    assert Wait.objects.get(pk=asked.wait_id).grant_hash is None
