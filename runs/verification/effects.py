@@ -36,12 +36,15 @@ class Effects:
 
     def __init__(self, told: Told) -> None:
         self.told = told
+        self.retried_by = ""
         self.intents: dict[tuple[str | None, int], tuple[e.ToolInvoked, str | None]] = {}
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
 
     def see(self, line: Line) -> None:
         """Work out the fact that goes with an event. Only reads, and refusals of reads, have none."""
         event = line.event
+        if not isinstance(event, e.ToolReconciled):
+            self.retried_by = event.by if isinstance(event, e.RunRetried) else ""
         if isinstance(event, e.ToolInvoked):
             self.intents[event.slot, event.attempt] = (event, payload_of(event).get("key"))
         fact = _FACTS.get(type(event))
@@ -62,7 +65,8 @@ class Effects:
             case e.CallbackReceived() | e.CallbackArrivedLate():
                 return OUTSIDE.ref
             case e.ToolReconciled(by=by) if by != "hook":
-                return by
+                # What a retry settles by an answer that came after the end is put on record by whoever retried.
+                return self.retried_by if self.retried_by and by.startswith("worker:") else by
             case _:
                 return self.told.holder(line)
 

@@ -49,7 +49,7 @@ class Waits:
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
-        self.has_ended = False
+        self.has_ended, self.last_end = False, 0
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
@@ -63,11 +63,11 @@ class Waits:
             case e.ToolInvoked():
                 self._intent(line, event)
             case e.ToolAccepted():
-                known, deadline = self.known.get(Key(event.slot, event.attempt, "webhook", 0)), payload_of(event).get("deadline")
+                known, deadline = self.known.get(self._callback(event.slot, event.attempt)), payload_of(event).get("deadline")
                 if known is not None and isinstance(deadline, str) and not known.ends:
                     known.deadline = datetime.fromisoformat(deadline)
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
-                self.has_ended = True
+                self.has_ended, self.last_end = True, line.seq
             case _:
                 self._resolve(line.seq, event)
         if isinstance(event, _SETTLES):
@@ -99,7 +99,7 @@ class Waits:
             case e.SignalTaken():
                 self._end(seq, Key(event.slot, event.attempt, "signal", 0), "received", "system:engine")
             case e.CallbackReceived() | e.CallbackArrivedLate():
-                key = Key(event.slot, event.attempt, "webhook", 0)
+                key = self._callback(event.slot, event.attempt)
                 if isinstance(event, e.CallbackReceived) and not self.has_ended:
                     self._end(seq, key, "received", OUTSIDE.ref)
                 elif key in self.known:
@@ -112,6 +112,11 @@ class Waits:
                 self.has_ended = False
             case _:
                 pass
+
+    def _callback(self, slot: str | None, attempt: int) -> Key:
+        """The wait that a call's callback comes to: where it is waited for again, the newest."""
+        rounds = [key.n for key in self.known if key[:3] == (slot, attempt, "webhook")]
+        return Key(slot, attempt, "webhook", max(rounds, default=0))
 
     def _end(self, seq: int, key: Key, resolution: str, by: str) -> None:
         if key in self.known:
@@ -130,7 +135,7 @@ class Waits:
             yield f"the wait for {key.kind} at slot {key.slot} has no row"
 
     def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
-        token = self.tokens.get((row.slot, row.attempt)) if row.kind == "webhook" else None
+        token = self.tokens.get((row.slot, row.attempt)) if row.kind == "webhook" and self._is_newest(key) else None
         right: dict[str, Any] = {"id": _id(self.told.run_id, key), "deadline": known.deadline, "token_hash": token}
         yield from compared(what, row, right)
         if not self.told.is_about(known.seq, row.opened_at):
@@ -148,6 +153,10 @@ class Waits:
         if (row.consumed_by, row.consumed_attempt) not in known.used_by:
             yield f"{what}: it says that attempt {row.consumed_attempt} of the call at slot {row.consumed_by} used it last, the journal otherwise"
 
+    def _is_newest(self, key: Key) -> bool:
+        """Where a callback is waited for again, its token goes to the newer wait."""
+        return all(other.n <= key.n for other in self.known if other[:3] == key[:3])
+
     def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
         if row.resolution is None:
             if known.ends or row.resolved_by is not None or row.resolved_at is not None:
@@ -157,7 +166,8 @@ class Waits:
             if (row.resolution, row.resolved_by) == (resolution, by) and self.told.is_about(seq, row.resolved_at):
                 return
         # What a run's end withdraws, and a callback that nobody waits for any more, has no event of its own.
-        is_withdrawn = row.resolution == "withdrawn" and self.has_ended
+        # A retry opens only those again that its journal waits for.
+        is_withdrawn = row.resolution == "withdrawn" and known.seq < self.last_end
         is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
         if known.ends or not (is_withdrawn or is_settled) or row.resolved_at is None or row.resolved_by is None:
             told = known.ends[-1][:2] if known.ends else "nothing"

@@ -139,7 +139,7 @@ def check_against_journal(run: Run) -> None:
         assert approval.state == ("withdrawn" if said == "open" and told.has_ended else said)
     _check_figures(run)
     _check_ledger(run)
-    assert problems(run) == []
+    assert problems(run) == [], problems(run)
     last = Event.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True)[0]
     assert last == top.seq == Event.objects.filter(run_id=run.id).count()
 
