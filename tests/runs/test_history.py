@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_the_journal_makes
     drawn = [x.payload for x in events(asleep, e.ValueRead)]
     assert [value for _, value in output(asleep)] == drawn and len(drawn) == 3
     assert len(events(asleep, e.VisitEntered)) == 3
-    check_against_journal(asleep)
+    check_against_journal(asleep, damaged="the checkpoint at event")
 
 
 def test_without_any_sound_checkpoint_nothing_executes(stage: Stage, outside: Outside, asleep: Run) -> None:
