@@ -12,7 +12,7 @@ from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
-from ledger.views import verify
+from ledger.verification import verify
 from runs import services
 from runs.house import House
 from runs.late import lost_worker
@@ -70,7 +70,7 @@ def test_what_the_database_refuses_for_good_is_shown_to_an_operator(stage: Stage
         assert kinds(run).count("RunClaimed") == 1
     services.retry(run.id, by=OLGA, justification="made room")
     assert stage.drive() == "completed" and output(run) == "order:a"
-    assert len(outside.executed("order")) == 1 and verify(run.id, head(run)).problems == []
+    assert len(outside.executed("order")) == 1 and verify(run.id).problems == []
 
 
 @pytest.mark.parametrize("code", ["55P03", "40001", "40P01", "57014"])
@@ -79,7 +79,7 @@ def test_a_refusal_that_passes_costs_a_moment_and_no_claim(stage: Stage, tools: 
     with refusing(code, "ToolReturned", times=MOST_REFUSALS - 2):
         assert stage.drive() == "completed"
     assert head(run).epoch == 1 and len(outside.seen("order")) == 1
-    assert verify(run.id, head(run)).problems == []
+    assert verify(run.id).problems == []
 
 
 def test_somebody_elses_lock_is_waited_for_however_long(stage: Stage, tools: Toolbox) -> None:
