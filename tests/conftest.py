@@ -143,7 +143,12 @@ def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: N
     """
     from durableagents.models import MasterKey
 
-    MasterKey.objects.all().delete()  # the folder's own key is still to be made
+    MasterKey.objects.all().delete()
+    # What this process puts on record, those must be able to believe: one installation, one master key.
+    key, copy = Path(os.environ["DURABLEAGENTS_TEST_DATA"]) / "master.key", tmp_path / "data" / "master.key"
+    if key.exists() and not copy.exists():
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
+        shutil.copy(key, copy)
     urls = database_urls(postgres)
     web, sandbox, smtp = free_ports(3)
     return {

@@ -46,11 +46,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(fields=['agent', 'state', '-created_at', '-id'], name='runs_run_by_agent_time'),
+            index=models.Index(fields=['state', 'agent', '-created_at', '-id'], name='runs_run_by_agent_time'),
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(fields=['graph_id', 'state', '-created_at', '-id'], name='runs_run_by_version_time'),
+            index=models.Index(fields=['state', 'graph_id', '-created_at', '-id'], name='runs_run_by_version_time'),
         ),
         migrations.AddIndex(
             model_name='wait',

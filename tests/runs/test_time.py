@@ -16,7 +16,7 @@ from durableagents import Context, End, TransportError
 from ledger import events as e
 from runs import services, sweeper
 from runs.engine.retry import RetryPolicy
-from runs.models import IdempotencyRecord, Process, Run, Wait
+from runs.models import Process, Run, Wait
 from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.fleet.conftest import until
 from tests.runs import clockwork
@@ -86,16 +86,6 @@ def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None
         cursor.execute(f"EXPLAIN {query}", [[], *([list(sweeper.RESOLUTIONS), 200] if statement == "due" else [])])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
-
-
-def test_old_answers_to_idempotent_requests_are_forgotten_and_young_ones_kept(stage: Stage) -> None:
-    ages = [timedelta(days=days) for days in (0, 13, 15, 400)]
-    for i in range(3 * sweeper.BATCH):
-        at = now() - ages[i % 4]
-        IdempotencyRecord.objects.create(principal="p", key=str(i), body_hash=b"", status=201, body="{}", created_at=at)
-    sweeper.retire()
-    assert IdempotencyRecord.objects.count() == 3 * sweeper.BATCH // 2
-    IdempotencyRecord.objects.all().delete()
 
 
 # --- clocks ---

@@ -11,12 +11,11 @@ from django.db import connection
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Event
-from ledger.verification import verify
 from runs import fleet, sweeper
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.store import CLAIM
-from tests.runs.stage import Stage, at_once, events, fresh, kinds, now
+from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, problems
 from tests.runs.test_time import rows_read
 from tests.world import Notes, agent_of, ends_with
 
@@ -47,7 +46,7 @@ def test_what_sql_writes_about_a_deadline_is_the_event_that_python_would_write(s
     event = e.decode(row.clear)
     assert event == e.WaitResolved(slot=row.slot, attempt=0, wait="timer", n=0, resolution="fired", by="system:sweeper")
     assert bytes(row.clear) == e.encode_clear(event) and row.fact == event.fact and row.sealed is None
-    assert verify(run.id).problems == []
+    assert problems(run) == []
     wait = Wait.objects.get(run=run)
     assert (wait.resolution, wait.resolved_by) == ("fired", "system:sweeper") and wait.resolved_at <= now()
 
@@ -73,7 +72,7 @@ def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: py
     assert sum(x or 0 for x in walked) == len(runs), "nobody walks what another one settles"
     for run in runs:
         assert kinds(run).count("WaitResolved") == 1 and fresh(run).ready_at is not None
-        assert verify(run.id).problems == []
+        assert problems(run) == []
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM django_q_ormq WHERE payload = ANY(%s)", [[str(run.id) for run in runs]])
         assert cursor.fetchone()[0] == 2 * len(runs), "one ring for each start, one for each deadline"
