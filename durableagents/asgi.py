@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
 TRIM_EVERY_BEATS = 5
+_M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def pool_connections() -> None:
@@ -55,6 +56,14 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
+
+
+def _return_large_blocks_at_once() -> None:
+    """A password's hash takes 19 MiB for a moment. The C library, once it has seen such a block, would keep the next ones in the heap of
+    whichever thread asked; with the threshold set by hand each goes back to the system when it is freed."""
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune is not None:
+        tune(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def _give_memory_back() -> None:
@@ -97,6 +106,7 @@ class Lifespan:
             message: Message = await receive()
             if message["type"] == "lifespan.startup":
                 pool_connections()
+                _return_large_blocks_at_once()
                 refusal = await self._attempt(self._refusal)
                 if refusal:
                     await send({"type": "lifespan.startup.failed", "message": refusal})

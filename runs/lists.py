@@ -75,7 +75,8 @@ class Filters:
         """The agent's condition: `name`, or `name@version`, which has an index of its own."""
         if not self.agent:
             return {}
-        return {"graph_id": self.agent} if "@" in self.agent else {"agent": self.agent}
+        name, at, version = self.agent.partition("@")
+        return {"agent": name, "version": version} if at else {"agent": name}
 
     @property
     def arms(self) -> list[dict[str, str]]:
@@ -159,13 +160,13 @@ def counts(filters: Filters | None = None) -> dict[str, int]:
         for state in states:
             found[state] += 1
         return found
-    column, value = next(iter(filters.of_agent.items()), ("", "")) if filters is not None else ("", "")
-    narrowed = f"{column} = %s AND " if column else ""
+    of_agent = filters.of_agent if filters is not None else {}
+    narrowed = "".join(f"{column} = %s AND " for column in of_agent)
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE {narrowed}state = s LIMIT %s) AS counted)"
             " FROM unnest(%s::text[]) AS s",
-            [*([value] if column else []), COUNT_TO + 1, list(State.values)],
+            [*of_agent.values(), COUNT_TO + 1, list(State.values)],
         )
         return dict(cursor.fetchall())
 

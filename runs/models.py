@@ -73,7 +73,7 @@ class Run(models.Model):
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there is.
             models.Index(fields=["state", "-created_at", "-id"], name="runs_run_by_state_time"),
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
-            models.Index(fields=["state", "graph_id", "-created_at", "-id"], name="runs_run_by_version_time"),
+            models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
 
     # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be enforced).

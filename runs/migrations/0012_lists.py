@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(fields=['state', 'graph_id', '-created_at', '-id'], name='runs_run_by_version_time'),
+            index=models.Index(fields=['state', 'agent', 'version', '-created_at', '-id'], name='runs_run_by_version_time'),
         ),
         migrations.AddIndex(
             model_name='wait',
