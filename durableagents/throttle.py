@@ -75,8 +75,8 @@ class Attempt:
         address = _network(self.address)
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
-            for allowance, key in ((by_name, by_name.key(self.name)), (by_address, by_address.key(address))):
-                cursor.execute(f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s", [allowance.interval_seconds, key])
+            forgive(by_name, self.name)
+            forgive(by_address, address)
             cursor.execute(
                 f"INSERT INTO {_TABLE} (key, until) VALUES (%s, clock_timestamp() + make_interval(secs => %s)) "
                 "ON CONFLICT (key) DO UPDATE SET until = EXCLUDED.until",

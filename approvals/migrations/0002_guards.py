@@ -8,7 +8,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("approvals", "0001_initial"),
+        ('approvals', '0001_initial'),
     ]
 
     operations = [
