@@ -9,9 +9,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
 
-from runs import pooler
+from runs.management.start import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):
@@ -31,7 +30,7 @@ class Command(BaseCommand):
         if not 1 <= options["processes"] <= 64:
             raise CommandError(f"--processes {options['processes']}: 1 to 64", returncode=2)
         known = settings.DURABLEAGENTS
-        _refuse_what_does_not_fit()
+        refuse_what_does_not_fit()
         try:
             if options["fd"] is None:
                 listener = listen(options["host"], known.port)
@@ -42,13 +41,3 @@ class Command(BaseCommand):
             raise CommandError(f"can't listen on {where}: {error.strerror or error}", returncode=2) from error
         how = {"patience_seconds": known.drain_seconds, "ready_fd": options["ready_fd"]}
         sys.exit(serve(listener, **how) if options["processes"] == 1 else serve_all(listener, options["processes"], **how))
-
-
-def _refuse_what_does_not_fit() -> None:
-    """One line and exit code 2. While the database is away nobody can tell: then the heart asks as soon as it answers."""
-    try:
-        refusal = pooler.refusal()
-    except OperationalError:
-        return
-    if refusal:
-        raise CommandError(refusal, returncode=2)

@@ -7,9 +7,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
 
-from runs import pooler
+from runs.management.start import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):
@@ -24,21 +23,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from runs.supervisor import Supervisor
 
-        _refuse_what_does_not_fit()
+        refuse_what_does_not_fit()
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
         # The clusters are started by exec and read their settings from the environment, as this process did.
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
         sys.exit(Supervisor(processes=processes, slots=slots).run())
-
-
-def _refuse_what_does_not_fit() -> None:
-    """One line and exit code 2. While the database is away nobody can tell: then each worker process asks before it serves."""
-    try:
-        refusal = pooler.refusal()
-    except OperationalError:
-        return
-    if refusal:
-        raise CommandError(refusal, returncode=2)
 
 
 def _count(name: str, value: object) -> int:
