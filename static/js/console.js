@@ -151,7 +151,8 @@
     for (const menu of openMenus()) if (!menu.contains(event.target)) menu.open = false;
   });
   document.addEventListener("toggle", (event) => {
-    if (!event.target.open) return;
+    // A page that answers a refused form comes with its menu open, and is told of it late: its alert keeps the reader.
+    if (!event.target.open || document.activeElement?.matches("[data-alert]")) return;
     event.target.querySelector("[data-first]")?.focus();
   }, true);
 

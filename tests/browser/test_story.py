@@ -50,7 +50,10 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
     # when finance releases the order
     finance = person("approver_finance")
     expect(finance.locator("#count-inbox-wide")).to_contain_text("waiting for you")
-    finance.click(f".todo a[href='/inbox/{site.question(run_id)['id']}']")
+    finance.click("text=Inbox >> visible=true")
+    finance.fill("#q", run_id)
+    finance.press("#q", "Enter")
+    finance.click(f"#item-{site.question(run_id)['id']}")
     expect(finance.locator(".amount")).to_have_text("$84,000.00")
     finance.fill("#justification", "Matches the quote.")
     finance.click("text=Approve $84,000.00")

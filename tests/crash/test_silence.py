@@ -47,7 +47,8 @@ def test_a_stopped_worker_is_taken_over_after_the_ttl_and_is_heard_when_it_comes
     assert refused.status_code == 409 and "still alive" in refused.text
 
     kill(int(claim["pid"]), signal.SIGCONT)
+    until(lambda: stack.api.run(run_id)["state"] != "waiting_human", "its own answer settles it")
     os.kill(supervisor, signal.SIGCONT)
-    assert stack.play(run_id) == [], "its own answer settles it"
+    assert stack.play(run_id) == [], "nobody had to settle anything"
     assert stack.judged(run_id, "unsafe", "keyed") == []
     until(lambda: len(set(stack.pids("worker")) - {int(claim["pid"])}) == 2, "another worker in its place")

@@ -148,6 +148,7 @@ def test_answers_and_the_deadline_at_once_have_one_winner(stage: Stage) -> None:
         answers = at_once(partial(answer, run), sweeper.sweep, partial(answer, run, GOOD, OLGA))
         assert [type(x) for x in answers if isinstance(x, Exception)] == [QuestionClosed] * 2, "the deadline had passed"
         check_against_journal(run)
+        sweeper.sweep()  # the one among the others passes over a wait that an answer holds just then
         assert stage.drive() == "completed" and output(run) is None
 
 
