@@ -1,0 +1,103 @@
+"""`python -m tests.browser.pictures`: take the README's pictures anew, on an installation of its own and in a real Chromium.
+
+One run of the sample: at its gate, the case as finance sees it, and after a `kill -9` while the order was on its way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.conftest import FLAGS, NAMES, Site, read_all
+from tests.infra.installation import eventually
+
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+NORDLICHT = {
+    "legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980", "contact_email": "vendors@nordlicht.example",
+    "category": "Warehouse automation", "first_order": {"description": "Dock sensors, lot 7", "amount_usd": "84000.00"},
+    "requested_by": "ops@harbor",
+}  # fmt: skip
+
+
+def main() -> int:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        print("pictures: no Chromium on PATH (Debian: apt-get install chromium)", file=sys.stderr)  # noqa: T201
+        return 2
+    site = Site(Path(tempfile.mkdtemp(prefix="pictures-")) / "data")
+    try:
+        site.up()
+        eventually(site.is_ready, "ready", 90)
+        site.remember()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+            take(site, browser)
+            browser.close()
+        site.stop()
+    finally:
+        site.clean()
+    return 0
+
+
+def take(site: Site, browser: Browser) -> None:
+    run_id = site.start("vendor-onboard", NORDLICHT)
+    site.reaches(run_id, "waiting_human")
+    operator = signed_in(site, browser, "operator")
+    operator.goto(f"/runs/{run_id}")
+    picture(operator, "run-waiting")
+
+    finance = signed_in(site, browser, "approver_finance")
+    finance.goto(f"/inbox/{site.question(run_id)['id']}")
+    read_all(finance)
+    finance.evaluate("scrollTo(0, 0)")
+    picture(finance, "inbox-decision")
+
+    slow = {"system": "erp", "operation": "file_purchase_order"}
+    fault(site, {**slow, "latency_ms": 2500})
+    finance.fill("#justification", "Budget line 7 covers it.")
+    finance.click("[data-verdict=approve]")
+    os.kill(eventually(lambda: busy_worker(site), "a worker that sends the order"), signal.SIGKILL)
+    site.reaches(run_id, "completed")
+    fault(site, slow)
+    operator.reload()
+    expect(operator.locator("h1 ~ .chip")).to_have_text("completed")
+    picture(operator, "run-after-kill")
+
+
+def signed_in(site: Site, browser: Browser, role: str) -> Page:
+    page = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900}).new_page()
+    page.goto("/login")
+    page.locator(".roles button", has_text=NAMES[role]).click()
+    page.wait_for_url("**/")
+    return page
+
+
+def picture(page: Page, name: str) -> None:
+    if page.locator("#live-state").count():
+        expect(page.locator("#live-state")).to_contain_text("live")
+    # As high as the page: what sticks to the window's edge then stands where it ends.
+    page.set_viewport_size({"width": 1280, "height": page.evaluate("document.documentElement.scrollHeight")})
+    page.screenshot(path=PICTURES / f"{name}.png")
+
+
+def busy_worker(site: Site) -> int | None:
+    rows = site.api("/fleet")["results"]
+    return next((int(row["pid"]) for row in rows if row["kind"] == "worker" and row["slots_used"]), None)
+
+
+def fault(site: Site, what: dict[str, Any]) -> None:
+    """Tell the sandbox how to misbehave at an operation; without a misbehaviour that is over."""
+    urllib.request.urlopen(f"http://127.0.0.1:{site.sandbox_port}/faults", json.dumps(what).encode(), timeout=20).close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
