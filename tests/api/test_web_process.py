@@ -107,7 +107,7 @@ def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
     wire.cut()
     began = time.monotonic()
     refused = web.client.get("/api/v1/runs", headers=operator.headers)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert refused.status_code == 503 and refused.headers["Content-Type"] == "application/problem+json"
     assert refused.headers["Retry-After"]
     ready = web.client.get("/readyz").json()

