@@ -5,7 +5,7 @@ It lies in the lowest app because imports go one way and all three apps have pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django.contrib.auth.views import redirect_to_login
@@ -16,6 +16,7 @@ from django.views import View
 from ledger.access import READS_AUDIT, ROLES, actor, roles
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.tally import Tally
 
 EVERYONE = frozenset(ROLES)
 JUSTIFICATION_LENGTH = 4000
@@ -79,6 +80,7 @@ class Page(View):
             "may_start": bool(held & {"operator", "integrator"}),
             "may_audit": bool(held & set(READS_AUDIT)),
             "may_see_fleet": bool(held & {"operator", "auditor"}),
+            "tally": Tally(held),
         }
         response = render(request, template or self.template, {**base, **context}, status=status)
         # What is on screen is a person's private view of records that move: neither caches nor "back" may bring an old one.
@@ -106,11 +108,6 @@ def stated(text: str) -> str:
     return text
 
 
-def counted_once(context: Any, name: str, count: Callable[[], int], to: int) -> str:
-    """A number that a page shows in several places, asked for once in a request: "99+" beyond `to`, empty for none."""
-    request = context.get("request")
-    known: dict[str, int] = request.__dict__.setdefault("_counted", {}) if request is not None else {}
-    if name not in known:
-        known[name] = count()
-    number = known[name]
+def shown_count(number: int, to: int) -> str:
+    """A number for the navigation: "99+" beyond `to`, empty for none."""
     return "" if not number else str(number) if number <= to else f"{to}+"

@@ -95,7 +95,7 @@ def session_key(scope: dict[str, Any]) -> str | None:
     """What the browser's cookie says; whether it is true, the guard asks."""
     for name, value in scope["headers"]:
         if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
-            return str(key)
+            return None if "\x00" in key else str(key)  # all that ask meanwhile are looked up together: no one cookie may spoil it
     return None
 
 

@@ -18,6 +18,7 @@ from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.keyset import opened
 from ledger.pages import EVERYONE, Page, justification, stated
 from ledger.rest import unstorable
+from ledger.tally import Tally
 from runs import authority, lists, questions, services
 from runs.asking import Wrong, answer_of, asked, given_in
 from runs.dossier import Dossier, gather
@@ -43,8 +44,9 @@ class RunsPage(Page):
         filters = lists.Filters.of(request.GET)
         cards, more = lists.page(filters)
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        context = {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": lists.tabs(filters, lists.counts(filters))}
-        return self.show(request, context)
+        tally = Tally(roles(request.user))
+        tabs = lists.tabs(filters, lists.counts(tally, filters))
+        return self.show(request, {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": tabs, "tally": tally})
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
