@@ -31,7 +31,7 @@ MOST_REMEMBERED = 10_000
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 _GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
 _SESSION = f"""
-    SELECT s.session_data, s.expire_date, {_GROUPS.format(user="u.id")}, {", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)}
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.session_data, s.expire_date, {_GROUPS.format(user="u.id")}, {", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
 _owners: dict[str, int] = {}
@@ -42,6 +42,7 @@ class SessionStore(Sessions):
     """Django's sessions, and with one the account that it was last known to be of. The name is part of how Django signs what they hold."""
 
     person: User | None = None
+    read_at = 0  # in microseconds, by the database's clock
 
     def _get_session_from_db(self) -> Session | None:
         key, row = self.session_key or "", None
@@ -52,7 +53,7 @@ class SessionStore(Sessions):
         if row is None:
             self._session_key: str | None = None
             return None
-        data, ends, groups, *columns = row
+        self.read_at, data, ends, groups, *columns = row
         self.person = _user(columns, groups) if columns[0] is not None else None
         return Session(session_key=key, session_data=data, expire_date=ends)
 

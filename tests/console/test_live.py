@@ -218,9 +218,9 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await link.leave()
 
 
-def test_socket_addresses_are_the_two_that_these_tests_know() -> None:
+def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
     from durableagents.routing import websocket_urlpatterns
 
     assert settings.ASGI_APPLICATION == "durableagents.asgi.application"
-    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/runs/<uuid:run_id>", ""}
+    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/lists", "ws/runs/<uuid:run_id>", ""}
     assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"
