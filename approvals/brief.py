@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db.models import OuterRef, Subquery
+from django.db.models.expressions import RawSQL
+
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import QUEUES, may_decide
 from ledger.actors import Actor
@@ -29,14 +32,14 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Brief:
-    """One question whole. `changes` are the arguments, each against the revision before if there is one."""
+    """One question whole, as of event `seq` of its run. `changes` are the arguments, each against the revision before if there is one."""
 
     approval: Approval
     plan: dict[str, Any]
     changes: list[Change]
     earlier: list[Earlier]
     decision: Decision | None
-    head: Head | None
+    seq: int | None
     tool: ToolCard | None
     role: str
     is_mine: bool
@@ -124,11 +127,11 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     """One question for a reader with these roles. Raises NotFound."""
-    approval = Approval.objects.select_related("run").filter(id=approval_id).first()
-    if approval is None:
+    revisions = _revisions(approval_id)
+    if not revisions:
         raise NotFound("approval", approval_id)
+    (approval, decision), earlier = revisions[0], [Earlier(*one) for one in revisions[1:]]
     plan = plan_of(approval)
-    earlier = _earlier(approval)
     tool = cards_by_name(approval.run.graph_id).get(approval.tool)
     before = leaves(plan_of(earlier[0].approval).get("arguments")) if earlier else None
     now = leaves(_ordered(plan.get("arguments"), tool))
@@ -138,8 +141,8 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
         plan=plan,
         changes=changes,
         earlier=earlier,
-        decision=Decision.objects.filter(approval=approval).first(),
-        head=Head.objects.filter(run_id=approval.run_id).first(),
+        decision=decision,
+        seq=getattr(approval, "head_seq", None),
         tool=tool,
         role=QUEUES.get(approval.queue, ""),
         is_mine=may_decide(approval.queue, held),
@@ -147,18 +150,26 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor) -> Brief:
     )
 
 
-def _earlier(approval: Approval) -> list[Earlier]:
-    """The revisions before this one, newest first, in two queries: they all belong to one run."""
-    if approval.previous_id is None:
-        return []
-    known = {one.id: one for one in Approval.objects.filter(run_id=approval.run_id)}
-    decisions = {one.approval_id: one for one in Decision.objects.filter(approval__run_id=approval.run_id)}
-    chain: list[Earlier] = []
-    at: UUID | None = approval.previous_id
-    while at in known and len(chain) < len(known):
-        chain.append(Earlier(known[at], decisions.get(at)))
+# UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
+_CHAIN = """
+    WITH RECURSIVE chain AS (
+        SELECT id, previous_id FROM approvals_approval WHERE id = %s
+        UNION SELECT a.id, a.previous_id FROM approvals_approval a JOIN chain ON a.id = chain.previous_id)
+    SELECT id FROM chain"""
+
+
+def _revisions(approval_id: UUID) -> list[tuple[Approval, Decision | None]]:
+    """A question and its revisions before, newest first, each with its decision: two queries, however many there are."""
+    seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
+    rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id])).annotate(head_seq=seq)
+    known = {row.id: row for row in rows}
+    decisions = {one.approval_id: one for one in Decision.objects.filter(approval_id__in=list(known))} if known else {}
+    found: list[tuple[Approval, Decision | None]] = []
+    at: UUID | None = approval_id
+    while at in known and len(found) < len(known):
+        found.append((known[at], decisions.get(at)))
         at = known[at].previous_id
-    return chain
+    return found
 
 
 def cards_by_name(graph_id: str) -> dict[str, ToolCard]:

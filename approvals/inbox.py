@@ -16,6 +16,7 @@ from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import QUEUES, may_decide
 from ledger.keyset import Order, closed, opened
+from ledger.tally import Counted, Tally, badge
 from runs import search
 from runs.questions import open_for
 from runs.subject import subject
@@ -23,7 +24,7 @@ from runs.toolcards import ToolCard
 
 PAGE = 50
 COUNT_TO = 1000
-BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred entries of an index
+BADGE_TO = 99
 OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")
 DECIDED = Order("approvals_approval", "decided_at", only="NOT (state = 'open')")
 
@@ -88,24 +89,34 @@ def queues_of(held: frozenset[str]) -> list[str]:
     return [queue for queue in QUEUES if may_decide(queue, held)]
 
 
-def inbox(held: frozenset[str], wanted: Wanted = Wanted(), *, chosen: UUID | None = None, limit: int = PAGE) -> Listed:
+def inbox(
+    held: frozenset[str], tally: Tally, wanted: Wanted = Wanted(), *, chosen: Approval | None = None, limit: int = PAGE
+) -> Listed:
     """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if decided.
 
     The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its list.
     """
-    arms = [{"queue": queue} for queue in queues_of(held)] or [{}]
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
         return _searched(held, wanted, limit)
     place = opened(wanted.beyond)
-    rows = _rows(order.ids(arms, limit=limit + 1, beyond=place), wanted)
-    total = order.count(arms, to=COUNT_TO)
+    rows = _rows(order.ids(_arms(held), limit=limit + 1, beyond=place), wanted)
+    total = tally.read(to_count(held, wanted))["inbox"]
     is_from_start = place is None
-    if chosen is not None and place is None and len(rows) > limit and chosen not in {row.id for row in rows[:limit]}:
+    if chosen is not None and place is None and len(rows) > limit and chosen.id not in {row.id for row in rows[:limit]}:
         here = _place_of(chosen, wanted)
         if here is not None:
-            rows, is_from_start = _rows(order.ids(arms, limit=limit + 1, beyond=here, is_from=True), wanted), False
+            rows, is_from_start = _rows(order.ids(_arms(held), limit=limit + 1, beyond=here, is_from=True), wanted), False
     return _listed(rows, wanted, limit, total, is_from_start)
+
+
+def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
+    """What the list counts, for whoever counts more at the same time."""
+    return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(_arms(held), to=COUNT_TO)}
+
+
+def _arms(held: frozenset[str]) -> list[dict[str, str]]:
+    return [{"queue": queue} for queue in queues_of(held)] or [{}]
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
@@ -113,12 +124,11 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
     return sorted(found, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
-def _place_of(chosen: UUID, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    one = Approval.objects.filter(pk=chosen).first()
-    if one is None or (one.state == ApprovalState.OPEN) is wanted.is_decided:
+def _place_of(chosen: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
+    if (chosen.state == ApprovalState.OPEN) is wanted.is_decided:
         return None
-    at = one.decided_at if wanted.is_decided else one.deadline
-    return None if at is None else (at, one.id)
+    at = chosen.decided_at if wanted.is_decided else chosen.deadline
+    return None if at is None else (at, chosen.id)
 
 
 def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
@@ -160,11 +170,11 @@ def _item(approval: Approval, cards: dict[str, dict[str, ToolCard]]) -> Item:
     return Item(approval, title_of(approval, tool), asks_of(approval, tool), str(plan.get("headline") or ""), about)
 
 
-def waiting_for(held: frozenset[str], *, to: int = BADGE_TO) -> int:
-    """How many questions wait for somebody with these roles, counted no further than one beyond `to`. No query for whoever decides
-    nothing."""
+@badge("inbox")
+def waiting_for(held: frozenset[str]) -> Counted | None:
+    """How many questions wait for somebody with these roles. Nothing is counted for whoever decides nothing."""
     queues = queues_of(held)
     if not queues:
-        return 0
-    found = OPEN.count([{"queue": queue} for queue in queues], to=to)
-    return found + len(open_for(held).values_list("id")[: to + 1 - found]) if found <= to else found
+        return None
+    gates = OPEN.counted([{"queue": queue} for queue in queues], to=BADGE_TO)
+    return Counted(BADGE_TO, [*gates.arms, *Counted.of(open_for(held), to=BADGE_TO).arms])

@@ -19,6 +19,7 @@ from ledger.access import actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.keyset import opened
 from ledger.pages import Page, justification, stated
+from ledger.tally import Tally
 from runs import lists
 
 
@@ -43,15 +44,16 @@ class InboxPage(Page):
     def tell(self, request: HttpRequest, approval_id: UUID | None, refused: Refused | None = None) -> HttpResponse:
         held = roles(request.user)
         wanted = Wanted.of(request.GET)
-        listed = inbox(held, wanted, chosen=approval_id)
+        tally = Tally(held)
+        opened_brief = brief(approval_id, held, actor(request, "")) if approval_id else None
+        listed = inbox(held, tally, wanted, chosen=opened_brief.approval if opened_brief else None)
         items = listed.items
         questions, more_questions = ([], "") if wanted.is_decided else lists.questions(held, beyond=opened(request.GET.get("questions", "")))
         # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
-        chosen = approval_id or (items[0].approval.id if items else None)
-        chosen_brief = brief(chosen, held, actor(request, "")) if chosen else None
+        chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
         context = {
             "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open", "is_chosen": approval_id is not None,
-            "refused": refused, "questions": questions, "more_questions": more_questions, "listed": listed, "wanted": wanted,
+            "refused": refused, "questions": questions, "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
             "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
             "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, chosen_brief),
         }  # fmt: skip

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import QueryDict
 
 from approvals.policy import QUEUES
 from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
-from ledger.access import READS_AUDIT, roles
-from ledger.pages import Page
+from ledger.access import READS_AUDIT
+from ledger.pages import SharedPage
+from ledger.tally import Tally
 from ledger.views import VerifyAllPage
 
 
-class AuditPage(Page):
+class AuditPage(SharedPage):
     """Decisions, overrides, other acts and what was done to accounts, newest first."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(READS_AUDIT)
     template = "audit/list.html"
     section = "audit"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        filters = Filters.of(request.GET)
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        filters = Filters.of(query)
         found = acts(filters, PAGE + 1)
         more = filters.link(before=found[PAGE - 1].place) if len(found) > PAGE else ""
         tabs = [(action, filters.link(action=action)) for action in ("", *DECISIONS, *OVERRIDES, *ACTS, "accounts")]
-        return self.show(
-            request,
-            {
-                "acts": found[:PAGE],
-                "more": more,
-                "filters": filters,
-                "tabs": tabs,
-                "queues": QUEUES,
-                "may_verify": bool(roles(request.user) & VerifyAllPage.allowed),
-            },
-        )
+        return {
+            "acts": found[:PAGE],
+            "more": more,
+            "filters": filters,
+            "tabs": tabs,
+            "queues": QUEUES,
+            "may_verify": bool(held & VerifyAllPage.allowed),
+        }

@@ -7,20 +7,21 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Case, Q, When
 from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from durableagents.models import ApiKey
-from ledger.access import ROLES, HasRole, actor, roles
+from durableagents.people import held
+from ledger.access import ROLES, HasRole, actor, know_roles, roles
 
 __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "actor", "issue_key", "roles"]
 
 _PREFIX = "da_"
 _SHOWN = 10
-_USE_IS_NOTED_EVERY = timedelta(minutes=1)
+_STALE = Q(last_used_at__isnull=True) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
 
 
 def issue_key(user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None) -> str:
@@ -49,23 +50,21 @@ class ApiKeyAuthentication(BaseAuthentication):
             return None
         key = (
             ApiKey.objects.select_related("user")
+            .annotate(held=held("user_id"), is_noted=Case(When(_STALE, then=False), default=True))
             .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
             .filter(hash=digest(token.strip()), revoked_at__isnull=True, user__is_active=True)
             .first()
         )
         if key is None:
             raise AuthenticationFailed("This API key is unknown, expired or revoked.")
-        self._note_use(key)
+        know_roles(key.user, key.held)
+        if not key.is_noted:
+            # At most one write a minute and key: a busy integrator must not turn every read into a write.
+            ApiKey.objects.filter(_STALE, pk=key.pk).update(last_used_at=Now())
         return key.user, key
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="durableagents"'
-
-    def _note_use(self, key: ApiKey) -> None:
-        """At most one write a minute and key: a busy integrator must not turn every read into a write."""
-        stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=Now() - _USE_IS_NOTED_EVERY)
-        if key.last_used_at is None or ApiKey.objects.filter(stale, pk=key.pk).exists():
-            ApiKey.objects.filter(stale, pk=key.pk).update(last_used_at=Now())
 
 
 def digest(token: str | bytes) -> bytes:

@@ -48,7 +48,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "durableagents.sessions.KeepSignedIn",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "durableagents.people.WhoAsks",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -133,6 +133,7 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # ports, so the name carries it: two installations on one host keep their sessions apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
+SESSION_ENGINE = "durableagents.people"
 SESSION_COOKIE_AGE = 12 * 3600  # at most; without doing anything far less, see sessions.py
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

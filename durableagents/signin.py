@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpRequest
 
+from durableagents.people import person
 from ledger.errors import Busy
 
 # A hash takes a processor for a good part of a second, on purpose. More at once would only take it from everybody else.
@@ -41,3 +42,8 @@ class PasswordBackend(ModelBackend):
         finally:
             _hashing.release()
         return user if is_right and self.user_can_authenticate(user) else None
+
+    def get_user(self, user_id: int) -> User | None:
+        """The account that a session names, with its roles."""
+        user = person(user_id)
+        return user if user is not None and self.user_can_authenticate(user) else None

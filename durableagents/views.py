@@ -7,18 +7,18 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import authenticate, login, logout
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
-from approvals.inbox import inbox
+from approvals.inbox import inbox, to_count
 from durableagents import throttle
 from durableagents.problems import RETRY_AFTER_SECONDS
 from durableagents.templatetags.account import people
-from ledger.access import roles
 from ledger.errors import Busy
-from ledger.pages import Page
+from ledger.pages import SharedPage
+from ledger.tally import Tally
 from runs import lists
 from runs.engine.agents import registry
 
@@ -26,32 +26,30 @@ SHOWN = 8  # of each kind of thing that needs a person; its own page has them al
 LAST = 10
 
 
-class Overview(Page):
+class Overview(SharedPage):
     """What needs a person now, then how things stand."""
 
     template = "overview.html"
     section = "overview"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        by_state = lists.counts()
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        tally.read({**lists.to_count(), **to_count(held)})
+        by_state = lists.counts(tally)
         cards, _ = lists.page(lists.Filters(), size=LAST)
-        held = roles(request.user)
-        waiting = inbox(held, limit=SHOWN)
-        questions, more_questions = lists.questions(held, limit=SHOWN)
-        stuck, more_stuck = lists.needing_operator(limit=SHOWN)
+        waiting = inbox(held, tally, limit=SHOWN)
+        questions, stuck, is_more = lists.needing_somebody(held, limit=SHOWN)
         environment = settings.DURABLEAGENTS
-        context: dict[str, Any] = {
+        return {
             "items": waiting.items,
             "waiting": waiting,
             "questions": questions,
             "stuck": stuck,
-            "is_more": bool(waiting.more or more_questions or more_stuck),
+            "is_more": bool(waiting.more or is_more),
             "tiles": lists.tabs(lists.Filters(), by_state)[1:],
             "cards": cards,
             "agents": registry.agents(),
             "sandbox_url": environment.sandbox_url if environment.is_demo else "",
         }
-        return self.show(request, context)
 
 
 class SignIn(View):

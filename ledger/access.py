@@ -6,7 +6,7 @@ a gate or steers a run without the role being on the record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -36,6 +36,11 @@ def roles(user: Any) -> frozenset[str]:
         known = frozenset(group.name for group in user.groups.all()) & frozenset(ROLES)
         setattr(user, _CACHE, known)
     return known
+
+
+def know_roles(user: Any, groups: Iterable[str]) -> None:
+    """The names of a user's groups, from whoever has read them together with the user."""
+    setattr(user, _CACHE, frozenset(groups) & frozenset(ROLES))
 
 
 def actor(request: HttpRequest | Request, role: str) -> Actor:

@@ -14,8 +14,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.db.models.expressions import RawSQL
+
+from ledger.tally import Counted
 
 Place = tuple[datetime, UUID]
 
@@ -50,21 +51,16 @@ class Order:
             values.append(limit)
         return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
 
-    def count(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> int:
-        """How many fit, counted no further than one beyond `to`. In the list's order, so that the list's index is what is counted."""
-        total, direction = 0, "DESC" if self.is_newest_first else "ASC"
+    def counted(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> Counted:
+        """How many fit, to be counted no further than one beyond `to`. In the list's order, so that the list's index is what is counted."""
+        direction = "DESC" if self.is_newest_first else "ASC"
+        parts: list[tuple[str, list[Any]]] = []
         for arm in arms:
             conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
             where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"SELECT count(*) FROM (SELECT 1 FROM {self.table} {where} ORDER BY {self.moment} {direction}, id {direction} LIMIT %s) AS counted",
-                    [*arm.values(), to + 1 - total],
-                )
-                total += cursor.fetchone()[0]
-            if total > to:
-                break
-        return total
+            order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
+            parts.append((f"SELECT 1 FROM {self.table} {where} {order}", [*arm.values(), to + 1]))
+        return Counted(to, parts)
 
 
 def closed(at: datetime, id: UUID) -> str:

@@ -5,17 +5,20 @@ It lies in the lowest app because imports go one way and all three apps have pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.views import View
 
 from ledger.access import READS_AUDIT, ROLES, actor, roles
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.shared import renderings
+from ledger.tally import Tally
 
 EVERYONE = frozenset(ROLES)
 JUSTIFICATION_LENGTH = 4000
@@ -70,22 +73,71 @@ class Page(View):
         self, request: HttpRequest, context: dict[str, Any], *, template: str = "", status: int = 200
     ) -> HttpResponse:
         """Render the page, or only its live part when the page asks to be brought up to date."""
-        held = roles(request.user)
-        base = {
-            "layout": "layouts/live.html" if is_fragment(request) else "layouts/page.html",
+        base = self.base(roles(request.user), is_part=is_fragment(request), as_of=read_at(request))
+        response = render(request, template or self.template, {**base, **context}, status=status)
+        return self.private(request, response)
+
+    def base(self, held: frozenset[str], *, is_part: bool, as_of: int) -> dict[str, Any]:
+        """What every page's template knows."""
+        return {
+            "layout": "layouts/live.html" if is_part else "layouts/page.html",
             "section": self.section,
+            "as_of": as_of,
             "held": held,
             "is_operator": "operator" in held,
             "may_start": bool(held & {"operator", "integrator"}),
             "may_audit": bool(held & set(READS_AUDIT)),
             "may_see_fleet": bool(held & {"operator", "auditor"}),
+            "tally": Tally(held),
         }
-        response = render(request, template or self.template, {**base, **context}, status=status)
+
+    def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         # What is on screen is a person's private view of records that move: neither caches nor "back" may bring an old one.
         response["Cache-Control"] = "no-store"
-        if is_fragment(request) and status == 200:
+        if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
         return response
+
+
+class SharedPage(Page):
+    """A page that says the same to everybody with the same roles. Whoever watches it is authenticated as for any other, and then given
+    the one rendering that serves them all.
+
+    Its content is made of the address and the roles and of nothing else: neither `told` nor, for the live part, the template is handed
+    the request, so nothing of one person (a name, a token, a message) can come into what another is shown.
+    """
+
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        """What the template is told."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        held = roles(request.user)
+        if not is_fragment(request):
+            tally = Tally(held)
+            return self.show(request, {**self.told(request.GET, held, tally), "tally": tally})
+        query = request.GET.copy()
+        began = read_at(request)
+        since = _moment(query.get("since", "")) or began  # whoever names no moment is shown this one
+        for name in ("fragment", "since"):
+            query.pop(name, None)
+
+        def make() -> str:
+            tally = Tally(held)
+            told = self.told(query, held, tally)
+            return render_to_string(self.template, {**self.base(held, is_part=True, as_of=began), **told, "tally": tally})
+
+        found = renderings.get((type(self), query.urlencode(), held), since=since, began=began, make=make)
+        return self.private(request, HttpResponse(found.body))
+
+
+def read_at(request: HttpRequest) -> int:
+    """When it was read who asks, by the database's clock: all that this request reads is at least as new. 0 if that is not known."""
+    return int(getattr(request.session, "read_at", 0))
+
+
+def _moment(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
 def is_fragment(request: HttpRequest) -> bool:
@@ -106,11 +158,6 @@ def stated(text: str) -> str:
     return text
 
 
-def counted_once(context: Any, name: str, count: Callable[[], int], to: int) -> str:
-    """A number that a page shows in several places, asked for once in a request: "99+" beyond `to`, empty for none."""
-    request = context.get("request")
-    known: dict[str, int] = request.__dict__.setdefault("_counted", {}) if request is not None else {}
-    if name not in known:
-        known[name] = count()
-    number = known[name]
+def shown_count(number: int, to: int) -> str:
+    """A number for the navigation: "99+" beyond `to`, empty for none."""
     return "" if not number else str(number) if number <= to else f"{to}+"

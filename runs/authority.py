@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q
+from django.db import connection
 
 from ledger.access import AUDITOR, INTEGRATOR, OPERATOR, ROLES
 from ledger.actors import Actor
 from ledger.errors import Forbidden
-from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from runs import waits
 from runs.models import Run, Wait
 
@@ -106,16 +106,13 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
-    former = names_of(person, name)
-    mine = Q(by__in=former) if person is None else Q(person=person) | Q(person__isnull=True, by__in=former)
+    former, acted = _record_of(run, person, name)
     by_name = person is None or run.creator is None
     if (run.created_by in former) if by_name else (run.creator == person):
         return "started this run"
-    acted = list(OverrideRecord.objects.filter(mine, run_id=run.pk).exclude(action__in=STOPPING).order_by("id").values_list("action", "at")[:1])
-    acted += ActRecord.objects.filter(mine, run_id=run.pk).exclude(action="start").order_by("id").values_list("action", "at")[:1]
     if not acted:
         return None
-    action, at = min(acted, key=lambda one: one[1])
+    at, action = min(acted)
     return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -125,10 +122,25 @@ _DID = {
 }  # fmt: skip
 
 
-def names_of(person: int | None, name: str) -> list[str]:
-    """How records name somebody or have named them: by each way of signing in, under each name that the account has had."""
-    names = {name}
-    if person is not None:
-        renamed = AccountRecord.objects.filter(subject_person=person, before__has_key="username")
-        names |= {str(old) for old in renamed.values_list("before__username", flat=True)}
-    return [f"{kind}:{each}" for each in sorted(names) for kind in ("user", "key")]
+# How records name somebody or have named them (by each way of signing in, under each name that the account has had), and the first
+# thing of each kind that they did in a run.
+_RECORD = """
+    WITH former AS MATERIALIZED (
+        SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
+            SELECT %(name)s AS name UNION
+            SELECT before ->> 'username' FROM ledger_accountrecord WHERE subject_person = %(person)s AND before ? 'username') AS names),
+    mine AS (SELECT by FROM former WHERE by IS NOT NULL)
+    SELECT by, NULL::text, NULL::timestamptz FROM mine
+    UNION ALL (
+        SELECT NULL, action, at FROM ledger_overriderecord WHERE run_id = %(run)s AND action <> ALL(%(stopping)s)
+        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine)) ORDER BY id LIMIT 1)
+    UNION ALL (
+        SELECT NULL, action, at FROM ledger_actrecord WHERE run_id = %(run)s AND action <> 'start'
+        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine)) ORDER BY id LIMIT 1)"""
+
+
+def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD, {"name": name, "person": person, "run": run.pk, "stopping": list(STOPPING)})
+        rows = cursor.fetchall()
+    return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

@@ -1,6 +1,7 @@
 """Sockets relay sequence numbers, nothing else: content comes from the pages, through the one path that checks who reads.
 
-Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again. A socket closes
+Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to lists it says that
+something moved, with `at`, the moment of the newest by the database's clock in microseconds. A socket closes
 with 4401 when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`.
 """
 
@@ -20,6 +21,7 @@ from django.http import parse_cookie
 
 from ledger.models import Head
 from runs.live import hub
+from runs.ticks import ticks
 from runs.watch import guard, in_thread
 
 NO_SUCH_RUN, BROKEN = 4404, 1011
@@ -83,6 +85,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(await guard.ended(key))
 
 
+class ListConsumer(LiveConsumer):
+    """For pages that show many runs: that something moved, and the moment that a page has to be as new as."""
+
+    async def _relay(self, run_id: UUID | None, seq: int) -> None:
+        async with ticks.watch() as moments:
+            async for at in moments:
+                await self.send(text_data=json.dumps({"run": None, "seq": 0, "at": at}))
+
+
 class NowhereConsumer(AsyncWebsocketConsumer):
     """Any other address. Closing before accepting would hide the reason behind a plain 403."""
 
@@ -95,7 +106,7 @@ def session_key(scope: dict[str, Any]) -> str | None:
     """What the browser's cookie says; whether it is true, the guard asks."""
     for name, value in scope["headers"]:
         if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
-            return str(key)
+            return None if "\x00" in key else str(key)  # all that ask meanwhile are looked up together: no one cookie may spoil it
     return None
 
 

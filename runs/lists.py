@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
 
 from ledger.keyset import Order, Place, closed, opened
 from ledger.models import Head
+from ledger.tally import Counted, Tally, badge
 from runs import search
 from runs.looks import look, main_wait
 from runs.models import ENDED, Run, State, Wait
@@ -22,6 +24,7 @@ from runs.versions import drivable, why_not_driven
 PAGE = 50
 # Counting stops here: the exact number of a million waiting runs helps nobody and would be read on every ring.
 COUNT_TO = 1000
+BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred entries of an index
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
     "waiting_human": ("waiting for people", [State.WAITING_HUMAN]),
@@ -66,9 +69,9 @@ class Filters:
         return [State(self.state)] if self.state else []
 
     @cached_property
-    def matches(self) -> list[UUID]:
-        """The runs that the words may mean; a thousand at most."""
-        return search.matching(self.q)
+    def matches(self) -> list[search.Match]:
+        """The agent's runs that the words may mean, newest first; a thousand at most."""
+        return sorted(search.found(self.q, **self.of_agent), key=lambda one: (one.created_at, one.id), reverse=True)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -113,12 +116,11 @@ class Tab:
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
     """Runs that fit, newest first, that come after a place in that order."""
     if filters.q:
-        fit = {"state__in": filters.states} if filters.states else {}
-        found = [
-            run for run in Run.objects.filter(id__in=filters.matches, **filters.of_agent, **fit) if beyond is None or _place(run) < beyond
-        ]
+        fit = [one for one in filters.matches if not filters.states or one.state in filters.states]
+        shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
+        found = Run.objects.filter(id__in=[one.id for one in shown])
     else:
-        found = list(Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond)))
+        found = Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond))
     return sorted(found, key=_place, reverse=True)[:limit]
 
 
@@ -152,23 +154,22 @@ def cards(runs: Sequence[Run]) -> list[Card]:
     return found
 
 
-def counts(filters: Filters | None = None) -> dict[str, int]:
+def counts(tally: Tally, filters: Filters | None = None) -> dict[str, int]:
     """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
-    if filters is not None and filters.q:
-        states = Run.objects.filter(id__in=filters.matches, **filters.of_agent).values_list("state", flat=True)
-        found = dict.fromkeys(State.values, 0)
-        for state in states:
-            found[state] += 1
-        return found
-    of_agent = filters.of_agent if filters is not None else {}
+    filters = filters or Filters()
+    if filters.q:
+        return {state.value: sum(one.state == state for one in filters.matches) for state in State}
+    return tally.read(to_count(filters))
+
+
+def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
+    """What the states' numbers count, for whoever counts more at the same time."""
+    return {state.value: _in_state(state, filters.of_agent) for state in State}
+
+
+def _in_state(state: State, of_agent: dict[str, str]) -> Counted:
     narrowed = "".join(f"{column} = %s AND " for column in of_agent)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT s, (SELECT count(*) FROM (SELECT 1 FROM runs_run WHERE {narrowed}state = s LIMIT %s) AS counted)"
-            " FROM unnest(%s::text[]) AS s",
-            [*of_agent.values(), COUNT_TO + 1, list(State.values)],
-        )
-        return dict(cursor.fetchall())
+    return Counted(COUNT_TO, [(f"SELECT 1 FROM runs_run WHERE {narrowed}state = %s LIMIT %s", [*of_agent.values(), state.value, COUNT_TO + 1])])
 
 
 def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
@@ -191,12 +192,20 @@ class Asked:
 
 def questions(held: frozenset[str], *, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Asked], str]:
     """The open questions for a reader with these roles, by deadline, and where the next page begins."""
+    found = _questions(held, beyond)
+    return _asked(list(found.select_related("run")[: limit + 1]), limit)
+
+
+def _questions(held: frozenset[str], beyond: Place | None = None) -> QuerySet[Wait]:
     found = open_for(held)
-    if beyond is not None:
-        at, id_ = beyond
-        # The first condition is implied by the second; it is what lets the index find the place.
-        found = found.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
-    waits = list(found.select_related("run")[: limit + 1])
+    if beyond is None:
+        return found
+    at, id_ = beyond
+    # The first condition is implied by the second; it is what lets the index find the place.
+    return found.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
+
+
+def _asked(waits: Sequence[Wait], limit: int) -> tuple[list[Asked], str]:
     more = closed(waits[limit - 1].deadline, waits[limit - 1].id) if len(waits) > limit else ""
     return [Asked(wait, wait.run.about or wait.run.graph_id) for wait in waits[:limit]], more
 
@@ -204,10 +213,25 @@ def questions(held: frozenset[str], *, limit: int = PAGE, beyond: Place | None =
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
     """What only an operator can settle, the longest waiting first, one card for each thing; and where the next page begins."""
     found = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
-    waits = sorted(found, key=lambda wait: (wait.opened_at, wait.id))
+    return _stuck(sorted(found, key=lambda wait: (wait.opened_at, wait.id)), limit)
+
+
+def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
     shown = waits[:limit]
     more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
     return [_for(wait) for wait in shown if wait.run.state not in ENDED], more
+
+
+def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[Asked], list[Card], bool]:
+    """The first of both in one query: the questions, what needs an operator, and whether there is more of either."""
+    asked, values = _questions(held).values_list("id")[: limit + 1].query.sql_with_params()
+    stuck = FOR_OPERATOR.ids([{}], limit=limit + 1)
+    both = RawSQL(f"SELECT id FROM ({asked}) AS asked UNION ALL ({stuck.sql})", [*values, *stuck.params])
+    waits = list(Wait.objects.select_related("run").filter(id__in=both))
+    by_deadline = sorted((wait for wait in waits if wait.kind == Wait.Kind.INPUT), key=lambda wait: (wait.deadline, wait.id))
+    by_age = sorted((wait for wait in waits if wait.kind != Wait.Kind.INPUT), key=lambda wait: (wait.opened_at, wait.id))
+    (questions, more_questions), (cards, more_cards) = _asked(by_deadline, limit), _stuck(by_age, limit)
+    return questions, cards, bool(more_questions or more_cards)
 
 
 def _for(wait: Wait) -> Card:
@@ -215,6 +239,7 @@ def _for(wait: Wait) -> Card:
     return Card(wait.run, None, [wait], look, wait, wait.run.about)
 
 
-def operator_count(*, to: int) -> int:
-    """How many of them there are, counted no further than one beyond `to`."""
-    return FOR_OPERATOR.count([{}], to=to)
+@badge("steering")
+def for_operator(held: frozenset[str]) -> Counted:
+    """How many of them there are."""
+    return FOR_OPERATOR.counted([{}], to=BADGE_TO)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -37,7 +37,10 @@ COALESCE_SECONDS = 0.02
 QUIET_SECONDS = 20.0
 
 # A notification survives no crash anyhow, so nobody waits for the disk: a commit with NOTIFY in it would flush the log.
-_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+# The moment at the end is for lists (see ticks.py): what rings was committed before it.
+_NOTIFY = (
+    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
+)
 log = logging.getLogger("runs.live")
 
 Ring = tuple[str, int]
@@ -90,6 +93,12 @@ def parse(payload: str) -> Iterator[Ring]:
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
             yield run_id, int(seq)
+
+
+def moment_of(payload: str) -> int:
+    """When a notification was sent, in microseconds by the database's clock; 0 if it doesn't say."""
+    moment = payload.rpartition(",@")[2]
+    return int(moment) if moment.isascii() and moment.isdigit() and len(moment) < 18 else 0
 
 
 class AsyncBell:
@@ -185,9 +194,17 @@ class Subscription:
             self._pending[run_id] = max(seq, self._pending.get(run_id, 0))
             self._filled.set()
 
+    def hear(self, payload: str) -> None:
+        """What was notified, whole."""
+        for run_id, seq in parse(payload):
+            self.put(run_id, seq)
+
     def reread(self) -> None:
         self._must_reread = True
         self._filled.set()
+
+
+S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
@@ -203,7 +220,12 @@ class Hub:
     @asynccontextmanager
     async def subscribe(self, run_id: UUID | str | None = None) -> AsyncIterator[Subscription]:
         """Rings of one run, or with None of all."""
-        subscription = Subscription(run_id)
+        async with self.hearing(Subscription(run_id)) as subscription:
+            yield subscription
+
+    @asynccontextmanager
+    async def hearing(self, subscription: S) -> AsyncIterator[S]:
+        """Whatever is notified, for a subscription of the caller's own."""
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.create_task(kept("the listener of the pages", self._listen), name="hub")
@@ -221,8 +243,7 @@ class Hub:
                 if payload is None:
                     subscription.reread()
                 else:
-                    for run_id, seq in parse(payload):
-                        subscription.put(run_id, seq)
+                    subscription.hear(payload)
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -81,36 +83,60 @@ def remember(run: Run, input: Any) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A run that a search finds, with what lists sort and count it by."""
+
+    id: UUID
+    state: str
+    created_at: datetime
+
+
+def found(q: str, **fit: str) -> list[Match]:
+    """What is known of the runs that a person may mean, those of some agent alone if asked so. In two queries."""
+    ids = matching(q)
+    return [Match(*row) for row in Run.objects.filter(id__in=ids, **fit).values_list("id", "state", "created_at")] if ids else []
+
+
 def matching(q: str) -> list[UUID]:
-    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one."""
+    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one. In
+    one query, whatever they wrote."""
     wanted = words_of(q)
     if not wanted:
         return []
-    found = {*_by_words(wanted), *_by_id(q.strip()), *_by_effect(q.strip())}
-    return sorted(found, reverse=True)[:MOST]
+    arms = [*_by_words(wanted), *_by_id(q.strip()), _by_effect(q.strip())]
+    statement = " UNION ".join(f"({text})" for text, _ in arms)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT run_id FROM ({statement}) AS found ORDER BY run_id DESC LIMIT %s", [*(value for _, values in arms for value in values), MOST]
+        )
+        return [row[0] for row in cursor.fetchall()]
 
 
-# Each arm reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
+Arm = tuple[str, list[Any]]
+
+# Each part reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
 _WORD = """
     (SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s) UNION
     (SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s)"""
-_OF_THESE = """
-    SELECT DISTINCT run_id FROM runs_searchterm WHERE run_id = ANY(%s) AND term >= %s AND term < %s"""
+# A look into one run's own terms for each candidate: with a limit in it the planner can't turn it into a walk over all that fit the word.
+_HAS = "(SELECT true FROM runs_searchterm AS own WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
 
 
-def _by_words(wanted: Sequence[str]) -> list[UUID]:
+def _by_words(wanted: Sequence[str]) -> Iterator[Arm]:
     """Runs that have them all: the longest word, most likely the rarest, gives the candidates."""
     first, *others = sorted(set(wanted), key=len, reverse=True)
-    found = _word(first)
-    for word in others:
-        if not found:
-            break
-        found = _asked(_OF_THESE, [found, word, _after(word)])
-    return [*found, *_word(" ".join(wanted))] if others else found  # a tag with blanks in it is one term
+    text, values = _word(first)
+    if not others:
+        yield text, values
+        return
+    more = [value for word in others for value in (word, _after(word))]
+    yield f"SELECT run_id FROM ({text}) AS few WHERE {' AND '.join([_HAS] * len(others))}", [*values, *more]
+    yield _word(" ".join(wanted))  # a tag with blanks in it is one term
 
 
-def _word(word: str) -> list[UUID]:
-    return _asked(_WORD, [word, MOST, word, _after(word), MOST])
+def _word(word: str) -> Arm:
+    return _WORD, [word, MOST, word, _after(word), MOST]
 
 
 def _after(word: str) -> str:
@@ -118,30 +144,24 @@ def _after(word: str) -> str:
     return word + "\U0010ffff"
 
 
-def _by_id(q: str) -> list[UUID]:
+def _by_id(q: str) -> Iterator[Arm]:
     """By a whole id, its beginning, its end, or both as a page shows them: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        begun = Run.objects.filter(id__gte=first, id__lte=last).order_by("-id").values_list("id", flat=True)[:MOST]
-        return [*begun, *(_word(_tail_term(digits)) if len(digits) < 32 else [])]
-    shown = _SHOWN.fullmatch(q)
-    if shown is None:
-        return []
-    head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
-    return [id_ for id_ in _word(_tail_term(tail)) if id_.hex.startswith(head)]
+        yield "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s", [first, last, MOST]
+        if len(digits) < 32:
+            yield _word(_tail_term(digits))
+    elif shown := _SHOWN.fullmatch(q):
+        head, tail = (shown.group(1) or "").lower(), shown.group(2).lower()
+        text, values = _word(_tail_term(tail))
+        yield f"SELECT run_id FROM ({text}) AS few WHERE left(run_id::text, %s) = %s", [*values, len(head), head]
 
 
-def _by_effect(q: str) -> list[UUID]:
+def _by_effect(q: str) -> Arm:
     """By what another system calls something that the run made there."""
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
-    return _asked("SELECT DISTINCT run_id FROM (SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s) f", [asked, MOST])
-
-
-def _asked(statement: str, values: list[Any]) -> list[UUID]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return [row[0] for row in cursor.fetchall()]
+    return "SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, MOST]
 
 
 def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:

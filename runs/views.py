@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
@@ -16,8 +16,9 @@ from ledger import strict_json
 from ledger.access import OPERATOR, actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.keyset import opened
-from ledger.pages import EVERYONE, Page, justification, stated
+from ledger.pages import EVERYONE, Page, SharedPage, justification, stated
 from ledger.rest import unstorable
+from ledger.tally import Tally
 from runs import authority, lists, questions, services
 from runs.asking import Wrong, answer_of, asked, given_in
 from runs.dossier import Dossier, gather
@@ -33,18 +34,18 @@ TABS = {
 }
 
 
-class RunsPage(Page):
+class RunsPage(SharedPage):
     """All runs, filtered by what the address says."""
 
     template = "runs/list.html"
     section = "runs"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        filters = lists.Filters.of(request.GET)
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        filters = lists.Filters.of(query)
         cards, more = lists.page(filters)
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        context = {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": lists.tabs(filters, lists.counts(filters))}
-        return self.show(request, context)
+        tabs = lists.tabs(filters, lists.counts(tally, filters))
+        return {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": tabs}
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
@@ -204,13 +205,13 @@ def receipt_of(written: str) -> Any:
         return written.replace("\x00", "\ufffd")
 
 
-class ReconcilePage(Page):
+class ReconcilePage(SharedPage):
     """What only an operator can settle."""
 
     template = "runs/reconcile.html"
     section = "reconcile"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        place = opened(request.GET.get("beyond", ""))
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        place = opened(query.get("beyond", ""))
         cards, more = lists.needing_operator(beyond=place)
-        return self.show(request, {"cards": cards, "more": more, "is_from_start": place is None})
+        return {"cards": cards, "more": more, "is_from_start": place is None}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 
 from ledger.access import AUDITOR, OPERATOR
-from ledger.pages import Page
+from ledger.pages import Page, SharedPage
+from ledger.tally import Tally
 from runs import fleet, incidents, lists, versions
 from runs.drawing import Drawing, draw
 from runs.engine.agents import Agent, registry
@@ -55,17 +56,17 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
-class FleetPage(Page):
+class FleetPage(SharedPage):
     """Every living process with its pid."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "fleet/fleet.html"
     section = "fleet"
 
-    def get(self, request: HttpRequest) -> HttpResponse:
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         rows = fleet.alive()
         workers = [row for row in rows if row["kind"] == "worker"]
-        context = {
+        return {
             "rows": rows,
             "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS],
             "used": sum(row["slots_used"] for row in workers),
@@ -74,10 +75,9 @@ class FleetPage(Page):
             "unserved": versions.unserved(),
             "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
         }
-        return self.show(request, context)
 
 
-class RecoveriesPage(Page):
+class RecoveriesPage(SharedPage):
     """Every time that a run was taken from a worker, newest first."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
@@ -85,8 +85,8 @@ class RecoveriesPage(Page):
     section = "fleet"
     shown: ClassVar[int] = 50
 
-    def get(self, request: HttpRequest) -> HttpResponse:
-        wanted = {name: request.GET.get(name, "").strip().replace("\x00", "")[:200] for name in ("cause", "host", "run", "before")}
+    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        wanted = {name: query.get(name, "").strip().replace("\x00", "")[:200] for name in ("cause", "host", "run", "before")}
         rows = Incident.objects.order_by("-id")
         if wanted["cause"] in Incident.Cause.values:
             rows = rows.filter(cause=wanted["cause"])
@@ -99,8 +99,7 @@ class RecoveriesPage(Page):
         found = list(rows[: self.shown + 1])
         filters = {name: value for name, value in wanted.items() if value and name != "before"}
         more = urlencode({**filters, "before": found[self.shown - 1].id}) if len(found) > self.shown else ""
-        context = {"rows": incidents.told(found[: self.shown]), "more": more, "filters": filters, "causes": Incident.Cause.choices}
-        return self.show(request, context)
+        return {"rows": incidents.told(found[: self.shown]), "more": more, "filters": filters, "causes": Incident.Cause.choices}
 
 
 def as_uuid(text: str) -> UUID:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django import template
 
-from approvals.inbox import BADGE_TO, waiting_for
-from ledger.pages import counted_once
+from approvals.inbox import BADGE_TO
+from ledger.pages import shown_count
 
 register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def inbox_count(context: template.Context, held: frozenset[str]) -> str:
-    """Open approvals that these roles may decide, and questions that are put to them; empty for none."""
-    return counted_once(context, "inbox", lambda: waiting_for(held), BADGE_TO)
+def inbox_count(context: template.Context) -> str:
+    """Open approvals that the reader's roles may decide, and questions that are put to them; empty for none."""
+    return shown_count(context["tally"].badge("inbox"), BADGE_TO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
 
 from django import template
 from django.conf import settings
@@ -45,6 +46,18 @@ def people() -> list[Person]:
     return [found[role] for role in ROLES if role in found]
 
 
+_SHOWN_SECONDS = 10.0
+_shown: tuple[float, list[Person]] = (0.0, [])
+
+
 @register.simple_tag
 def demo_cast() -> list[Person]:
-    return people()
+    """For the menu of every page, so it is read every ten seconds. Who may really sign in so is asked when somebody does."""
+    global _shown
+    if not settings.DURABLEAGENTS.is_demo:
+        return []
+    at, cast = _shown
+    if not at or monotonic() - at > _SHOWN_SECONDS:
+        cast = people()
+        _shown = monotonic(), cast
+    return cast

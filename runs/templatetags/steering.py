@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from django import template
 
-from ledger.pages import counted_once
+from ledger.pages import shown_count
 from runs import looks
-from runs.lists import operator_count
+from runs.lists import BADGE_TO
 from runs.models import Wait
 
 register = template.Library()
-BADGE_TO = 99
 
 
 @register.simple_tag(takes_context=True)
 def steering_count(context: template.Context) -> str:
     """Open waits that only an operator can settle; empty for none."""
-    return counted_once(context, "steering", lambda: operator_count(to=BADGE_TO), BADGE_TO)
+    return shown_count(context["tally"].badge("steering"), BADGE_TO)
 
 
 @register.filter

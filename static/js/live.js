@@ -101,6 +101,8 @@
   }
 
   const TROUBLE_RETRY_MS = 2000;
+  // What is read has to be as new as what is shown and as what the socket told of: by the database's clock, in microseconds.
+  let toldAt = 0;
   let isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
   const gap = path?.includes("/runs/") ? GAP_MS.run : GAP_MS.list;
 
@@ -116,6 +118,7 @@
     timer = 0; isReading = true; isWanted = false; isStale = false; lastAt = Date.now();
     const address = new URL(here(), location.href);
     address.searchParams.set("fragment", "live");
+    address.searchParams.set("since", String(Math.max(Number(live().dataset.asOf || 0), toldAt)));
     try {
       await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
     } finally {
@@ -158,6 +161,7 @@
     socket.onopen = () => { failures = 0; sayLive(); };
     socket.onmessage = (event) => {
       const told = JSON.parse(event.data);
+      toldAt = Math.max(toldAt, told.at || 0);
       // No seq: rings may have been missed. Otherwise only what is newer than the page is worth a read.
       if (!told.seq || !seq() || told.seq > seq()) refresh();
     };

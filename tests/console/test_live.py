@@ -118,6 +118,15 @@ async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) 
     assert await link.closed() == watch.SIGNED_OUT
 
 
+async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> None:
+    jar = f'{settings.SESSION_COOKIE_NAME}="\\000x"'.encode()
+    hostile, honest = Link("/ws/live", [ORIGIN, (b"host", b"localhost"), (b"cookie", jar)]), socket(operator)
+    assert all(await asyncio.gather(hostile.connect(), honest.connect()))
+    assert await hostile.closed() == watch.SIGNED_OUT
+    assert await honest.hear() == {"run": None, "seq": 0}
+    await honest.leave()
+
+
 async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
     nobody = await sync_to_async(reader)("none")
     link = socket(nobody)
@@ -209,9 +218,9 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await link.leave()
 
 
-def test_socket_addresses_are_the_two_that_these_tests_know() -> None:
+def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
     from durableagents.routing import websocket_urlpatterns
 
     assert settings.ASGI_APPLICATION == "durableagents.asgi.application"
-    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/runs/<uuid:run_id>", ""}
+    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/lists", "ws/runs/<uuid:run_id>", ""}
     assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"

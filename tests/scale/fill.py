@@ -49,25 +49,41 @@ _OPEN = """
     FROM (SELECT *, row_number() OVER () AS n_of FROM runs_wait WHERE kind = 'approval' AND resolved_at IS NULL) AS w"""
 _DECIDED_WAITS = """
     INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue, resolution, resolved_by, resolved_at)
-    SELECT gen_random_uuid(), id, '0.1/0', 0, 'approval', 0, at, at, '{}', false, 'approved', 'user:fiona', at FROM made WHERE kind < 20"""
+    SELECT gen_random_uuid(), id, '0.1/0', 0, 'approval', 0, at, at, '{}', false, 'approved', 'user:fiona', at FROM made WHERE kind < 20 OR kind = 81"""
 _DECIDED = """
     INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, tool, title, effect, rule, plan, plan_hash, evidence, why, requested_by,
                                     opened_at, deadline, decided_at)
-    SELECT gen_random_uuid(), run_id, id, 'finance_po', CASE WHEN mod(n_of, 5000) = 0 THEN 'expired' ELSE 'approved' END, 1, 'buy', 'Buy it', '', 'r', '{"arguments": {}}', 'h',
+    SELECT gen_random_uuid(), run_id, id, 'finance_po', CASE WHEN of_kind = 81 THEN 'rejected' WHEN mod(n_of, 5000) = 0 THEN 'expired' ELSE 'approved' END, 1, 'buy', 'Buy it', '', 'r', '{"arguments": {}}', 'h',
            '[]', '', 'key:shop', opened_at, deadline, resolved_at
-    FROM (SELECT *, row_number() OVER () AS n_of FROM runs_wait WHERE resolved_at IS NOT NULL) AS w"""
+    FROM (SELECT w.*, m.kind AS of_kind, row_number() OVER () AS n_of FROM runs_wait w JOIN made m ON m.id = w.run_id WHERE resolved_at IS NOT NULL) AS w"""
+_REVISED = """
+    UPDATE approvals_approval a SET revision = 2, previous_id = p.id FROM approvals_approval p
+    WHERE a.state = 'open' AND p.state = 'rejected' AND p.run_id = a.run_id"""
+_DECISIONS = """
+    INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, role, auth, address, seq, before, after, at)
+    SELECT id, CASE state WHEN 'approved' THEN 'approve' ELSE 'reject' END, 'h', 'Because.', 'user:' || CASE WHEN revision = 1 AND state = 'rejected' THEN 'rare' ELSE 'fiona' END,
+           'approver_finance', 'session', '', 1, '{}', '{}', decided_at FROM approvals_approval WHERE state IN ('approved', 'rejected')"""
+_OVERRIDES = """
+    INSERT INTO ledger_overriderecord (run_id, action, by, role, auth, address, justification, seq, chain, before, after, at)
+    SELECT id, CASE WHEN kind = 77 THEN 'retry' ELSE 'cancel' END, 'user:olga', 'operator', 'session', '', 'Because.', 1, '\\x00', '{}', '{}', at FROM made WHERE kind BETWEEN 75 AND 79"""
+_ACTS = """
+    INSERT INTO ledger_actrecord (run_id, action, subject, queue, by, role, auth, address, justification, seq, before, after, at)
+    SELECT id, CASE WHEN kind = 71 THEN 'answer' ELSE 'start' END, '', '', 'key:shop', 'integrator', 'api_key', '', '', 1, '{}', '{}', at FROM made"""
 _INCIDENTS = """
     INSERT INTO runs_incident (run_id, seq, at, cause, proof, worker, host, pid, epoch, reached, in_doubt, replayed, is_counted, deaths, is_stopped, detected_at)
     SELECT id, 1, at, 'proof', 'gone', gen_random_uuid(), CASE WHEN mod(n, 10000) = 50 THEN 'rare' ELSE 'here' END, 1, 1, 'claimed', '[]', 0, true, 1, false, at
     FROM made WHERE mod(n, 10) = 0"""
-_TABLES = "runs_run ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval runs_incident"
+_PARTS = (
+    _NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _REVISED, _DECISIONS, _OVERRIDES, _ACTS, _INCIDENTS,
+)  # fmt: skip
+_TABLES = "runs_run ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval approvals_decision ledger_overriderecord ledger_actrecord runs_incident"
 
 
 def fill(runs: int = RUNS) -> None:
     """Put it into the current transaction, past the triggers that keep real rows honest, and let the planner know."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        for statement in (_NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _INCIDENTS):
+        for statement in _PARTS:
             cursor.execute(statement, {"runs": runs, "sealed": _SEALED})
         cursor.execute("SET LOCAL session_replication_role = origin")
         for table in _TABLES.split():

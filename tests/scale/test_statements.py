@@ -1,0 +1,117 @@
+"""How many statements an address costs: every page and every list that there is, found in the addresses themselves, so that a new one is
+counted from its first day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from approvals.models import Approval
+from durableagents.auth import issue_key
+from ledger.access import ROLES
+from runs.models import Run, Wait
+from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
+from tests.scale.fill import fill
+from tests.scale.test_reads import MOST_STATEMENTS, paths
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+RUNS = 20_000
+# They check a record against every table there is, event by event, when somebody asks for it: no list, and never read again by itself.
+CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification"}
+# Of a run that is ready, whether any worker has its version is one more.
+READY = 1
+# No page of ours, or none that reads: probes, the description of the API, Django's own admin.
+ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
+
+
+def named(found: URLResolver) -> Iterator[tuple[str, URLPattern]]:
+    """Every address with a name, but for the admin's."""
+    for each in found.url_patterns:
+        if isinstance(each, URLResolver):
+            if each.app_name != "admin":
+                yield from named(each)
+        elif each.name:
+            yield each.name, each
+
+
+def is_read(route: URLPattern) -> bool:
+    view: Any = getattr(route.callback, "view_class", None) or getattr(route.callback, "cls", None)
+    return view is not None and hasattr(view, "get") and "get" in view.http_method_names
+
+
+def samples(name: str) -> list[Any]:
+    """What stands for a part of an address: one of each kind that its page shows in its own way."""
+    match name:
+        case "run_id":
+            kinds = ["approval", "reconcile", "input"]
+            waiting = [Wait.objects.filter(kind=kind, resolved_at__isnull=True).values_list("run_id", flat=True)[0] for kind in kinds]
+            return [*waiting, *(Run.objects.filter(state=state)[0].id for state in ("completed", "failed", "pending"))]
+        case "approval_id":
+            late = Approval.objects.filter(state="open").order_by("-deadline")[0]
+            return [late.id, Approval.objects.filter(state="approved")[0].id, Approval.objects.filter(revision=2)[0].id]
+        case "graph_id":
+            return ["buyer@1.0.0"]
+        case _:
+            raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def addresses() -> Iterator[str]:
+    for name, route in named(get_resolver()):
+        if is_read(route) and name not in CHECKS | ELSEWHERE:
+            parts = list(route.pattern.converters)
+            yield from (reverse(name, args=[each]) for each in samples(parts[0])) if parts else (reverse(name),)
+
+
+def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
+    with CaptureQueriesContext(connection) as found:
+        status = client.get(path, **more).status_code
+    return status, [query["sql"][:160] for query in found.captured_queries]
+
+
+@pytest.fixture
+def filled(db: None, agent: Any) -> list[str]:  # noqa: F811
+    fill(RUNS)
+    return [*addresses(), *paths()]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_page_and_list_costs_at_most_eight_statements(role: str, filled: list[str], reader: Callable[..., Reader]) -> None:  # noqa: F811
+    person = reader(role)
+    person.client.get("/agents")  # from here on this process knows whose the session is
+    too_many: dict[str, list[str]] = {}
+    for path in filled:
+        status, asked = counted(person.client, path)
+        assert status in (200, 403), path
+        if len(asked) > MOST_STATEMENTS + (READY if path.startswith("/runs/018f") else 0):
+            too_many[path] = asked
+    assert too_many == {}
+
+
+def test_the_same_with_a_key(filled: list[str], reader: Callable[..., Reader]) -> None:  # noqa: F811
+    headers = {"Authorization": f"Bearer {issue_key(reader('auditor').user, 'program')}"}
+    Client().get("/api/v1/agents", headers=headers)  # notes that the key is used
+    found = {path: counted(Client(), path, headers=headers) for path in filled if path.startswith("/api/")}
+    assert {status for status, _ in found.values()} == {200}
+    assert {path: asked for path, (_, asked) in found.items() if len(asked) > MOST_STATEMENTS} == {}
+
+
+def test_who_asks_is_one_statement(filled: list[str], reader: Callable[..., Reader]) -> None:  # noqa: F811
+    person = reader("operator")
+    person.client.get("/agents")
+    assert len(counted(person.client, "/api/v1/agents")[1]) == 1
+    headers = {"Authorization": f"Bearer {issue_key(person.user, 'program')}"}
+    Client().get("/api/v1/agents", headers=headers)
+    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1
+
+
+def test_the_walk_finds_the_pages_that_everybody_knows() -> None:
+    found = {name for name, route in named(get_resolver()) if is_read(route)}
+    assert found >= {"overview", "inbox", "approval", "runs", "run", "reconcile", "audit", "agents", "agent", "fleet", "recoveries", "start", "password"}
+    assert found >= {"api-runs", "api-run", "api-approvals", "api-audit", "api-incidents", "api-fleet", "api-run-events", "api-run-ledger"}
+    assert found >= CHECKS
