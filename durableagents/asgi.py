@@ -34,8 +34,8 @@ from runs import fleet, pooler  # noqa: E402
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 2.0
-TRIM_EVERY_BEATS = 5
+BEAT_SECONDS = 5.0
+TRIM_EVERY_BEATS = 2
 _M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -122,7 +122,7 @@ class Lifespan:
                 return
 
     async def _beat(self) -> None:
-        """Every two seconds, from the event loop: a loop that is stuck is not alive."""
+        """Every few seconds, from the event loop: a loop that is stuck is not alive."""
         for beats in itertools.count(1):
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
             if beats % TRIM_EVERY_BEATS == 0:

@@ -39,7 +39,7 @@ from durableagents.web import answers_ready, listen
 # gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
 STEP_SECONDS = 10
 DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "sandbox": 1.0, "postgres": 2.5}
-BEAT_SECONDS = 2.0
+BEAT_SECONDS = 5.0
 STRAY_PATIENCE_SECONDS = 8.0
 
 
@@ -275,11 +275,11 @@ class Launcher:
         database is away there is nothing to show them on; the fleet says so once and goes on."""
         from runs import fleet
 
-        for child in self.children:
-            if child.name == "sandbox" and child.pid:
-                fleet.beat(kind="sandbox", pid=child.pid)
+        pids = [("sandbox", child.pid) for child in self.children if child.name == "sandbox" and child.pid]
         if self.server and self.server.process:
-            fleet.beat(kind="postgres", pid=self.server.process.pid)
+            pids.append(("postgres", self.server.process.pid))
+        found = [(kind, fleet.identify(pid)) for kind, pid in pids]
+        fleet.beat_all(fleet.Sign(kind, identity) for kind, identity in found if identity is not None)
 
     def _forget(self, kind: str, pid: int) -> None:
         from runs import fleet

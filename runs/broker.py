@@ -1,8 +1,11 @@
-"""django-q2's broker over its own table, without its traps: SKIP LOCKED, oldest first, the database's clock, LISTEN for polling.
+"""django-q2's broker over its own table, without its traps: SKIP LOCKED, oldest first, the database's clock, many at a time.
 
 A row holds a bare run id. The signed pickle that django-q2's processes pass among themselves is built here in memory, after the
 row was read, so nothing pickled is ever loaded from the database. A message is deleted as it is taken: losing a doorbell costs at
 most the second after which every host looks at the run table anyway, and no message can come back and run twice.
+
+The ring itself goes from whoever made the run ready to one host (runs/queue.py). A pusher doesn't listen for it: what it would bring is
+there before it, and each would pay a DELETE for every message of all. It takes what has gathered, at its own pace.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,17 +22,16 @@ from django.utils import timezone
 from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
-from psycopg import sql
 
 from runs import notices
 from runs.dsn import Patience, dsn
 from runs.live import notify_after_commit
-from runs.queue import CHANNEL, DRIVE, ENQUEUE_SQL, NOTIFY_SQL, is_run_id
+from runs.queue import CALL_SQL, DRIVE, ENQUEUE_SQL, is_run_id
 
-# The pusher hears the ring on its connection, and hosts look at the run table each second without any message.
-FALLBACK_SECONDS = 5.0
+# Hosts look at the run table each second without any message.
+PACE_SECONDS = 5.0
 # One ring answers for all messages of a batch: a host that is rung claims until its slots are full.
-BATCH = 32
+BATCH = 500
 
 _TAKE = """
     DELETE FROM django_q_ormq WHERE id IN (
@@ -55,7 +58,7 @@ class DoorbellBroker(Broker):
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
             cursor.execute(ENQUEUE_SQL, [message["args"][0]])
-        transaction.on_commit(_ring, using=Conf.ORM, robust=True)
+        transaction.on_commit(partial(_ring, message["args"][0]), using=Conf.ORM)  # it catches its own errors, and says why
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """The next message, or None after seconds without one. Never raises: django-q2's pusher would stop for ten seconds."""
@@ -64,10 +67,9 @@ class DoorbellBroker(Broker):
             link = self._connected()
             found = [] if self._has_looked else self._take(link)
             if not found:
-                for _ in link.notifies(timeout=FALLBACK_SECONDS, stop_after=1):
+                for _ in link.notifies(timeout=PACE_SECONDS):  # nobody speaks on it but a server that hangs up
                     pass
                 found = self._take(link)
-            # What came after an empty look has rung, and is heard by the next call: there is nothing to look for before that.
             self._has_looked = not found
             return [(found[0][0], _package([payload for _, payload in found]))] if found else None
         except psycopg.Error as error:
@@ -83,7 +85,6 @@ class DoorbellBroker(Broker):
             self._link = psycopg.connect(dsn(name="durableagents pusher"), autocommit=True)
             # A message whose deletion a crash undoes rings twice, which it may: nobody waits for the disk.
             self._link.execute("SET synchronous_commit = off")
-            self._link.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
             self._has_looked = False
             self._outage.over()
             self._patience.reset()
@@ -152,8 +153,8 @@ class DoorbellBroker(Broker):
         """None: the stock broker opens a connection here, and a sentinel started while the database is away would die of it."""
 
 
-def _ring() -> None:
-    notify_after_commit(connections[Conf.ORM], NOTIFY_SQL)
+def _ring(run_id: str) -> None:
+    notify_after_commit(connections[Conf.ORM], CALL_SQL, [run_id])
 
 
 def _package(run_ids: list[str]) -> str:

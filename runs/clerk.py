@@ -14,7 +14,7 @@ from runs import fleet, notices, processes
 from runs.dsn import Patience
 from runs.recovery import worker_died
 
-BEAT_SECONDS = 2.0
+BEAT_SECONDS = 5.0
 log = logging.getLogger("runs.supervisor")
 
 

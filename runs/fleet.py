@@ -31,7 +31,7 @@ from runs.processes import Identity, identify, incarnation_id, is_running
 __all__ = ["FRESH_SECONDS", "KINDS", "Sign", "alive", "beat", "beat_all", "beat_anchored", "bury", "forget", "gone_here", "hang_up", "hush", "identify", "incarnation_id", "is_gone", "is_here", "roll_call"]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
-# Beats come every one or two seconds; a database restart may swallow a few.
+# Beats come every second from workers, every five from others; a database restart may swallow a few.
 FRESH_SECONDS = 15.0
 
 # A process that was buried stays buried: a last beat on its way can't bring it back.
@@ -70,7 +70,9 @@ _ROLL = f"""
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                AND (l.classid::bigint << 32 | l.objid::bigint) = {LOCK_KEY.format(id="p.id")}),
            extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,
-           (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1)
+           (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1),
+           (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
+            WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1)
     FROM runs_process p WHERE p.ended_at IS NULL"""
 # A stopped client may sit in an open transaction; its locks go with its backends.
 _HUSH = """
@@ -171,11 +173,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """One look at the fleet: everybody on record as alive, the database server's own age in seconds, and how many ago somebody swept."""
+    """One look at the fleet: everybody on record as alive, the database server's own age in seconds, how many ago somebody swept, and in
+    how many the next deadline of all passes."""
 
     members: list[Member]
     server_age: float
     sweep_age: float | None
+    due_in: float | None
 
 
 def roll_call() -> Roll | None:
@@ -183,8 +187,8 @@ def roll_call() -> Roll | None:
     rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
     if rows is None:
         return None
-    server_age, sweep_age = rows[0][-2:] if rows else (0.0, None)
-    return Roll([Member(*row[:-2]) for row in rows], server_age, sweep_age)
+    server_age, sweep_age, due_in = rows[0][-3:] if rows else (0.0, None, 0.0)
+    return Roll([Member(*row[:-3]) for row in rows], server_age, sweep_age, due_in)
 
 
 def is_only_host() -> bool:

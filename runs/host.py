@@ -1,6 +1,6 @@
 """The host: one event loop in a worker process that drives many runs at once, since agents mostly wait.
 
-    ring ─┐                  (heard on a connection of its own, and by way of the queue)
+    ring ─┐                  (for all, or by name: heard on a connection of its own)
     tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (runs/engine/drive.py)
     slot ─┘        └─ once a second: take back own runs that a lost answer left undriven, look for stop requests
     housekeeping (a thread of its own): sweep what is due, watch for dead workers
@@ -27,7 +27,6 @@ import psycopg
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
 from django.db import DatabaseError, InterfaceError
-from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger import events as e
@@ -44,6 +43,7 @@ from runs.incidents import note_cut, standing
 from runs.live import AsyncBell, heard
 from runs.processes import host as this_host
 from runs.queue import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
+from runs.rounds import Round, look
 from runs.runtime import runtime
 from runs.statements import Pool
 from runs.store import Claim, PgJournal, Worker, claim, reclaim
@@ -59,23 +59,8 @@ WARM = 4  # of them are open before there is anything to do
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 MOST_FAILURES = 3
+MOST_CLAIMED = 32  # at a time
 TOOL_THREADS = 64  # blocking tool functions at once
-_LOST = "SELECT id FROM runs_run WHERE owner = %s"
-_ASKED = "SELECT run_id, is_cancel_requested FROM ledger_head WHERE run_id = ANY(%s) AND (is_cancel_requested OR is_pause_requested)"
-# For a run that waits to be driven alone: the worker that has its version and the least to finish before it could take it, and how many
-# others have all that this one has.
-_SOLO = """
-    WITH solo AS (
-        SELECT graph_id FROM runs_run WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
-        ORDER BY priority DESC, ready_at LIMIT 1),
-    crew AS (
-        SELECT p.id, p.slots_used, count(*) AS serves, bool_or(s.graph_id = solo.graph_id) AS can
-        FROM solo, runs_process p JOIN runs_served s ON s.worker = p.id AND NOT s.is_quarantined AND s.graph_id = ANY(%(mine)s)
-        WHERE p.kind = 'worker' AND p.ended_at IS NULL AND (p.id = %(me)s OR p.last_heartbeat_at > clock_timestamp() - interval '5 seconds')
-        GROUP BY p.id)
-    SELECT (SELECT id FROM crew WHERE can ORDER BY slots_used, id LIMIT 1),
-           (SELECT count(*) FROM crew WHERE id <> %(me)s AND serves = cardinality(%(mine)s::text[]))
-    FROM solo"""
 # Where no other worker has all that this one has, whatever else is ready waits while it makes room: so not for long at a time.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
@@ -98,6 +83,8 @@ class Host:
         self._looks_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
+        self._is_called = False  # by name: nobody else was
+        self._is_busy = False  # something may be ready that the last look left lying
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
         self._loaded, self._house = Loaded(incarnation), House(incarnation)
@@ -135,7 +122,7 @@ class Host:
             await pool.open(wait=False)
             beside = [
                 asyncio.create_task(kept("the housekeeping", self._housekeeping)),
-                asyncio.create_task(kept("the listener", self._listen)),
+                asyncio.create_task(kept("the listener", partial(self._listen, pool))),
             ]
             try:
                 await self._fill(pool, replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._house.take_late), bell)
@@ -148,10 +135,25 @@ class Host:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._house.close()
 
-    async def _listen(self) -> None:
-        """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for."""
-        async for _ in heard(CHANNEL, name="host"):
-            self._bell.set()
+    async def _listen(self, pool: Pool) -> None:
+        """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for. One that calls
+        another worker by name is that one's business; should it be lost with it, everybody looks each second."""
+        async for called in heard(CHANNEL, name="host"):
+            if called == str(self.worker.id):
+                self._is_called = True
+                if self._drain_at is not None:
+                    await self._call_all(pool)
+            if called in (None, "", str(self.worker.id)):
+                self._bell.set()
+
+    async def _call_all(self, pool: Pool) -> None:
+        """Hand a call by name on, because this worker can't take what it is for. A ring may be lost: everybody looks each second."""
+        self._is_called = False
+        try:
+            async with pool.connection() as link:
+                await link.execute(NOTIFY_SQL)
+        except (psycopg.Error, OSError, PoolTimeout) as error:
+            log.info("a call could not be handed on (%s)", error)
 
     # --- claiming ---
 
@@ -165,6 +167,9 @@ class Host:
                     await self._look_after(pool, lent, bell)
                     self._looks_at = time.monotonic() + (TICK_SECONDS if self._active or self._damaged or self._makes_room else IDLE_LOOK_SECONDS)
                 is_more = await self._claim(pool, lent, bell)
+                if self._is_called and self._is_busy:
+                    await self._call_all(pool)
+                self._is_called = self._is_called and self._bell.is_set()  # called anew, while it looked
                 patience.reset()
                 away.over()
             except (psycopg.Error, OSError, PoolTimeout) as error:
@@ -177,6 +182,8 @@ class Host:
             await self._stop_damaged()
             if not is_more:
                 await self._rest(TICK_SECONDS)
+        if self._is_called:
+            await self._call_all(pool)
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -185,15 +192,21 @@ class Host:
     async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
         """Take what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
-        if room <= 0 or self._is_fenced() or self._alone_with in self._active:
+        is_closed = room <= 0 or self._is_fenced() or self._alone_with in self._active
+        self._is_busy = is_closed or self._makes_room
+        if is_closed:
             return False
         if self._makes_room:
             await self._claim_alone(pool, lent, bell)
             return False
-        claimed = await claim(pool, self.worker, registry.graph_ids(), min(room, 32), on_damaged=self._note_damaged)
+        asked = min(room, MOST_CLAIMED)
+        claimed = await claim(pool, self.worker, registry.graph_ids(), asked, on_damaged=self._note_damaged)
         for one in claimed:
             self._start(one, pool, lent, bell)
-        return bool(claimed) and len(self._active) < self.slots
+        # Fewer than it asked for is what there is, but for those that others are just taking: many of them, if it got many.
+        is_more = bool(claimed) and len(claimed) * 4 >= asked
+        self._is_busy = is_more and len(self._active) >= self.slots
+        return is_more and not self._is_busy
 
     async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         """Take a run that workers keep dying on, once nothing else is here that could die with it."""
@@ -209,15 +222,13 @@ class Host:
         """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
-            owned = [row[0] for row in await (await link.execute(_LOST, [self.worker.id])).fetchall()]
-            asked = await (await link.execute(_ASKED, [list(self._active)])).fetchall() if self._active else []
-            self._make_room(await (await link.execute(_SOLO, {"mine": registry.graph_ids(), "me": self.worker.id})).fetchone())
-        for run_id in owned:
+            found = await look(link, self.worker.id, registry.graph_ids(), list(self._active))
+        self._make_room(found)
+        for run_id in found.owned:
             if run_id not in self._active:
                 await self._take_back(run_id, pool, lent, bell)
-        for run_id, is_cancel in asked:
-            if run_id in self._active:
-                self._active[run_id][1].ask("cancel" if is_cancel else "pause")
+        for run_id in self._active.keys() & {*found.to_cancel, *found.to_pause}:
+            self._active[run_id][1].ask("cancel" if run_id in found.to_cancel else "pause")
 
     async def _take_back(self, run_id: UUID, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         try:
@@ -245,16 +256,16 @@ class Host:
                 del self._failures[run_id]
                 await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
 
-    def _make_room(self, found: TupleRow | None) -> None:
+    def _make_room(self, found: Round) -> None:
         """Where a run waits to be driven alone, one worker makes room for it: the one that has its version and the least to finish. It
         claims nothing and hands its runs over at their next step; the others claim on. Where there are no others, it does so for a
         while at a time, for a call may last long and whatever else is ready waits."""
         now, was = time.monotonic(), self._makes_room
-        is_chosen = found is not None and found[0] == self.worker.id and now >= self._no_room_until
+        is_chosen = found.is_solo_waiting and found.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
             self._room_until = now + ROOM_SECONDS
             log.warning(notices.MAKES_ROOM)
-        elif is_chosen and found is not None and not found[1] and now >= self._room_until:
+        elif is_chosen and not found.others and now >= self._room_until:
             self._no_room_until, is_chosen = now + ROOM_PAUSE_SECONDS, False
         self._makes_room = is_chosen
         for run_id, (_, control) in self._active.items() if is_chosen else ():
@@ -272,7 +283,7 @@ class Host:
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
-        journal = PgJournal(pool, self.worker, claimed, on_write=bell.ring)
+        journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring), False
         try:
             failpoints.hit("CP0")
             agent = registry.find(claimed.graph_id)
@@ -282,6 +293,7 @@ class Host:
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
             if how == "released":
                 await self._pass_on(journal)
+            is_done = True
         except StaleLease as stale:
             self._failures.pop(claimed.run_id, None)
             log.warning("run %s: refused: %s", claimed.run_id, stale)
@@ -295,7 +307,8 @@ class Host:
             # The run may have been claimed here again already, by a task of its own.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
-            self._bell.set()
+            if self._is_busy or not is_done:
+                self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
         """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator looks. What the
@@ -329,7 +342,7 @@ class Host:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _pass_on(self, journal: PgJournal) -> None:
-        """Ring for a run that was let go, so that another worker takes it at once. A ring may be lost: everybody looks each second."""
+        """Ring for a run that was let go, so that another worker takes it at once."""
         try:
             async with journal.pool.connection() as link:
                 await link.execute(ENQUEUE_SQL, [journal.run_id])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +29,14 @@ T = TypeVar("T")
 log = logging.getLogger("runs.house")
 
 RETIRE_SECONDS = 3600.0
+JITTER = 0.2  # who looks in step with another does the same as the other
 WATCH_SECONDS = 5.0
 # However much is due, the dead are looked for this often.
 PASS_SECONDS = 0.25
 # Somebody swept so lately that there is no need to.
 SWEPT_SECONDS = 0.9
+# Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
+SHOWN_SECONDS = 4.0
 
 
 class House:
@@ -84,23 +88,33 @@ class House:
 
     def _pass(self) -> float:
         now = time.monotonic()
-        is_swept = False
+        # What is rare happens in one pass: it takes a connection, which costs more than what is asked on it.
+        is_thorough, is_needless = now >= self._versions_at, False
         if now - self._watched_at >= PASS_SECONDS:
             self._watched_at = now
             called = fleet.roll_call()
-            recovery.watch_with(called)
-            is_swept = called is not None and called.sweep_age is not None and called.sweep_age < SWEPT_SECONDS and not self._sweeps
+            recovery.watch_with(called, is_thorough=is_thorough)
+            is_needless = called is not None and self._is_needless(called, is_thorough)
         if now >= self._retire_at:
             self._retire_at = now + RETIRE_SECONDS
             sweeper.retire()
-        if now >= self._versions_at:
+        if is_thorough:
             self._versions_at = now + WATCH_SECONDS
             self._versions.look()
-        if is_swept:
-            return sweeper.IDLE_SECONDS
+        if is_needless:
+            return _about(sweeper.IDLE_SECONDS)
         seconds = sweeper.sweep()
         self._sweeps = seconds < sweeper.IDLE_SECONDS
-        return seconds
+        return seconds if self._sweeps else _about(seconds)
+
+    def _is_needless(self, called: fleet.Roll, is_thorough: bool) -> bool:
+        """Whether there is nothing to sweep before the next look: somebody else is at it, or nothing will be due."""
+        if self._sweeps or called.sweep_age is None:
+            return False
+        is_quiet = called.due_in is None or called.due_in > sweeper.IDLE_SECONDS * (1 + JITTER)
+        if is_quiet:
+            return not is_thorough or called.sweep_age < SHOWN_SECONDS
+        return called.sweep_age < SWEPT_SECONDS
 
     # --- one run's trouble ---
 
@@ -145,3 +159,8 @@ class House:
                 refusals.note(error)
                 log.warning("run %s: a late answer could not be handed in (%s); trying on", late.run_id, notices.first_line(error))
             await asyncio.sleep(patience.seconds())
+
+
+def _about(seconds: float) -> float:
+    """Later rather than sooner: what is due then must be due by then."""
+    return seconds * random.uniform(1, 1 + JITTER)

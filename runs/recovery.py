@@ -95,7 +95,7 @@ def _watcher() -> Watcher:
 
 
 # Whoever puts a worker on record as ended frees its runs; who died before that is made up for this often by everybody.
-ENDED_SECONDS = 5.0
+ENDED_SECONDS = 6.0  # a worker asks with its other rare questions, a little more often
 _ended_at = 0.0
 
 

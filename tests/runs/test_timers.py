@@ -11,9 +11,10 @@ from django.db import connection
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Event
-from runs import fleet, sweeper
+from runs import fleet, house, sweeper
 from runs.engine.agents import Agent
-from runs.models import Run, Wait
+from runs.house import House
+from runs.models import Run, Sweep, Wait
 from runs.store import CLAIM
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, problems
 from tests.runs.test_time import rows_read
@@ -108,6 +109,41 @@ def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:
     sweeper.sweep()
     called = fleet.roll_call()
     assert called is not None and called.sweep_age is not None and 0 <= called.sweep_age < 60
+
+
+def test_where_nothing_is_due_nobody_sweeps_but_to_show_that_he_would(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house, "PASS_SECONDS", 0.0)
+    swept: list[int] = []
+    plain = sweeper.sweep
+    monkeypatch.setattr(sweeper, "sweep", lambda: swept.append(1) or plain())
+    hand = House(stage.worker.id)
+    hand.keep()
+    assert len(swept) == 1, "nobody ever has"
+    monkeypatch.setattr(house, "SHOWN_SECONDS", 0.0)
+    hand.keep(), hand.keep()
+    assert len(swept) == 1
+    hand._versions_at = 0.0
+    hand.keep()
+    assert len(swept) == 2, "it is shown how long ago somebody swept"
+    hand.close()
+
+
+def test_what_comes_due_before_the_next_look_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody else takes the same pains meanwhile."""
+    monkeypatch.setattr(house, "PASS_SECONDS", 0.0)
+    monkeypatch.setattr(house, "SWEPT_SECONDS", 60.0)
+    (run,) = asleep(stage, 1)
+    Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1))
+    one, other = House(stage.worker.id), House(stage.hire().id)
+    assert one.keep() >= sweeper.IDLE_SECONDS
+    Sweep.objects.update(at=now() - timedelta(seconds=61))
+    monkeypatch.setattr(sweeper, "IDLE_SECONDS", 30.0)
+    Wait.objects.filter(run=run).update(deadline=now() + timedelta(seconds=15))
+    assert one.keep() < sweeper.IDLE_SECONDS <= other.keep()
+    Wait.objects.filter(run=run).update(deadline=now())
+    one.keep()
+    assert str(fresh(run).state) == "running"
+    one.close(), other.close()
 
 
 def ready_of_another_version(count: int) -> None:

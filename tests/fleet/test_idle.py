@@ -1,0 +1,51 @@
+"""What an installation costs that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from runs.dsn import dsn
+from runs.models import Sweep
+from tests.fleet import agents
+from tests.fleet.conftest import Crew, until
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted, and what a busy machine leaves undone is not made up for.
+MOST_A_MINUTE = 620
+WINDOW_SECONDS = 12.0
+# A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done since.
+SETTLED_SECONDS = 12.0
+_DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+
+
+@pytest.fixture
+def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings")
+    yield crew
+    crew.clean_up()
+    print(crew.log())  # noqa: T201  pytest shows it when the test failed
+
+
+def test_an_idle_installation_asks_little(crew: Crew) -> None:
+    """Statements, by the server's own count: each is a transaction of its own here."""
+    crew.start(processes=2, wait=False)
+    until(lambda: crew.log().count("drives up to 7 runs") == 2, what="two workers", seconds=60)
+    until(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)
+    with psycopg.connect(dsn(), autocommit=True) as link:
+        time.sleep(SETTLED_SECONDS)
+        before, began = _count(link), time.monotonic()
+        time.sleep(WINDOW_SECONDS)
+        asked, seconds = _count(link) - before, time.monotonic() - began
+    assert asked > 20, "the server's count does not move"
+    assert asked / seconds * 60 < MOST_A_MINUTE
+
+
+def _count(link: psycopg.Connection) -> int:
+    row = link.execute(_DONE).fetchone()
+    assert row is not None
+    return int(row[0])
