@@ -37,8 +37,8 @@ APPEND_ONLY = frozenset(
 # The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
-    "runs_run": {"id", "agent", "created_by", "creator", "created_at", "trace_id"},
-    "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "token_hash"},
+    "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
+    "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "detail", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},

@@ -56,6 +56,13 @@ class Head(models.Model):
     tool_calls = models.IntegerField(default=0)
     model_calls = models.IntegerField(default=0)
 
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(epoch__gte=0, seq__gte=0, claimed_seq__gte=0, deaths__gte=0), name="ledger_head_in_range"
+            )
+        ]
+
 
 class Event(models.Model):
     """One line of a run's journal. `clear` and `sealed` are exact bytes; the other columns derive from them."""
