@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.http import HttpRequest, HttpResponse
 
+from approvals.genuine import are_any_out_of_time
 from approvals.policy import QUEUES
 from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.access import READS_AUDIT, roles
@@ -33,6 +34,7 @@ class AuditPage(Page):
                 "filters": filters,
                 "tabs": tabs,
                 "queues": QUEUES,
+                "are_any_out_of_time": are_any_out_of_time(),
                 "may_verify": bool(roles(request.user) & VerifyAllPage.allowed),
             },
         )

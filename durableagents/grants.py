@@ -44,7 +44,7 @@ FROZEN = {
     "runs_agentversion": {"graph_id", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord"})
+READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord", "ledger_register"})
 # In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes it for over.
 UPGRADE_LASTS = 3600
 NO_RUN = "00000000-0000-0000-0000-000000000000"
