@@ -43,6 +43,7 @@ def present_act(act: Act) -> dict[str, Any]:
         "kind": act.kind,
         "action": act.action,
         "at": act.at,
+        "is_genuine": act.is_genuine,
         "by": row.by,
         "person": row.person,
         "role": getattr(row, "role", ""),

@@ -63,6 +63,9 @@ class AuditRow(Shape):
     kind: str = Field(description="override, decision, act or account: what recorded it.")
     action: str
     at: datetime
+    is_genuine: bool | None = Field(
+        description="false: without this installation's code, or changed; not a fact. null: from before there were codes, or of accounts, which the database records."
+    )
     by: str = Field(description="As it was called then: user:, key:, os: (a command), system: or database: (past the application).")
     person: int | None = Field(description="The account, which keeps its number when it is renamed.")
     role: str

@@ -16,7 +16,9 @@ from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 
+from approvals.genuine import EARLIEST, NOT_YET, genuine
 from approvals.models import Decision
 from ledger.chain import microseconds
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
@@ -48,6 +50,7 @@ class Act:
     graph_id: str
     action: str
     record: Any
+    is_genuine: bool | None = None  # see genuine.py
 
     @property
     def place(self) -> str:
@@ -154,7 +157,8 @@ class Source:
         """Its newest rows that fit, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        rows = self.rows().order_by("-at", "-pk")
+        # What claims a later time than now would stay on top for ever; the page says that there is some, verification which.
+        rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
         for wanted, column, condition in (
@@ -226,8 +230,8 @@ def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
 def _told(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
     runs = [_run_of(row) for _, row in rows]
     graphs = dict(Run.objects.filter(pk__in={run for run in runs if run}).values_list("pk", "graph_id"))
-    for (source, row), run in zip(rows, runs, strict=True):
-        yield Act(source.kind, source.rank, row.at, run, graphs.get(run, "") if run else "", getattr(row, source.verb), row)
+    for (source, row), run, is_genuine in zip(rows, runs, genuine(row for _, row in rows), strict=True):
+        yield Act(source.kind, source.rank, row.at, run, graphs.get(run, "") if run else "", getattr(row, source.verb), row, is_genuine)
 
 
 def _run_of(row: Any) -> UUID | None:

@@ -37,14 +37,14 @@ APPEND_ONLY = frozenset(
 # The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
-    "runs_run": {"id", "agent", "created_by", "creator", "created_at", "trace_id"},
-    "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "token_hash"},
+    "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
+    "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "detail", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord"})
+READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord", "ledger_register"})
 # In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes it for over.
 UPGRADE_LASTS = 3600
 NO_RUN = "00000000-0000-0000-0000-000000000000"

@@ -14,7 +14,8 @@ from rest_framework.response import Response
 from ledger.access import APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR, OPERATOR
 from ledger.errors import NotFound
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
-from ledger.present import present_entry, present_event, present_override, present_verification
+from ledger.present import present_entry, present_event, present_list, present_override, present_verification
+from ledger.registers import verify_registers
 from ledger.rest import MAX_SEQ, READ, ApiView, Query, described
 from ledger.shapes import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
 from ledger.verification import Verification, verify, verify_all
@@ -80,21 +81,25 @@ class RunVerification(ApiView):
 
 
 class Verifications(ApiView):
-    """Every run, by id. A page ends after `limit` runs or a few seconds; following `next` comes to all of them."""
+    """Every run, by id. A page ends after `limit` runs or a few seconds; following `next` comes to all of them. The first page also tells of
+    the records that belong to no run."""
 
     roles = AUDIT
 
-    @described("Whether every run's record is what was written", VerificationPage, query=("cursor", "limit"))
+    @described("Whether the whole record is what was written", VerificationPage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query, until = Query(request, "cursor"), time.monotonic() + PAGE_SECONDS
+        after = query.uuid("cursor")
         found: list[Verification] = []
-        for each in verify_all(query.uuid("cursor")):
+        for each in verify_all(after):
             found.append(each)
             if len(found) > query.limit:
                 break
             if time.monotonic() > until:
                 query.limit = len(found)
-        return query.page(found, lambda each: {"cursor": str(each.run_id)}, present_verification)
+        answer = query.page(found, lambda each: {"cursor": str(each.run_id)}, present_verification)
+        answer.data["lists"] = [present_list(each) for each in verify_registers()] if after is None else []
+        return answer
 
 
 def fitting(sizes: Iterable[int | None]) -> int:

@@ -158,5 +158,15 @@ def acted(
         address=by.address, justification=justification, seq=head.seq if head else None, chain=bytes(head.chain) if head else None,
         before=before or {}, after=after or {}, at=database_now(),
     )  # fmt: skip
+    if head is None:
+        record.n, record.prev_hash = _next_place("acts")
     record.code = row_code(code_key(), "act", record.coded())
     record.save(force_insert=True)
+
+
+def _next_place(register: str) -> tuple[int, bytes]:
+    """The number and the link of the next record that belongs to no run. Whoever comes after waits for the end of this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT n, chain FROM ledger_next(%s)", [register])
+        n, chain = cursor.fetchone() or (0, b"")
+    return n + 1, bytes(chain)

@@ -125,6 +125,8 @@ class Acts:
                 yield f"{what} has no code: none of our processes wrote it"
         elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
+        if (row.n, row.prev_hash, row.hash) != (None, None, None):
+            yield f"{what} has a place among those that belong to no run"
         act = self.acts.get((row.action, row.seq or 0))
         if act is None:
             yield f"{what} has no event"

@@ -63,3 +63,8 @@ def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
     """The code of a row that isn't an event: of all its values, under the table's name. Values are texts, numbers, JSON."""
     text = json.dumps([table, dict(values)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _VERSION + hmac.digest(key, b"row" + text.encode(), "sha256")
+
+
+def is_rows_code(key: bytes, table: str, values: Mapping[str, Any], code: bytes) -> bool:
+    """Whether somebody with the key wrote a row that says this."""
+    return hmac.compare_digest(row_code(key, table, values), code)

@@ -56,6 +56,13 @@ class Head(models.Model):
     tool_calls = models.IntegerField(default=0)
     model_calls = models.IntegerField(default=0)
 
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(epoch__gte=0, seq__gte=0, claimed_seq__gte=0, deaths__gte=0), name="ledger_head_in_range"
+            )
+        ]
+
 
 class Event(models.Model):
     """One line of a run's journal. `clear` and `sealed` are exact bytes; the other columns derive from them."""
@@ -185,8 +192,13 @@ class ActRecord(models.Model):
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
+    # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a run's acts its journal tells.
+    n = models.BigIntegerField(null=True)
+    prev_hash = models.BinaryField(max_length=32, null=True)
+    hash = models.BinaryField(max_length=32, null=True)
 
     class Meta:
+        constraints = [models.UniqueConstraint(fields=["n"], name="ledger_act_place_once")]
         indexes = [
             models.Index(fields=["run_id", "id"], name="ledger_act_by_run"),
             models.Index(fields=["-at", "-id"], name="ledger_act_by_moment"),
@@ -195,9 +207,11 @@ class ActRecord(models.Model):
         ]
         triggers = append_only()
 
-    def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that the row says."""
-        return {
+    def coded(self, *, is_placed: bool = True) -> dict[str, Any]:
+        """What the code covers: everything that the row says, and where it stands among the acts that belong to no run. Older versions
+        didn't know of a place."""
+        place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
+        return place | {
             "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue, "by": self.by, "person": self.person,
             "role": self.role, "auth": self.auth, "address": self.address, "justification": self.justification, "seq": self.seq,
             "chain": bytes(self.chain or b"").hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
@@ -219,8 +233,13 @@ class AccountRecord(models.Model):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
+    # Its place in the list, and the links to the one before.
+    n = models.BigIntegerField(null=True)
+    prev_hash = models.BinaryField(max_length=32, null=True)
+    hash = models.BinaryField(max_length=32, null=True)
 
     class Meta:
+        constraints = [models.UniqueConstraint(fields=["n"], name="ledger_account_place_once")]
         indexes = [
             models.Index(fields=["-at", "-id"], name="ledger_account_by_moment"),
             models.Index(fields=["action", "-at", "-id"], name="ledger_account_by_action"),
@@ -228,6 +247,16 @@ class AccountRecord(models.Model):
             models.Index(fields=["subject_person"], name="ledger_account_by_subject"),
         ]
         triggers = append_only()
+
+
+class Register(models.Model):
+    """Where a list of records that belong to no run stands: `acts`, `accounts`. The last row's number and hash, as the database's functions
+    leave them; the runtime role may only read it."""
+
+    name = models.TextField(primary_key=True)
+    n = models.BigIntegerField(default=0)
+    chain = models.BinaryField(max_length=32)
+    uncoded = models.BigIntegerField(default=0, db_default=0, help_text="Up to which number acts may lack codes.")
 
 
 class Uncoded(models.Model):

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ledger import events
 from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.registers import Listed
 from ledger.verification import Verification
 
 MASK = "…"
@@ -129,4 +130,16 @@ def present_verification(found: Verification) -> dict[str, Any]:
         "first_at": found.first_at,
         "last_at": found.last_at,
         "chain": found.head_hash,
+    }
+
+
+def present_list(found: Listed) -> dict[str, Any]:
+    """What checking one list of records that belong to no run came to."""
+    return {
+        "name": found.name,
+        "holds": not found.problems,
+        "problems": found.problems[:MOST_PROBLEMS],
+        "problem_count": len(found.problems),
+        "records": found.records,
+        "chain": found.hash,
     }

@@ -17,7 +17,7 @@ SELECT current_user, rolsuper, coalesce((
 ), '')
 FROM pg_roles WHERE rolname = current_user
 """
-_RECORD = ["ledger_event", "ledger_head", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord"]
+_RECORD = ["ledger_event", "ledger_head", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "ledger_register"]
 _FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrate (docs/operations.md, The database)"
 
 

@@ -120,5 +120,17 @@ class VerificationRow(Shape):
     chain: str = Field(description="The chain's head: note it down elsewhere to be able to tell later that nothing before it was rewritten.")
 
 
+class ListRow(Shape):
+    """Whether records that belong to no run are what was written."""
+
+    name: str = Field(description="acts: what people did besides, such as declaring a host dead; accounts: who was given which account, role or key.")
+    holds: bool
+    problems: list[str] = Field(description="What doesn't hold, in words; the first 200.")
+    problem_count: int
+    records: int
+    chain: str = Field(description="The last record's hash: note it down elsewhere, since a list can't tell that its end was cut off.")
+
+
 class VerificationPage(Page):
     results: list[VerificationRow]
+    lists: list[ListRow] = Field(description="What belongs to no run; on the first page alone.")

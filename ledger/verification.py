@@ -121,7 +121,7 @@ class Verification:
 def verify(run_id: UUID, *, using: Sequence[Callable[[Told], Check]] | None = None) -> Verification:
     """Check one run: its journal, with every registered check or only with those that are named. Raises NotFound where no table has a
     trace of it."""
-    with _snapshot():
+    with snapshot():
         return _verify(run_id, checks if using is None else using)
 
 
@@ -149,7 +149,7 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 
 @contextmanager
-def _snapshot() -> Iterator[None]:
+def snapshot() -> Iterator[None]:
     """All that is read inside is of one moment. Inside somebody's transaction it is theirs."""
     if connection.in_atomic_block:
         yield

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from ledger.access import APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR, OPERATOR
 from ledger.pages import Page
+from ledger.registers import verify_registers
 from ledger.verification import Verification, verify, verify_all
 
 # How long one page may go on verifying, and how many runs with problems it lists: the rest is a click away.
@@ -27,7 +28,7 @@ class VerificationPage(Page):
 
 
 class VerifyAllPage(Page):
-    """Every run, as far as the page's time goes, and a link to go on."""
+    """What belongs to no run, and every run, as far as the page's time goes, with a link to go on."""
 
     allowed = frozenset({AUDITOR, OPERATOR, APPROVER_FINANCE, APPROVER_LEGAL})
     template = "audit/verify_all.html"
@@ -44,7 +45,10 @@ class VerifyAllPage(Page):
             if time.monotonic() > until or len(bad) >= MOST_SHOWN:
                 next_after = each.run_id
                 break
-        return self.show(request, {"runs": runs, "events": events, "bad": bad, "after": after, "next_after": next_after})
+        lists = verify_registers() if after is None else []
+        return self.show(
+            request, {"runs": runs, "events": events, "bad": bad, "lists": lists, "after": after, "next_after": next_after, "most": MOST_SHOWN}
+        )
 
 
 def _cursor(request: HttpRequest) -> UUID | None:

@@ -93,19 +93,18 @@ def reopen(run: Run, tape: Tape, *, now: datetime) -> None:
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
     """Calls that the other side took and whose time ran out, where the node did not go on from that: their callbacks are waited for
-    once more, for as long as before, under the same token; the engine asks a person beside it."""
+    once more, for as long as before; the engine asks a person beside it. The token stays with the call's first wait, which says for
+    ever what it was given: whoever comes with it is taken to the newest."""
     opened: list[e.Event] = []
     for name in tape.to_await():
         slot = tape.slot(name)
         n, _ = slot.now.last_wait("webhook")
-        old = run.waits.select_for_update().get(slot=name, attempt=slot.current, kind=Wait.Kind.WEBHOOK, n=n)
+        old = run.waits.get(slot=name, attempt=slot.current, kind=Wait.Kind.WEBHOOK, n=n)
         promised = datetime.fromisoformat(payload_of(slot.now.accepted)["deadline"])
         spec = WaitSpec(str(run.id), name, slot.current, "webhook", n + 1, now + (promised - old.opened_at), old.detail)
-        token, old.token_hash = old.token_hash, None  # unique: whoever comes with it finds the wait that is open
-        old.save(update_fields=["token_hash"])
         Wait.objects.create(
             id=spec.id, run=run, slot=name, attempt=spec.attempt, kind=spec.kind, n=spec.n, opened_at=now, deadline=spec.deadline,
-            detail=spec.detail, token_hash=token,
+            detail=spec.detail,
         )  # fmt: skip
         opened.append(opened_event(spec))
     return opened

@@ -293,7 +293,8 @@ def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
         Wait.objects.create(id=uuid4(), run=run, slot=slot, kind=Wait.Kind.OPERATOR, opened_at=now, deadline=deadline, detail=detail)
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    Head.objects.filter(run_id=run_id).update(lease=None)
+    # A head that is out of range takes no change at all, and mostly needs none.
+    Head.objects.filter(run_id=run_id, lease__isnull=False).update(lease=None)
     run.owner, run.is_solo, run.ready_at = None, False, None
     save(run, "owner", "is_solo", "ready_at", now=now)
     return True

@@ -212,7 +212,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     if run_id is None:
         raise NotFound("callback for the token", token[:8] + "…")
     _, run = locked(run_id, under=OUTSIDE)
-    wait = Wait.objects.select_for_update().get(token_hash=digest)
+    wait = _awaited(run, digest)
     now = database_now()
     if wait.resolution == "received" or wait.consumed_at is not None:
         return RECEIVED
@@ -251,6 +251,13 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     )
     live.ring(run.id, seq)
     return RECEIVED
+
+
+def _awaited(run: Run, digest: bytes) -> Wait:
+    """The wait for the answer to the call that was given this token, locked: where it is waited for again, the newest."""
+    given = run.waits.get(token_hash=digest)
+    newest = run.waits.select_for_update().filter(slot=given.slot, attempt=given.attempt, kind=Wait.Kind.WEBHOOK).order_by("-n")
+    return newest[0]
 
 
 def _still_counts(run: Run, wait: Wait) -> bool:

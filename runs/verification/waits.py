@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -123,7 +124,7 @@ class Waits:
             self.known[key].ends.append((resolution, by, seq))
 
     def problems(self) -> Iterator[str]:
-        missing = dict(self.known)
+        missing, given = dict(self.known), Counter[tuple[str | None, int]]()
         for row in Wait.objects.filter(run_id=self.told.run_id).order_by("opened_at", "id"):
             key = Key(row.slot, row.attempt, row.kind, row.n)
             what, known = f"the wait for {row.kind} at slot {row.slot}", missing.pop(key, None)
@@ -131,12 +132,16 @@ class Waits:
                 yield f"{what} was opened by no event, or is there twice"
                 continue
             yield from self._about(what, row, key, known)
+            if row.kind == Wait.Kind.WEBHOOK:
+                given[key[:2]] += row.token_hash is not None
         for key in missing:
             yield f"the wait for {key.kind} at slot {key.slot} has no row"
+        for call, count in given.items():
+            if call in self.tokens and count != 1:
+                yield f"the token of the call at slot {call[0]} is with {count} waits"
 
     def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
-        token = self.tokens.get((row.slot, row.attempt)) if row.kind == "webhook" and self._is_newest(key) else None
-        right: dict[str, Any] = {"id": _id(self.told.run_id, key), "deadline": known.deadline, "token_hash": token}
+        right: dict[str, Any] = {"id": _id(self.told.run_id, key), "deadline": known.deadline, "token_hash": self._token(key)}
         yield from compared(what, row, right)
         if not self.told.is_about(known.seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
@@ -153,9 +158,13 @@ class Waits:
         if (row.consumed_by, row.consumed_attempt) not in known.used_by:
             yield f"{what}: it says that attempt {row.consumed_attempt} of the call at slot {row.consumed_by} used it last, the journal otherwise"
 
-    def _is_newest(self, key: Key) -> bool:
-        """Where a callback is waited for again, its token goes to the newer wait."""
-        return all(other.n <= key.n for other in self.known if other[:3] == key[:3])
+    def _token(self, key: Key) -> Any:
+        """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it on."""
+        if key.kind != Wait.Kind.WEBHOOK:
+            return None
+        token = self.tokens.get((key.slot, key.attempt))
+        rounds = [other.n for other in self.known if other[:3] == key[:3]]
+        return token if len(rounds) == 1 else frozenset({token, None})
 
     def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
         if row.resolution is None:

@@ -41,7 +41,7 @@ from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
 TABLES = (
-    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint", "runs_incident",
+    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint", "runs_incident",
     "approvals_approval", "approvals_decision", "django_q_ormq",
 )  # fmt: skip
 

@@ -3,12 +3,14 @@ other one goes on as if nothing were."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.contrib.postgres.operations import AddConstraintNotValid
+from django.db import IntegrityError, connection
+from django.db.migrations.loader import MigrationLoader
 
 from durableagents import Context, End
 from ledger import events as e
@@ -46,6 +48,26 @@ def by_hand(statement: str, run: Run, *values: Any) -> None:
         cursor.execute("SET session_replication_role = origin")
 
 
+def out_of_range(what: str) -> Damage:
+    """Damage from before the database refused it: its constraint holds for what is written since."""
+
+    def damage(run: Run) -> None:
+        (constraint,) = Head._meta.constraints
+        with connection.schema_editor() as editor:
+            editor.remove_constraint(Head, constraint)
+        by_hand(f"UPDATE ledger_head SET {what} WHERE run_id = %s", run)
+        with connection.schema_editor() as editor:
+            AddConstraintNotValid("head", constraint).database_forwards("ledger", editor, *states())
+
+    return damage
+
+
+def states() -> tuple[Any, Any]:
+    """The schema before the constraint, and with it."""
+    loader = MigrationLoader(None)
+    return loader.project_state([("ledger", "0007_act_code")]), loader.project_state([("ledger", "0009_head_in_range")])
+
+
 def changed(table: str, what: str, *, more: str = "", key: str = "run_id") -> Damage:
     verb = f"UPDATE {table} SET {what}" if what else f"DELETE FROM {table}"
     return lambda run: by_hand(f"{verb} WHERE {key} = %s {more}", run)
@@ -56,6 +78,8 @@ DAMAGES: dict[str, Damage] = {
     "the head's seq set forward": changed("ledger_head", "seq = seq + 1"),
     "the head gone": changed("ledger_head", ""),
     "the head's link wrong": changed("ledger_head", "chain = sha256('x')"),
+    "the head's epoch below nothing": out_of_range("epoch = -5"),
+    "the head's epoch and seq below nothing": out_of_range("epoch = -2, seq = -7, claimed_seq = -9"),
     "the head's epoch at its end": changed("ledger_head", "epoch = 9223372036854775807"),
     "an event's bytes changed": changed("ledger_event", "clear = '{}'", more="AND seq = 3"),
     "the last event gone": changed("ledger_event", "", more="AND seq = (SELECT seq FROM ledger_head h WHERE h.run_id = ledger_event.run_id)"),
@@ -72,6 +96,35 @@ DAMAGES: dict[str, Damage] = {
 }  # fmt: skip
 # What nothing is built on, and nobody reads again.
 MENDED = {"a side effect's row gone"}
+
+
+@pytest.fixture(autouse=True)
+def _constraint_is_believed_again(stage: Stage) -> Iterator[None]:
+    yield
+    by_superuser = "DELETE FROM ledger_head WHERE epoch < 0; ALTER TABLE ledger_head VALIDATE CONSTRAINT ledger_head_in_range"
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(by_superuser)
+        cursor.execute("SET session_replication_role = origin")
+
+
+@pytest.mark.parametrize("column", ["epoch", "seq", "claimed_seq", "deaths"])
+def test_no_head_is_brought_below_nothing(stage: Stage, tools: Toolbox, column: str) -> None:
+    run = stage.start(buying_twice(tools))
+    with pytest.raises(IntegrityError, match="ledger_head_in_range"):
+        Head.objects.filter(pk=run.id).update(**{column: -1})
+
+
+def test_a_head_that_is_out_of_range_already_is_in_no_upgrades_way(stage: Stage, tools: Toolbox) -> None:
+    from importlib import import_module
+
+    run = stage.start(buying_twice(tools))
+    out_of_range("epoch = -5")(run)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("ledger.migrations.0009_head_in_range").VALIDATE)
+        cursor.execute("SELECT convalidated FROM pg_constraint WHERE conname = 'ledger_head_in_range'")
+        assert cursor.fetchone() == (False,)
+    assert any("epoch says -5" in problem for problem in verify(run.id).problems)
 
 
 def operators(run: Run) -> list[Wait]:

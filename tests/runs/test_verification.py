@@ -14,8 +14,11 @@ from django.db import Error, connection, transaction
 
 from approvals.models import Approval, Decision
 from durableagents import Context, End
+from ledger.actors import Actor
+from ledger.append import acted
 from ledger.errors import NotFound
 from ledger.models import Event, Head
+from ledger.registers import verify_registers
 from ledger.verification import known_runs, tables, verify, verify_all
 from runs.models import Run, Wait
 from tests.runs.stage import Stage, fresh, in_thread
@@ -37,8 +40,10 @@ UNTOLD = {
     "runs_incident": {"id", "in_doubt", "replayed", "is_stopped", "last_sign_at", "detected_at"},
     "approvals_approval": {"why"},
     "approvals_decision": {"id"},
+    "ledger_register": {"uncoded"},
 }
-ALL_TABLES = [*tables, "approvals_decision"]
+OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
+ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
 
 
 # --- the record of some runs -----------------------------------------------------------------------------------
@@ -48,8 +53,17 @@ ALL_TABLES = [*tables, "approvals_decision"]
 def record(stage: Stage, tools: Toolbox) -> list[Run]:
     agent = everything(tools)
     found = [through(stage, tools, agent), through(stage, tools, agent), failed(stage, tools), cancelled(stage, tools), answered(stage, tools)]
-    assert [problem for run in found for problem in verify(run.id).problems] == []
+    for host in ("a.example", "b.example", "c.example"):
+        acted("declare_dead", by=Actor("os", "ops", role="operator", auth="shell"), subject=host, justification="its power supply burnt")
+    for name in ("ada", "bob"):
+        sql("INSERT INTO auth_group (name) VALUES (%s)", name)
+        sql("DELETE FROM auth_group WHERE name = %s", name)
+    assert [problem for run in found for problem in verify(run.id).problems] == [] == problems_of_lists()
     return found
+
+
+def problems_of_lists() -> list[str]:
+    return [problem for each in verify_registers() for problem in each.problems]
 
 
 # --- what somebody may do to a row ---------------------------------------------------------------------------------------
@@ -110,7 +124,7 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 def move(dice: random.Random, table: str, rows: list[Any]) -> str:
     """A row goes to another run."""
-    column = tables.get(table, "approval_id")
+    column = tables.get(table, {"ledger_accountrecord": "subject", "ledger_register": "name"}.get(table, "approval_id"))
     target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
     sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
     return f"move to {target}"
@@ -151,7 +165,7 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
                 what = act(dice, table, rows)
                 after = whole(table)
                 if after != before:
-                    told = (f"{table}: {what}", is_found(before, after))
+                    told = (f"{table}: {what}", bool(problems_of_lists()) or (table not in OF_NO_RUN and is_found(before, after)))
             raise _Undo
     except _Undo:
         return told
@@ -169,7 +183,7 @@ def test_a_thousand_random_changes_are_all_found(record: list[Run], seed: int) -
             found += told[1]
             missed += [] if told[1] else [told[0]]
     assert missed == []
-    assert [problem for each in verify_all() for problem in each.problems] == [], "and all were taken back"
+    assert [problem for each in verify_all() for problem in each.problems] == [] == problems_of_lists(), "and all were taken back"
 
 
 # --- what is gone ---------------------------------------------------------------------------------------------------------
@@ -255,7 +269,7 @@ def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, t
 def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     call_command("ledger", "verify", "--all")
     said = capsys.readouterr().out
-    assert said.startswith("5 run(s), ") and said.endswith(" 0 problem(s)\n")
+    assert "\n5 run(s), " in said and said.endswith(" 0 problem(s)\n")
 
 
 def test_the_command_names_each_problem_in_a_line_and_ends_with_1(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from django.db import Error, connection
 from ledger.codes import SQL_MADE
 from ledger.errors import NotFound
 from ledger.models import NO_RUN, Uncoded
+from ledger.registers import Listed, verify_registers
 from ledger.verification import Verification, verify, verify_all
 
 
@@ -21,7 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        check = verbs.add_parser("verify", help="check journal, codes and every table that tells the same story")
+        check = verbs.add_parser("verify", help="check journal, codes and every table that tells the same story; with --all, what belongs to no run too")
         which = check.add_mutually_exclusive_group(required=True)
         which.add_argument("run", nargs="?", help="the run's id")
         which.add_argument("--all", action="store_true", help="every run of which any table has a trace")
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         if verb == "demand":
             self._demand()
         else:
-            self._verify(verify_all() if all else [self._one(str(run))])
+            self._verify(verify_all() if all else [self._one(str(run))], verify_registers() if all else [])
 
     def _one(self, run: str) -> Verification:
         try:
@@ -42,8 +43,13 @@ class Command(BaseCommand):
         except NotFound as error:
             raise self._refusal(error.detail) from None
 
-    def _verify(self, found: Iterable[Verification]) -> None:
+    def _verify(self, found: Iterable[Verification], lists: Iterable[Listed]) -> None:
         runs = events = problems = 0
+        for one in lists:
+            problems += len(one.problems)
+            for problem in one.problems:
+                self.stdout.write(f"{one.name}: {_in_one_line(problem)}")
+            self.stdout.write(f"{one.name}: {one.records} record(s), the last is {one.hash or 'not there yet'}")
         for each in found:
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:

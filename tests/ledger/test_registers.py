@@ -1,0 +1,218 @@
+"""Records that belong to no run: whoever changes, removes, adds or moves one, as the database's superuser but without the key, is found out."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import Error, connection, transaction
+
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.models import AccountRecord, ActRecord, Register
+from ledger.registers import LISTS, Listed, verify_registers
+
+pytestmark = pytest.mark.django_db
+OPS = Actor("os", "ops", role="operator", auth="shell")
+
+
+def sql(statement: str, *parameters: Any) -> list[Any]:
+    """As the superuser does it, past every trigger."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(statement, parameters)
+        found = cursor.fetchall() if cursor.description else []
+        cursor.execute("SET LOCAL session_replication_role = origin")
+        return found
+
+
+def declare(host: str) -> None:
+    acted("declare_dead", by=OPS, subject=host, justification="its power supply burnt", after={"end_cause": "operator"})
+
+
+def problems() -> dict[str, list[str]]:
+    return {each.name: each.problems for each in verify_registers() if each.problems}
+
+
+@pytest.fixture(autouse=True)
+def record(db: None) -> None:
+    sql("DELETE FROM ledger_actrecord; DELETE FROM ledger_accountrecord; DELETE FROM ledger_register")
+    for host in ("a.example", "b.example", "c.example", "d.example"):
+        declare(host)
+    ada = User.objects.create_user("ada", password="a long one for her")
+    ada.groups.add(Group.objects.get_or_create(name="operator")[0])
+    ada.groups.clear()
+    User.objects.create_user("bob")
+    assert problems() == {}
+
+
+def of(name: str) -> Listed:
+    return next(each for each in verify_registers() if each.name == name)
+
+
+def test_both_lists_are_numbered_from_one_and_end_where_they_should() -> None:
+    for model, each in zip((ActRecord, AccountRecord), verify_registers(), strict=True):
+        numbers = list(model.objects.order_by("id").values_list("n", flat=True))  # type: ignore[attr-defined]
+        assert numbers == list(range(1, each.records + 1)) and each.records >= 4
+        assert (Register.objects.get(pk=each.name).n, Register.objects.get(pk=each.name).chain.hex()) == (each.records, each.hash)
+
+
+@pytest.mark.parametrize("each", LISTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("which", ["min", "max"])
+def test_a_record_taken_away_is_missed(each: Any, which: str) -> None:
+    sql(f"DELETE FROM {each.table} WHERE n = (SELECT {which}(n) FROM {each.table})")
+    assert list(problems()) == [each.name]
+
+
+def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes() -> None:
+    """The superuser recomputes all that needs no key."""
+    sql("DELETE FROM ledger_actrecord WHERE n = 2")
+    sql("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")
+    again = """
+        UPDATE ledger_actrecord t SET prev_hash = p.hash, hash = ledger_link(p.hash, t.n, ledger_act_body(t))
+        FROM ledger_actrecord p WHERE p.n = t.n - 1 AND t.n = %s"""
+    sql(again, 2), sql(again, 3)
+    sql("UPDATE ledger_register SET n = 3, chain = (SELECT hash FROM ledger_actrecord WHERE n = 3) WHERE name = 'acts'")
+    found = problems()["acts"]
+    assert len(found) == 2 and all("not at its place" in problem for problem in found)
+
+
+def test_two_that_changed_places_are_found() -> None:
+    for each in LISTS:
+        sql(f"UPDATE {each.table} SET n = -1 WHERE n = 1"), sql(f"UPDATE {each.table} SET n = 1 WHERE n = 2"), sql(f"UPDATE {each.table} SET n = 2 WHERE n = -1")
+    assert set(problems()) == {"acts", "accounts"}
+
+
+@pytest.mark.parametrize("values", ["NULL, NULL, NULL", "(SELECT max(n) + 1 FROM ledger_actrecord), (SELECT chain FROM ledger_register WHERE name = 'acts'), NULL"])
+def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) -> None:
+    """With the application's own rights, by way of the triggers."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, justification, before, after, at, n, prev_hash, hash) "
+            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', clock_timestamp(), {values})"
+        )
+    assert [problem.partition("declare_dead, ")[2] for problem in problems()["acts"]] == ["has no code: none of our processes wrote it"]
+
+
+def test_a_copy_of_a_genuine_act_is_found() -> None:
+    columns = "action, subject, queue, by, role, auth, address, justification, before, after, at, code"
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO ledger_actrecord ({columns}) SELECT {columns} FROM ledger_actrecord WHERE n = 2")
+    assert "is a copy" in problems()["acts"][0]
+
+
+@pytest.mark.parametrize("n", ["3", "99"])
+def test_an_act_that_names_another_place_than_the_next_is_refused(n: str) -> None:
+    with pytest.raises(Error, match="does not follow"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, justification, before, after, at, n, prev_hash) "
+            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', clock_timestamp(), {n}, 'x')"
+        )
+    assert problems() == {}
+
+
+@pytest.mark.parametrize("at", ["infinity", "-infinity", "9998-01-01", "20000-01-01", "0044-03-15 BC"])
+def test_a_time_that_never_was_is_named_and_stops_nothing(at: str) -> None:
+    for each in LISTS:
+        sql(f"UPDATE {each.table} SET at = %s WHERE n = 2", at)
+    assert all(any("never shown" in problem for problem in found) for found in problems().values()) and len(problems()) == 2
+
+
+def test_what_is_taken_back_leaves_no_gap() -> None:
+    with transaction.atomic():
+        declare("e.example")
+        User.objects.create_user("cyd")
+        transaction.set_rollback(True)
+    declare("f.example")
+    User.objects.create_user("dan")
+    assert problems() == {}
+
+
+def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
+    sql("DELETE FROM ledger_register")
+    assert {name: found[0].endswith("is gone") for name, found in problems().items()} == {"acts": True, "accounts": True}
+    declare("e.example")
+    User.objects.create_user("eve")
+    assert problems() == {}
+
+
+def test_acts_of_an_older_version_beside_this_one_have_their_place_too() -> None:
+    """During a rolling upgrade: it names no place, and its code covers none."""
+    from ledger.clock import database_now
+    from ledger.codes import row_code
+    from ledger.keys import code_key
+
+    old = ActRecord(action="declare_dead", subject="old.example", by="os:ops", role="operator", auth="shell", justification="gone", at=database_now())
+    old.code = row_code(code_key(), "act", old.coded())
+    old.save(force_insert=True)
+    declare("new.example")
+    assert problems() == {} and ActRecord.objects.order_by("-n").values_list("subject", flat=True)[1] == "old.example"
+
+
+def test_what_there_is_when_the_lists_begin_gets_its_place() -> None:
+    sql("UPDATE ledger_actrecord SET n = NULL, prev_hash = NULL, hash = NULL")
+    sql("UPDATE ledger_accountrecord SET n = NULL, prev_hash = NULL, hash = NULL")
+    sql("DELETE FROM ledger_register")
+    for row in ActRecord.objects.order_by("id"):  # as older versions wrote them: two without a code
+        from ledger.codes import row_code
+        from ledger.keys import code_key
+
+        code = None if row.subject[0] in "ab" else row_code(code_key(), "act", row.coded())
+        sql("UPDATE ledger_actrecord SET code = %s WHERE id = %s", code, row.id)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("ledger.migrations.0010_registers").NUMBER)
+    assert problems() == {} and Register.objects.get(pk="acts").uncoded == 2
+    declare("e.example")
+    sql("UPDATE ledger_actrecord SET code = NULL WHERE n = 3")
+    assert any("has no code" in problem for problem in problems()["acts"])
+    with pytest.raises(Error, match="Cannot update or delete"), transaction.atomic():
+        ActRecord.objects.update(subject="x")
+
+
+OTHER = {"text": "coalesce({c}, '') || 'x'", "bigint": "coalesce({c}, 0) + 1", "timestamp with time zone": "{c} + interval '1 second'",
+         "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb", "uuid": "gen_random_uuid()"}  # fmt: skip
+
+
+def changes(table: str) -> Iterator[tuple[str, str]]:
+    rows = sql("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
+    for column, kind in rows:
+        yield column, OTHER[kind].format(c=f'"{column}"')
+
+
+def is_done(statement: str) -> bool:
+    """Whether the database lets it: not so with a number that is another's."""
+    try:
+        sql(statement)
+    except Error:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("each", LISTS, ids=lambda each: each.name)
+def test_every_change_of_every_column_is_found(each: Any, seed: int) -> None:
+    dice, tried = random.Random(seed), set[str]()
+    for column, value in changes(each.table):
+        with transaction.atomic():
+            if is_done(f'UPDATE {each.table} SET "{column}" = {value} WHERE n = {dice.randrange(1, 5)}'):
+                tried.add(column)
+                assert each.name in problems(), (column, value)
+            transaction.set_rollback(True)
+    assert len(tried) > 10
+
+
+def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("ledger", "verify", "--all")
+    said = capsys.readouterr().out
+    assert f"acts: 4 record(s), the last is {of('acts').hash}" in said and said.endswith(" 0 problem(s)\n")
+    sql("DELETE FROM ledger_actrecord WHERE n = 2")
+    with pytest.raises(SystemExit) as ended:
+        call_command("ledger", "verify", "--all")
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == 1 and "acts: act record 2 of the list is missing" in lines and json.dumps(lines).count("problem(s)") == 1

@@ -1,0 +1,101 @@
+"""What people do goes with the rights of the role that everything runs as; whoever smuggles SQL in has no more than those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.db import ProgrammingError, connection
+
+from approvals.inbox import inbox
+from durableagents import Context, End
+from runs import questions, services
+from runs.authority import standing
+from runs.models import Run, Wait
+from tests.conftest import database_urls
+from tests.runs.situations import act
+from tests.runs.stage import Stage, fresh, now, output, problems, waiting
+from tests.runs.stories import answered, cancelled, everything, failed, through
+from tests.world import LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def role(postgres: Mapping[str, str]) -> str:
+    with psycopg.connect(database_urls(postgres)["runtime"]) as link:
+        return str(link.info.user)
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[None]:
+    """What this process says to the database is said with that role's rights."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'SET ROLE "{role}"')
+        try:
+            yield
+        finally:
+            cursor.execute("RESET ROLE")
+
+
+@pytest.mark.parametrize("story", [failed, cancelled, answered])
+def test_people_need_no_more_rights_than_the_runtime_role_has(stage: Stage, tools: Toolbox, role: str, story: object) -> None:
+    with acting_as(role):
+        run = story(stage, tools)  # type: ignore[operator]
+    assert problems(run) == []
+
+
+def test_a_whole_life_needs_no_more_rights_than_the_runtime_role_has(stage: Stage, tools: Toolbox, role: str) -> None:
+    with acting_as(role):
+        run = through(stage, tools, everything(tools))
+        services.cancel(run.id, by=OLGA, justification="seen enough")
+    assert problems(run) == []
+
+
+def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(stage: Stage, tools: Toolbox, outside: Outside, role: str) -> None:
+    """Its address stays the one that was given out, and only there."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.ask, Item(name="form"))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    with acting_as(role):
+        Wait.objects.filter(run=run).update(deadline=now())
+        assert stage.settle(run) == "failed"
+        act("retry", run)
+        assert [(wait.kind, wait.n) for wait in waiting(run) if wait.kind == "webhook"] == [("webhook", 1)]
+        stage.settle(run)
+        (url,) = outside.urls.values()
+        token = url.rpartition("/")[2]
+        services.receive_callback(token, {"ref": "form"})
+        assert services.receive_callback(token, {"ref": "form"}) == {"status": "received"}
+        assert stage.settle(run) == "completed"
+    assert output(run) == "form" and problems(run) == []
+
+
+@pytest.mark.parametrize("column", ["about", "agent", "version", "graph_id", "created_by", "creator"])
+def test_smuggled_sql_changes_nothing_of_what_a_run_is_shown_as(stage: Stage, tools: Toolbox, role: str, column: str) -> None:
+    run = failed(stage, tools)
+    with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
+        Run.objects.filter(pk=run.id).update(**{column: 7 if column == "creator" else "paid already"})
+
+
+def test_smuggled_sql_changes_nothing_of_what_people_are_asked_nor_whom(stage: Stage, tools: Toolbox, role: str) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.approve("finance_po", title="Pay?")
+        return End((await ctx.ask("finance_po", title="What?", schema=Item)).name)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.drive()
+    for changed in ({"queue": "legal", "title": "Tea?"}, {}):
+        with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
+            Wait.objects.filter(run=run).update(detail=changed)
+    assert not standing(fresh(run)).allowed([LENA.role], LENA.person)
+    assert [item.title for item in inbox(frozenset({LENA.role})).items] == []
+    stage.decide(run)
+    stage.drive()
+    (asked,) = waiting(run)
+    assert questions.roles_for(asked)[0] == "approver_finance"
