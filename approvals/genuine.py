@@ -17,12 +17,18 @@ from approvals.models import Decision
 from ledger.codes import is_rows_code
 from ledger.keys import code_key
 from ledger.models import NO_RUN, AccountRecord, ActRecord, OverrideRecord, Register, Uncoded
+from ledger.tally import Counted
 
 _TABLES = {OverrideRecord: "override", ActRecord: "act", Decision: "decision"}
 # A record's time is the database's own. What claims a later one would stay on top of every list; what claims one before there were any
 # records may be none that anybody can read.
 NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+
+# Per run, and for the records of no run the last one that lacks a code.
+_MARKS = f"""
+    SELECT run_id, seq, acts FROM {Uncoded._meta.db_table} WHERE run_id = ANY(%s)
+    UNION ALL SELECT NULL, 0, coalesce(uncoded, 0) FROM {Register._meta.db_table} WHERE {Register._meta.pk.column} = 'acts'"""
 
 
 def genuine(rows: Iterable[Any]) -> list[bool | None]:
@@ -47,9 +53,13 @@ class _Marks:
 
     def __init__(self, rows: list[Any]) -> None:
         runs = set(map(_run_of, rows))
-        found = Uncoded.objects.filter(run_id__in=[run for run in {*runs, NO_RUN} if run]).values_list("run_id", "seq", "acts") if rows else ()
-        self.of = {run_id: (seq, max(seq, acts)) for run_id, seq, acts in found}
-        self.placed = Register.objects.filter(pk="acts").values_list("uncoded", flat=True).first() or 0 if None in runs else 0
+        found: list[tuple[UUID | None, int, int]] = []
+        if rows:
+            with connection.cursor() as cursor:
+                cursor.execute(_MARKS, [[*runs - {None}, NO_RUN]])
+                found = cursor.fetchall()
+        self.of = {run_id: (seq, max(seq, acts)) for run_id, seq, acts in found if run_id is not None}
+        self.placed = next((acts for run_id, _, acts in found if run_id is None), 0)
 
     def may_lack_code(self, row: Any) -> bool:
         """As verification has it."""
@@ -69,9 +79,7 @@ def _run_of(row: Any) -> UUID | None:
     return found
 
 
-def are_any_out_of_time() -> bool:
-    """Whether some record claims a time that hasn't come, or that was before all records."""
-    each = (f"EXISTS (SELECT 1 FROM {model._meta.db_table} WHERE at > {NOT_YET} OR at < %(earliest)s)" for model in (*_TABLES, AccountRecord))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {' OR '.join(each)}", {"earliest": EARLIEST})
-        return bool(cursor.fetchone()[0])
+def out_of_time() -> Counted:
+    """Whether some record claims a time that hasn't come, or that was before all records, as a number to be counted no further than one."""
+    tables = [model._meta.db_table for model in (*_TABLES, AccountRecord)]
+    return Counted(0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables])

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from django.http import QueryDict
 
-from approvals.genuine import are_any_out_of_time
+from approvals.genuine import out_of_time
 from approvals.policy import QUEUES
 from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.access import READS_AUDIT
@@ -33,6 +33,6 @@ class AuditPage(SharedPage):
             "filters": filters,
             "tabs": tabs,
             "queues": QUEUES,
-            "are_any_out_of_time": are_any_out_of_time(),
+            "are_any_out_of_time": tally.read({"out of time": out_of_time()})["out of time"] > 0,
             "may_verify": bool(held & VerifyAllPage.allowed),
         }
