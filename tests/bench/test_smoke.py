@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import CHECKOUT
 
+pytestmark = pytest.mark.timeout(600)
 PARTS = ("W1", "W2", "W3", "W4", "W5", "W7", "slot", "stored", "event committed")
 
 
@@ -21,7 +24,7 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
     told = tmp_path / "figures.json"
     parts = "W1,W3,W4,W5,W7,slots,storage,socket"  # not the model calls of two seconds
     command = [sys.executable, "-m", "tests.bench", "--scale", "0.002", "--only", parts, "--json", str(told)]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=460)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads(told.read_text())["figures"]}
     for part in PARTS:

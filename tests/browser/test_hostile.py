@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints, Person, Site, read_all
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 HIDDEN = ("\u202e", "\u202c", "\u200b", "\U000e0041")
 

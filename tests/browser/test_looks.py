@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 from tests.browser.conftest import Complaints, Person, Site
 from tests.browser.test_story import ACME
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 
 # Every control has a name; text has enough contrast with the ground it stands on (WCAG 1.4.3), as drawn.
 _NAMELESS = """

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Complaints, Person, Site, read_all
 from tests.browser.test_story import ACME
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 def asked(site: Site, agent: str, given: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Person, Site
 from tests.browser.test_story import ACME
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 DELIVERY = {"order_number": "PO-000052", "supplier": "Tamsalu Metall", "pallets": 4}
 TOO_LONG = "Because. " * 500
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Complaints, Person, Site
 from tests.infra.installation import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
 EFFECTS = ["portal.request_w9", "erp.create_vendor", "erp.file_purchase_order", "credentials.provision", "email.send_welcome"]
 ACME = {
     "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-123456", "contact_email": "a@acme.example", "category": "Pallets",

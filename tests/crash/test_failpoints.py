@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.stack import Stack
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 KINDS = ("pure", "keyed", "later", "gated", "unsafe")
 # Commits of a run of one call: what, the how manyeth since the points were armed, and the wait after which they are.

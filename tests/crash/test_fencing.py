@@ -16,7 +16,7 @@ from runs.processes import stat
 from tests.conftest import CHECKOUT
 from tests.crash.stack import Stack, kill, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 class Morgue:

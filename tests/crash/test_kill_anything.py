@@ -11,7 +11,7 @@ from tests.crash.checker import Expected, judge
 from tests.crash.people import People
 from tests.crash.stack import Stack, cmdline, kill, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(480)]
 
 ONBOARDED = Expected(
     {

@@ -11,7 +11,7 @@ from tests.crash.stack import Stack, until
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.slow,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(800),
     pytest.mark.skipif(not os.environ.get("CRASH_LONG"), reason="takes minutes by design (the pauses grow): CRASH_LONG=1 runs it"),
 ]
 DEATHS = 10

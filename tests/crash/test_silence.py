@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.stack import Stack, kill, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 class Impatient(Stack):

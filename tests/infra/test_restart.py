@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.infra.installation import Installation, eventually
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 class Load:

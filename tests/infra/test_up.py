@@ -15,7 +15,7 @@ import pytest
 
 from tests.infra.installation import Installation, eventually, get
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 @pytest.fixture(scope="module")

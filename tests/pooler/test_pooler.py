@@ -28,7 +28,7 @@ from tests.upgrade.places import database, django_on
 from tests.upgrade.test_refusals import is_refused
 from tests.upgrade.test_upgrade import migrate
 
-pytestmark = [pytest.mark.django_db, pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.django_db, pytest.mark.processes, pytest.mark.timeout(480)]
 # Whoever serves a database needs the key that it was used with: here the tests' own.
 ONE_KEY = Path(os.environ["DURABLEAGENTS_TEST_DATA"])
 Manage = Callable[..., subprocess.CompletedProcess[str]]

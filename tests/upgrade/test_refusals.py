@@ -89,7 +89,7 @@ def test_an_empty_database_is_not_served(postgres: Mapping[str, str], manage: Ma
 
 @pytest.mark.processes
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(480)
 def test_up_brings_an_older_database_along_by_itself(older: dict[str, str], tmp_path: Path) -> None:
     own = Installation(tmp_path / "data")
     (tmp_path / "data").mkdir(mode=0o700)
