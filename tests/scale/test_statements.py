@@ -18,7 +18,8 @@ from ledger.access import ROLES
 from runs.models import Run, Wait
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.scale.fill import fill
-from tests.scale.test_reads import MOST_STATEMENTS, paths
+from tests.scale.paths import paths
+from tests.scale.test_reads import MOST_STATEMENTS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 RUNS = 20_000
