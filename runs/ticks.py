@@ -21,7 +21,7 @@ from runs.watch import in_thread
 
 # A page reads itself again twice a second at most. Those that are told at the same time share a rendering.
 SECONDS = 0.5
-AT_ONCE = 25
+AT_ONCE = 16
 
 
 class Watcher:
@@ -53,7 +53,8 @@ class Pulse(live.Subscription):
 
     def hear(self, payload: str) -> None:
         at = live.moment_of(payload)
-        self._at = max(self._at or at, at) if at and self._at != 0 else 0
+        is_known = at > 0 and self._at != 0
+        self._at = max(self._at or 0, at) if is_known else 0
         self._filled.set()
 
     def reread(self) -> None:
@@ -69,7 +70,7 @@ class Pulse(live.Subscription):
         self._filled.clear()
         at, self._at = self._at, None
         # Without a moment, or with rings that were not heard, everything up to now has to be read.
-        return max(known, at or await in_thread(now))
+        return max(known, at if at else await in_thread(now))
 
 
 class Ticks:
@@ -97,6 +98,7 @@ class Ticks:
     async def _run(self) -> None:
         at = 0
         async with live.hub.hearing(Pulse()) as pulse:
+            pulse.reread()  # this may be a second beginning, after an outage in which something rang
             while True:
                 at = await pulse.newest(at, may_wait=not self._behind(at))
                 for watcher in self._behind(at)[:AT_ONCE]:
