@@ -19,7 +19,7 @@ CONSOLES, RINGS_A_SECOND = 200, 1000
 GAP_SECONDS = 0.5
 WARM_UP_SECONDS, SECONDS = 5.0, 20.0
 MOST_SHARE = 0.25
-COLUMNS = (("consoles", "consoles"), ("rings/s", "rings"), ("reads/s", "reads"), ("messages/s", "messages"), ("of a core", "share"), ("behind p50 s", "behind"), ("busy", "busy"), ("", "missed"))
+COLUMNS = (("consoles", "consoles"), ("rings/s", "rings"), ("reads/s", "reads"), ("messages/s", "messages"), ("of a core", "share"), ("told → shown p50 s", "behind"), ("busy", "busy"), ("", "missed"))
 _AS_OF = re.compile(rb'data-as-of="(\d+)"')
 
 
