@@ -19,7 +19,7 @@ PARALLEL ?= -n 2 --dist loadfile
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 
-.PHONY: help up test lint crash bench clean-data install lock
+.PHONY: help up test lint crash bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_A
 
 bench: install ## every figure of docs/performance.md, beside the floor (BENCH_ARGS="--only W1 --json FILE")
 	@exec $(PY) -m tests.bench $(BENCH_ARGS)
+
+bench-scale: install ## what pages, lists and open consoles cost at a million runs (BENCH_ARGS="--runs 100000 --json FILE")
+	@exec $(PY) -m tests.bench.scale $(BENCH_ARGS)
 
 clean-data: install ## remove what `make up` created (asks nothing; refuses while it runs)
 	@exec $(PY) manage.py clean_data

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
+from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
@@ -40,8 +42,18 @@ class Item:
     about: str
 
     @property
+    def url(self) -> str:
+        """Where the question's page is: made of one look at the addresses, for all items."""
+        return f"{_inbox()}/{self.approval.id}"
+
+    @property
     def is_overdue(self) -> bool:
         return self.approval.deadline < datetime.now(UTC)
+
+
+@cache
+def _inbox() -> str:
+    return reverse("inbox")
 
 
 @dataclass(frozen=True, slots=True)

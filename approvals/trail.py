@@ -107,6 +107,11 @@ class Filters:
             return None
 
     @cached_property
+    def actor(self) -> Q:
+        """Whom the acts are of: looked up once for all sources."""
+        return _of_actor(self.by)
+
+    @cached_property
     def problems(self) -> dict[str, str]:
         """What can't be understood, by its name in the address, and what would be right."""
         since, until = self.moments
@@ -169,7 +174,7 @@ class Source:
             if wanted:
                 rows = rows.filter(condition(column, wanted))
         if filters.by:
-            rows = rows.filter(_of_actor(filters.by))
+            rows = rows.filter(filters.actor)
         since, until = filters.moments
         rows = rows.filter(at__gte=since) if since else rows
         rows = rows.filter(at__lt=until) if until else rows

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
+from django.urls import reverse
 
 from ledger.keyset import Order, Place, closed, opened
 from ledger.models import Head
@@ -99,6 +100,16 @@ class Card:
     wait: Wait | None
     about: str
     blocked: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where the run's page is: made of one look at the addresses, for all rows."""
+        return f"{_all_runs()}/{self.run.id}"
+
+
+@cache
+def _all_runs() -> str:
+    return reverse("runs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What lists are told: that something moved, together and not event by event.
 
 A list shows many runs, so every ring concerns it. Its watchers are told of all that rang since the last time at once, with the moment of
-the newest of it by the database's clock: what a page reads must be at least as new (see ledger/shared.py). The more watch, the longer it
-is until the next time, since each of them then reads its page again: what all lists of a process cost together is bounded.
+the newest of it by the database's clock: what a page reads must be at least as new (see ledger/shared.py). Each of them then reads its
+page again, so only so many are told at a time, those first who have waited longest: however many watch and however much moves, what all
+lists of a process cost together is bounded, and the more watch, the longer it is until each one's next time.
 """
 
 from __future__ import annotations
@@ -18,21 +19,20 @@ from runs import live
 from runs.beside import kept
 from runs.watch import in_thread
 
-SHORTEST_SECONDS = 0.25
-# Between two times, for each watcher; and between one watcher and the next, so that they don't all come at the same moment.
-SECONDS_EACH = 0.015
-APART_SECONDS = 0.005
+# A page reads itself again twice a second at most. Those that are told at the same time share a rendering.
+SECONDS = 0.5
+AT_ONCE = 16
 
 
 class Watcher:
-    """One list that is open somewhere: the newest moment that it has not been told."""
+    """One list that is open somewhere: the newest moment that it was told of, and whether it has taken that."""
 
     def __init__(self) -> None:
-        self._at = 0
+        self.told = 0
         self._is_due = asyncio.Event()
 
     def tell(self, at: int) -> None:
-        self._at = max(self._at, at)
+        self.told = max(self.told, at)
         self._is_due.set()
 
     def __aiter__(self) -> Self:
@@ -41,7 +41,7 @@ class Watcher:
     async def __anext__(self) -> int:
         await self._is_due.wait()
         self._is_due.clear()
-        return self._at
+        return self.told
 
 
 class Pulse(live.Subscription):
@@ -53,21 +53,24 @@ class Pulse(live.Subscription):
 
     def hear(self, payload: str) -> None:
         at = live.moment_of(payload)
-        self._at = max(self._at or at, at) if at and self._at != 0 else 0
+        is_known = at > 0 and self._at != 0
+        self._at = max(self._at or 0, at) if is_known else 0
         self._filled.set()
 
     def reread(self) -> None:
         self._at = 0
         self._filled.set()
 
-    async def next(self) -> None:
-        """Returns when anything has rung that was not taken."""
-        await self._filled.wait()
-
-    def take(self) -> int:
+    async def newest(self, known: int, *, may_wait: bool) -> int:
+        """The newest moment, `known` if nothing has rung since; waits for a ring if it may."""
+        if may_wait:
+            await self._filled.wait()
+        if not self._filled.is_set():
+            return known
         self._filled.clear()
-        at, self._at = self._at or 0, None
-        return at
+        at, self._at = self._at, None
+        # Without a moment, or with rings that were not heard, everything up to now has to be read.
+        return max(known, at if at else await in_thread(now))
 
 
 class Ticks:
@@ -93,16 +96,18 @@ class Ticks:
                 self._task = None
 
     async def _run(self) -> None:
+        at = 0
         async with live.hub.hearing(Pulse()) as pulse:
+            pulse.reread()  # this may be a second beginning, after an outage in which something rang
             while True:
-                await pulse.next()
-                # Without a moment, or with rings that were not heard, everything up to now has to be read.
-                at = pulse.take() or await in_thread(now)
-                told = list(self._watchers)
-                for watcher in told:
+                at = await pulse.newest(at, may_wait=not self._behind(at))
+                for watcher in self._behind(at)[:AT_ONCE]:
                     watcher.tell(at)
-                    await asyncio.sleep(APART_SECONDS if len(told) > 1 else 0)
-                await asyncio.sleep(max(SHORTEST_SECONDS, len(told) * (SECONDS_EACH - APART_SECONDS)))
+                await asyncio.sleep(SECONDS)
+
+    def _behind(self, at: int) -> list[Watcher]:
+        """Who has not been told of that moment, the longest ago first."""
+        return sorted((watcher for watcher in self._watchers if watcher.told < at), key=lambda watcher: watcher.told)
 
 
 def now() -> int:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from django import template
@@ -30,6 +31,15 @@ def datum(value: object) -> SafeString:
     """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it can't pose as
     the console's own words. Nothing for nothing."""
     text = str(value or "")
+    return _datum(text) if len(text) <= _SHORT else _datum.__wrapped__(text)
+
+
+# The same names and tags stand in row after row, page after page.
+_SHORT = 200
+
+
+@lru_cache(maxsize=4096)
+def _datum(text: str) -> SafeString:
     if not text.strip():
         return SafeString("")
     return format_html('<span class="data" title="A value from the run\u2019s data, not the console\u2019s words">{}</span>', _drawn(seen.middle(text, seen.MAX_LINE)))

@@ -16,6 +16,14 @@ import psutil
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+_superuser: list[str] = []
+
+
+def superuser() -> str:
+    """The address of the running server for whoever may do everything: for filling it past its own triggers."""
+    return _superuser[-1]
+
+
 @contextmanager
 def place() -> Iterator[Path]:
     """Start the server, migrate, set Django up; stop and remove everything afterwards. Gives the folder of its data."""
@@ -30,6 +38,7 @@ def place() -> Iterator[Path]:
     server = Server(Path(data))
     server.prepare()
     server.start()
+    _superuser.append(server.url("admin"))
     try:
         owner = {**os.environ, "DURABLEAGENTS_DB_ROLE": "owner"}
         subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=CHECKOUT, env=owner, check=True)

@@ -6,16 +6,21 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
+from approvals.inbox import Item
+from approvals.models import Approval
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry
 from runs import services
-from runs.lists import PAGE
+from runs.lists import PAGE, Card
+from runs.models import Wait
 from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db
@@ -181,3 +186,11 @@ def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader
     older = operator.read(f"/runs/{run.id}", effects="6", rows="2")
     assert "PO-42 " in older and "PO-599" not in older and "Later effects" in older and "Later rows" in older
     assert "PO-0 " in operator.read(f"/runs/{run.id}", effects="99999", rows="junk")
+
+
+def test_a_rows_address_is_the_pages(operator: Reader, finance: Reader) -> None:
+    run = start()
+    assert reverse("run", args=[run.id]) == Card(run, None, [], "", None, "").url
+    wait = Wait(id=uuid4(), run=run)
+    asked = Approval(id=uuid4(), run=run, wait=wait)
+    assert reverse("approval", args=[asked.id]) == Item(asked, "", "", "", "").url

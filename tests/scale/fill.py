@@ -7,7 +7,7 @@ from django.db import connection
 from ledger.events import seal
 
 RUNS = 100_000
-_SEALED = seal({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"})
+VALUES = {"sealed": seal({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"})}
 
 # One row a run: its number, id, state and time. Ids sort by time, as the real ones do. Of a hundred runs 70 are completed, ten wait for
 # an approval, five failed, five were cancelled, three wait for a webhook, three for time, two for an operator, one for an answer,
@@ -73,18 +73,18 @@ _INCIDENTS = """
     INSERT INTO runs_incident (run_id, seq, at, cause, proof, worker, host, pid, epoch, reached, in_doubt, replayed, is_counted, deaths, is_stopped, detected_at)
     SELECT id, 1, at, 'proof', 'gone', gen_random_uuid(), CASE WHEN mod(n, 10000) = 50 THEN 'rare' ELSE 'here' END, 1, 1, 'claimed', '[]', 0, true, 1, false, at
     FROM made WHERE mod(n, 10) = 0"""
-_PARTS = (
+PARTS = (
     _NUMBERED, _RUNS, _HEADS, _EVENTS, _TERMS, _ENTRIES, _WAITS, _OPEN, _DECIDED_WAITS, _DECIDED, _REVISED, _DECISIONS, _OVERRIDES, _ACTS, _INCIDENTS,
 )  # fmt: skip
-_TABLES = "runs_run ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval approvals_decision ledger_overriderecord ledger_actrecord runs_incident"
+TABLES = "runs_run ledger_head ledger_event runs_searchterm ledger_ledgerentry runs_wait approvals_approval approvals_decision ledger_overriderecord ledger_actrecord runs_incident".split()
 
 
 def fill(runs: int = RUNS) -> None:
     """Put it into the current transaction, past the triggers that keep real rows honest, and let the planner know."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        for statement in _PARTS:
-            cursor.execute(statement, {"runs": runs, "sealed": _SEALED})
+        for statement in PARTS:
+            cursor.execute(statement, {"runs": runs, **VALUES})
         cursor.execute("SET LOCAL session_replication_role = origin")
-        for table in _TABLES.split():
+        for table in TABLES:
             cursor.execute(f"ANALYZE {table}")

@@ -18,7 +18,8 @@ from ledger.access import ROLES
 from runs.models import Run, Wait
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.scale.fill import fill
-from tests.scale.test_reads import MOST_STATEMENTS, paths
+from tests.scale.paths import paths
+from tests.scale.test_reads import MOST_STATEMENTS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 RUNS = 20_000
@@ -77,7 +78,8 @@ def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
 @pytest.fixture
 def filled(db: None, agent: Any) -> list[str]:  # noqa: F811
     fill(RUNS)
-    return [*addresses(), *paths()]
+    audit = ("by=rare", "by=user:rare", "agent=buyer", "action=retry&by=olga", "queue=legal&from=2026-01-01")
+    return [*addresses(), *paths(), *(f"{start}?{query}" for start in ("/audit", "/api/v1/audit") for query in audit)]
 
 
 @pytest.mark.parametrize("role", ROLES)
