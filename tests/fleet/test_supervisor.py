@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from runs import fleet, notices, queue
+from runs import fleet, notices, processes, queue
 from tests.fleet.conftest import Crew, is_alive, title, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -33,7 +33,7 @@ def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew, r
     crew.start(processes=2)
     hit, other = crew.serving()
     tree, other_tree = crew.tree(hit), crew.tree(other)
-    until(lambda: any("spare" in title(pid) for pid in crew.descendants()), what="a warm spare")
+    until(lambda: any("nursery" in title(pid) for pid in crew.descendants()), what="the nursery")
 
     os.kill(tree[role], signal.SIGKILL)
     begun = time.monotonic()
@@ -158,13 +158,34 @@ def test_silent_workers_are_noticed_without_the_database_and_replaced(crew: Crew
     until(lambda: {died[0] for died in crew.notes("died")} == dead, what="the reports")
 
 
-def test_a_dead_spare_is_replaced_and_nobody_else_notices(crew: Crew) -> None:
+def test_a_dead_nursery_is_replaced_and_nobody_else_notices(crew: Crew) -> None:
     crew.start(processes=1)
     tree = crew.tree(the_only(crew))
-    (spare,) = until(lambda: set(crew.descendants()) - set(tree.values()), what="a warm spare")
-    os.kill(spare, signal.SIGKILL)
-    until(lambda: set(crew.descendants()) - set(tree.values()) - {spare}, what="another spare")
+    (nursery,) = until(lambda: set(crew.descendants()) - set(tree.values()), what="the nursery")
+    os.kill(nursery, signal.SIGKILL)
+    until(lambda: set(crew.descendants()) - set(tree.values()) - {nursery}, what="another nursery")
     assert crew.tree(the_only(crew)) == tree
+
+
+def test_a_nursery_that_does_not_answer_is_done_without(crew: Crew) -> None:
+    """Stopped just when a cluster dies: another one is made, and bears."""
+    crew.start(processes=2)
+    hit, other = crew.serving()
+    (nursery,) = until(lambda: [pid for pid in crew.descendants() if "nursery" in title(pid)], what="the nursery")
+    os.kill(nursery, signal.SIGSTOP)
+    os.kill(hit, signal.SIGKILL)
+    until(lambda: len(crew.serving()) == 2 and hit not in crew.serving(), what="a new worker", seconds=40)
+    assert other in crew.serving() and not is_alive(nursery)
+
+
+def test_a_cluster_is_born_into_the_supervisors_hands(crew: Crew) -> None:
+    """As its child, in a session of its own: it ends with it, and is reaped by it."""
+    crew.start(processes=1)
+    main = crew.tree(the_only(crew))["main"]
+    found = processes.stat(main)
+    assert found is not None and (found.parent, found.session) == (crew.pid, main)
+    os.kill(main, signal.SIGKILL)
+    until(lambda: processes.stat(main) is None, what="its being reaped")
 
 
 def test_a_message_rings_a_host_in_time(crew: Crew) -> None:
@@ -219,7 +240,7 @@ def test_a_renewal_replaces_the_workers_one_after_the_other_and_never_leaves_few
     until(is_done, seconds=60, what="two new workers")
     assert fewest == 2 == len(crew.serving())
     assert sorted(int(pid) for (pid,) in crew.notes("drained")) == sorted(old)
-    until(lambda: any("spare" in title(pid) for pid in crew.descendants()), what="a spare with the new code")
+    until(lambda: any("nursery" in title(pid) for pid in crew.descendants()), what="a nursery with the new code")
     assert crew.stop() == 0
 
 
