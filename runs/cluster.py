@@ -137,12 +137,17 @@ def _become_worker(**_: Any) -> None:
     tasks.start_worker(name=kinship.name, pulse=kinship.pulse)
 
 
-def warm_up() -> None:
+def load() -> None:
     """Load all that a cluster needs, with no thread and no connection: what is forked from here inherits it."""
-    setproctitle.setproctitle("durableagents nursery")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     __import__("runs.recovery")
     __import__("runs.host")
+
+
+def warm_up() -> None:
+    """Be ready to become a cluster, or to fork some."""
+    setproctitle.setproctitle("durableagents nursery")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    load()
 
 
 def wait_for_number() -> int:

@@ -37,19 +37,18 @@ log = logging.getLogger("runs.nursery")
 class Nursery:
     """As the supervisor sees it."""
 
-    def __init__(self, command: list[str]) -> None:
-        """Start it: `command` and the number of a descriptor. From the main thread. Raises OSError."""
+    def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
+        """`start` (see `by_exec`, `by_fork`) is given our end of the link to it, and its own. From the main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno())], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
-            )
+            self.pid = start(self._control, theirs)
         except OSError:
             self._control.close()
             raise
         finally:
             theirs.close()
         self._control.settimeout(BIRTH_SECONDS)
+        self._is_reaped = False
         self.is_warm = False
         self._started_at = monotonic()
 
@@ -64,7 +63,8 @@ class Nursery:
 
     def trouble(self) -> str | None:
         """Why there must be another one, or None."""
-        if self.process.poll() is not None:
+        self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        if self._is_reaped:
             return "died"
         if not self.is_warm and monotonic() - self._started_at > WARM_SECONDS:
             return f"did not come up within {WARM_SECONDS:g} s"
@@ -81,17 +81,59 @@ class Nursery:
 
     def end(self) -> None:
         """SIGKILL: there is nothing in it that could be lost."""
-        self.process.kill()
-        self.process.wait()
+        if not self._is_reaped:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self._is_reaped = True
         self._control.close()
-        for found in processes.of_session(self.process.pid):  # one that was just forking
+        for found in processes.of_session(self.pid):  # one that was just forking
             processes.send(found.pid, found.born_ticks, signal.SIGKILL)
 
 
-def nurse(control: int, become: Callable[[int, int], NoReturn]) -> NoReturn:
-    """Be the nursery: `become(number, report)` in a process of its own for each that is asked for, until the supervisor hangs up."""
+def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]:
+    """With the code as it is on disk now. `command` is what to exec, but for the descriptor."""
+
+    def start(ours: socket.socket, theirs: socket.socket) -> int:
+        number = theirs.fileno()
+        process = subprocess.Popen([*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), start_new_session=True)
+        process.returncode = 0  # reaped by pid, as one that was forked
+        return process.pid
+
+    return start
+
+
+def by_fork(
+    warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
+) -> Callable[[socket.socket, socket.socket], int]:
+    """From the supervisor itself, before it has threads or connections: it then shares its memory too. `forget` closes there what is
+    the supervisor's."""
+
+    def start(ours: socket.socket, theirs: socket.socket) -> int:
+        supervisor = os.getpid()
+        if pid := os.fork():
+            return pid
+        try:
+            os.setsid()
+            tie_to_parent(supervisor)
+            ours.close()
+            forget()
+            empty = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(empty, 0)
+            os.close(empty)
+            nurse(theirs.detach(), warm_up, become)
+        except BaseException:
+            log.exception("the nursery could not be forked")
+            logging.shutdown()
+            os._exit(1)
+
+    return start
+
+
+def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int], NoReturn]) -> NoReturn:
+    """Be the nursery: `warm_up()`, then `become(number, report)` in a process of its own for each that is asked for, until the supervisor hangs up."""
     supervisor = os.getppid()
     link = socket.socket(fileno=control)
+    warm_up()
     gc.collect()
     gc.freeze()
     link.send(WARM)

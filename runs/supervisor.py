@@ -7,24 +7,26 @@ at once. The dead worker is reported with the proof that it is gone; only then m
 SIGUSR1 renews the workers one after the other: a fresh process, with the code as it is on disk now, beside the old one; when it serves,
 the old one drains. One that doesn't come to serve ends the renewal and leaves the old ones as they are.
 
-This process forks nothing with threads or connections in it: the nursery is started by exec, and the database belongs to a thread that
-nobody waits for.
+This process forks nothing with threads or connections in it: the first nursery is forked before there are any, later ones are started by
+exec, and the database belongs to a thread that nobody waits for.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import selectors
 import signal
 import socket
+import threading
 from time import monotonic
 from types import FrameType
 
-from runs import notices
+from runs import cluster, notices
 from runs.clerk import Clerk
 from runs.fleet import Sign, identify
-from runs.nursery import CAN_BEAR, Nursery
+from runs.nursery import CAN_BEAR, Nursery, by_fork
 from runs.processes import adopt_orphans
 from runs.tasks import drain_limit_seconds, drain_seconds
 from runs.tree import Tree, new_nursery
@@ -70,6 +72,7 @@ class Supervisor:
     def run(self) -> int:
         """Until told to stop; the exit code: 0, or 1 if a second signal cut the drain short."""
         adopt_orphans()
+        self._fork_nursery()
         self._hear_signals()
         log.info(notices.SUPERVISOR_STARTED, os.getpid(), self._count, self._slots)
         self._clerk.start()
@@ -131,6 +134,25 @@ class Supervisor:
             self._trees[number] = tree
             log.info(notices.CLUSTER_STARTED, number, tree.main_pid)
 
+    def _fork_nursery(self) -> None:
+        """The first one, as long as this process is one that may be forked. What comes of it shares this one's memory."""
+        if not CAN_BEAR or threading.active_count() > 1:
+            return
+        cluster.load()
+        gc.collect()
+        gc.freeze()
+        try:
+            self._nursery = Nursery(by_fork(cluster.warm_up, cluster.become, self._forget))
+        except OSError as error:
+            log.error(notices.CLUSTER_NOT_STARTED, 0, error, NURSERY_PAUSE_SECONDS)
+            return
+        self._selector.register(self._nursery, selectors.EVENT_READ)
+
+    def _forget(self) -> None:
+        self._selector.close()
+        self._wake.close()
+        self._waker.close()
+
     def _keep_nursery(self) -> None:
         """Have one, with the code of the renewal that was begun last."""
         if not CAN_BEAR:
@@ -138,7 +160,7 @@ class Supervisor:
         if self._nursery is not None:
             self._nursery.listen()
             if reason := self._nursery.trouble():
-                log.warning(notices.NURSERY_LOST, self._nursery.process.pid, reason)
+                log.warning(notices.NURSERY_LOST, self._nursery.pid, reason)
                 self._end_nursery()
                 if self._to_renew and self._coming is None:
                     self._give_renewal_up(self._to_renew[0], f"the process that it would be forked from {reason}")

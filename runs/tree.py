@@ -54,7 +54,7 @@ class Member:
 
 def new_nursery() -> Nursery:
     """Raises OSError."""
-    return Nursery(nursery.command(_BOOT, str(CHECKOUT)))
+    return Nursery(nursery.by_exec(nursery.command(_BOOT, str(CHECKOUT))))
 
 
 def _exec(number: int, report: int) -> int:

@@ -17,7 +17,7 @@ class Command(BaseCommand):
         parser.add_argument("--nursery", type=int, help="fork clusters, as asked through this file descriptor, instead of becoming one")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        cluster.warm_up()
         if options["nursery"] is not None:
-            nursery.nurse(options["nursery"], cluster.become)
+            nursery.nurse(options["nursery"], cluster.warm_up, cluster.become)
+        cluster.warm_up()
         cluster.become(cluster.wait_for_number(), options["report"])
