@@ -24,18 +24,19 @@ from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDe
 from django.conf import settings  # noqa: E402
 from django.db import OperationalError, connections  # noqa: E402
 
-from durableagents import databases  # noqa: E402
+from durableagents import databases, procs  # noqa: E402
 from durableagents.admission import Admission  # noqa: E402
 from durableagents.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.proxies import Proxies  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
-from runs import fleet, pooler  # noqa: E402
+from runs import fleet, pooler, warm  # noqa: E402
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
 TRIM_EVERY_BEATS = 2
+WARM = 2  # connections that have done everything once before the first request
 _M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -64,14 +65,6 @@ def _return_large_blocks_at_once() -> None:
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(_M_MMAP_THRESHOLD, 1 << 20)
-
-
-def _give_memory_back() -> None:
-    """What large bodies and short-lived threads have left free. The C library keeps it otherwise, so a crowd that is long gone would
-    still be seen in the size of this process. Where there is no such call there is nothing to do."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class SameOrigin:
@@ -111,6 +104,7 @@ class Lifespan:
                 if refusal:
                     await send({"type": "lifespan.startup.failed", "message": refusal})
                     return
+                await self._attempt(warm.rehearse_pool, WARM)
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -126,7 +120,7 @@ class Lifespan:
         for beats in itertools.count(1):
             await self._attempt(fleet.beat, kind="web", pid=os.getpid())
             if beats % TRIM_EVERY_BEATS == 0:
-                await self._attempt(_give_memory_back)
+                await self._attempt(procs.give_memory_back)
             if not self._is_permitted and (refusal := await self._attempt(self._refusal)):
                 log.critical("refused: %s", refusal)
                 signal.raise_signal(signal.SIGTERM)

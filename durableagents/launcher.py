@@ -309,6 +309,7 @@ class Launcher:
         if not answers_ready(self.env.port):
             return
         self._is_announced = True
+        procs.give_memory_back()  # the passwords of the cast were hashed here
         seconds = time.monotonic() - self._started
         self._say(
             f"Durable Agents is up after {seconds:.0f} s\n"

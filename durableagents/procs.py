@@ -292,3 +292,11 @@ def end_strays(
             psutil.wait_procs(remaining, timeout=5)
             return
         idle(0.1)
+
+
+def give_memory_back() -> None:
+    """What large bodies, short-lived threads and a start have left free. The C library keeps it otherwise, so a crowd that is long gone
+    would still be seen in the size of this process. Where there is no such call there is nothing to do."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -104,7 +104,7 @@ class TiedSentinel(Sentinel):
         os._exit(1)
 
 
-def run(*, number: int, report: int) -> NoReturn:
+def become(number: int, report: int) -> NoReturn:
     """Become the main process of cluster `number` and end with it. `report` is the pipe to the supervisor."""
     name = f"durableagents-{number}"
     os.set_blocking(report, False)
@@ -137,12 +137,17 @@ def _become_worker(**_: Any) -> None:
     tasks.start_worker(name=kinship.name, pulse=kinship.pulse)
 
 
-def warm_up() -> None:
+def load() -> None:
     """Load all that a cluster needs, with no thread and no connection: what is forked from here inherits it."""
-    setproctitle.setproctitle("durableagents spare")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     __import__("runs.recovery")
     __import__("runs.host")
+
+
+def warm_up() -> None:
+    """Be ready to become a cluster, or to fork some."""
+    setproctitle.setproctitle("durableagents nursery")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    load()
 
 
 def wait_for_number() -> int:

@@ -22,7 +22,7 @@ from uuid import UUID
 
 import psycopg
 
-# Half a second that no event loop should stand still for: loaded with this module, which a cluster's spare imports before any fork.
+# Half a second that no event loop should stand still for: loaded with this module, which the nursery imports before any fork.
 # Importing it lazily from several threads at once also trips over its own circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 SUPERVISOR_STARTED = "supervisor %d watches %d worker process(es) with %d slots each"
-CLUSTER_STARTED = "cluster %d started: main %d%s"
+CLUSTER_STARTED = "cluster %d started: main %d"
 CLUSTER_READY = "cluster %d is ready after %.1f s: worker %d"
 CLUSTER_DIED = "cluster %d: %s; ending all of it and starting it anew%s"
 CLUSTER_NOT_STARTED = "cluster %d could not be started (%s); next attempt in %.1f s"
-SPARE_DIED = "the warm spare %d died; starting another"
+NURSERY_LOST = "process %d, which clusters are forked from, %s; starting another"
 DEATH_REPORTED = "worker %s reported dead: %s"
 DEATH_NOT_REPORTED = "the death of worker %s can't be reported yet (%s); trying on"
 RENEWING = "renewing %d worker process(es), one after the other"

@@ -1,32 +1,35 @@
 """`manage.py worker`: keeps N clusters running, whatever dies in them.
 
 The loop waits for one of three things: a signal, a report from a cluster, the death of a process (a pidfd turns readable). Any
-death in a cluster ends all of it, and a warm spare, already imported, takes its place at once. The dead worker is reported with the
-proof that it is gone; only then may its runs go on elsewhere.
+death in a cluster ends all of it, and another, forked by a process that has loaded everything already (runs/nursery.py), takes its place
+at once. The dead worker is reported with the proof that it is gone; only then may its runs go on elsewhere.
 
 SIGUSR1 renews the workers one after the other: a fresh process, with the code as it is on disk now, beside the old one; when it serves,
 the old one drains. One that doesn't come to serve ends the renewal and leaves the old ones as they are.
 
-This process forks nothing with threads or connections in it: clusters are started by exec, and the database belongs to a thread
-that nobody waits for.
+This process forks nothing with threads or connections in it: the first nursery is forked before there are any, later ones are started by
+exec, and the database belongs to a thread that nobody waits for.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import selectors
 import signal
 import socket
+import threading
 from time import monotonic
 from types import FrameType
 
-from runs import notices
+from runs import cluster, notices
 from runs.clerk import Clerk
 from runs.fleet import Sign, identify
+from runs.nursery import CAN_BEAR, Nursery, by_fork
 from runs.processes import adopt_orphans
 from runs.tasks import drain_limit_seconds, drain_seconds
-from runs.tree import Tree
+from runs.tree import Tree, new_nursery
 
 TICK_SECONDS = 0.25
 # While a killed tree is falling, and only then, the loop looks more often.
@@ -35,7 +38,7 @@ FALLING_TICK_SECONDS = 0.01
 YOUNG_SECONDS = 3.0
 YOUNG_DEATHS_FREE = 5
 MOST_BACKOFF_SECONDS = 4.0
-SPARE_PAUSE_SECONDS = 1.0
+NURSERY_PAUSE_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RENEW_SIGNAL = signal.SIGUSR1
@@ -51,8 +54,8 @@ class Supervisor:
         self._count, self._slots = processes, slots
         self._trees: dict[int, Tree] = {}
         self._falling: list[Tree] = []
-        self._spare: Tree | None = None
-        self._spare_at = 0.0
+        self._nursery: Nursery | None = None
+        self._nursery_at = 0.0
         self._start_at = dict.fromkeys(range(1, processes + 1), 0.0)
         self._young_deaths: dict[int, int] = {}
         self._to_renew: list[int] = []
@@ -69,6 +72,7 @@ class Supervisor:
     def run(self) -> int:
         """Until told to stop; the exit code: 0, or 1 if a second signal cut the drain short."""
         adopt_orphans()
+        self._fork_nursery()
         self._hear_signals()
         log.info(notices.SUPERVISOR_STARTED, os.getpid(), self._count, self._slots)
         self._clerk.start()
@@ -102,9 +106,9 @@ class Supervisor:
         for tree in list(self._falling):
             self._watch_fall(tree)
         if self._drain_until is None:
+            self._keep_nursery()
             self._start_missing()
             self._renew()
-            self._keep_spare()
         signs = [self._me, *(sign for tree in self._everyone() for sign in tree.signs())]
         if signs != self._signs:
             self._signs = signs
@@ -118,42 +122,72 @@ class Supervisor:
 
     def _start_missing(self) -> None:
         for number, at in list(self._start_at.items()):
-            if monotonic() < at:
+            if monotonic() < at or not self._can_start():
                 continue
-            was_warm = self._spare is not None
             try:
-                tree = self._take_spare() or self._new_tree()
+                tree = self._new_tree(number)
             except OSError as error:
-                self._start_at[number] = monotonic() + SPARE_PAUSE_SECONDS
-                log.error(notices.CLUSTER_NOT_STARTED, number, error, SPARE_PAUSE_SECONDS)
+                self._start_at[number] = monotonic() + NURSERY_PAUSE_SECONDS
+                log.error(notices.CLUSTER_NOT_STARTED, number, error, NURSERY_PAUSE_SECONDS)
                 continue
             del self._start_at[number]
             self._trees[number] = tree
-            tree.go(number)
-            log.info(notices.CLUSTER_STARTED, number, tree.main.pid, " from the spare" if was_warm else "")
+            log.info(notices.CLUSTER_STARTED, number, tree.main_pid)
 
-    def _keep_spare(self) -> None:
-        """Have one imported process in waiting, but not while clusters still need the processor for their own start."""
-        if self._spare is not None:
-            self._spare.listen()
-            if self._spare.trouble():
-                log.warning(notices.SPARE_DIED, self._spare.main.pid)
-                self._fell(self._spare)
-                self._spare = None
-                self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
-        elif not self._start_at and not self._to_renew and self._coming is None and all(tree.is_ready for tree in self._trees.values()) and monotonic() >= self._spare_at:
-            self._spare_at = monotonic() + SPARE_PAUSE_SECONDS
+    def _fork_nursery(self) -> None:
+        """The first one, as long as this process is one that may be forked. What comes of it shares this one's memory."""
+        if not CAN_BEAR or threading.active_count() > 1:
+            return
+        cluster.load()
+        gc.collect()
+        gc.freeze()
+        try:
+            self._nursery = Nursery(by_fork(cluster.warm_up, cluster.become, self._forget))
+        except OSError as error:
+            log.error(notices.CLUSTER_NOT_STARTED, 0, error, NURSERY_PAUSE_SECONDS)
+            return
+        self._selector.register(self._nursery, selectors.EVENT_READ)
+
+    def _forget(self) -> None:
+        self._selector.close()
+        self._wake.close()
+        self._waker.close()
+
+    def _keep_nursery(self) -> None:
+        """Have one, with the code of the renewal that was begun last."""
+        if not CAN_BEAR:
+            return
+        if self._nursery is not None:
+            self._nursery.listen()
+            if reason := self._nursery.trouble():
+                log.warning(notices.NURSERY_LOST, self._nursery.pid, reason)
+                self._end_nursery()
+                if self._to_renew and self._coming is None:
+                    self._give_renewal_up(self._to_renew[0], f"the process that it would be forked from {reason}")
+        elif monotonic() >= self._nursery_at:
+            self._nursery_at = monotonic() + NURSERY_PAUSE_SECONDS
             try:
-                self._spare = self._new_tree()
+                self._nursery = new_nursery()
             except OSError as error:
-                log.error(notices.CLUSTER_NOT_STARTED, 0, error, SPARE_PAUSE_SECONDS)
+                log.error(notices.CLUSTER_NOT_STARTED, 0, error, NURSERY_PAUSE_SECONDS)
+                return
+            self._selector.register(self._nursery, selectors.EVENT_READ)
 
-    def _take_spare(self) -> Tree | None:
-        spare, self._spare = self._spare, None
-        return spare
+    def _end_nursery(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            self._selector.unregister(nursery)
+            nursery.end()
 
-    def _new_tree(self) -> Tree:
-        tree = Tree()
+    def _can_start(self) -> bool:
+        return not CAN_BEAR or (self._nursery is not None and self._nursery.is_warm)
+
+    def _new_tree(self, number: int) -> Tree:
+        try:
+            tree = Tree(number, self._nursery)
+        except OSError:
+            self._end_nursery()
+            raise
         self._selector.register(tree.report, selectors.EVENT_READ)
         return tree
 
@@ -208,26 +242,25 @@ class Supervisor:
         """Again while one is under way: whoever was renewed already is renewed once more, for the code may have changed since."""
         self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(notices.RENEWING, self._count)
-        if spare := self._take_spare():  # imported the code of before
-            self._fell(spare)
+        self._end_nursery()  # it has loaded the code of before
+        self._nursery_at = 0.0
 
     def _renew(self) -> None:
         """One turn of a renewal: the next one comes when the one before has gone, so there is never more than one process too many."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():
-                self._give_renewal_up(self._coming)
+                self._give_renewal_up(self._coming.number, self._coming.trouble(), self._coming)
             elif self._coming.is_serving:
                 self._change_over(self._coming)
-        elif self._to_renew and not self._leaving and not self._start_at:
+        elif self._to_renew and not self._leaving and not self._start_at and self._can_start():
             number = self._to_renew.pop(0)
             try:
-                self._coming = self._new_tree()
+                self._coming = self._new_tree(number)
             except OSError as error:
                 self._to_renew.insert(0, number)
                 log.error(notices.CLUSTER_NOT_STARTED, number, error, TICK_SECONDS)
                 return
-            self._coming.go(number)
         elif self._is_renewing and not self._to_renew and not self._leaving:
             self._is_renewing = False
             log.info(notices.RENEWAL_DONE)
@@ -242,10 +275,11 @@ class Supervisor:
             if not old.drain():
                 self._fell(old)
 
-    def _give_renewal_up(self, tree: Tree) -> None:
-        log.error(notices.RENEWAL_GIVEN_UP, tree.number, tree.trouble())
+    def _give_renewal_up(self, number: int, reason: str | None, tree: Tree | None = None) -> None:
+        log.error(notices.RENEWAL_GIVEN_UP, number, reason)
         self._to_renew, self._is_renewing = [], False
-        self._fell(tree)
+        if tree is not None:
+            self._fell(tree)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -271,9 +305,9 @@ class Supervisor:
     def _drain(self) -> None:
         self._drain_until = monotonic() + drain_limit_seconds()
         log.info(notices.DRAINING, len(self._trees), drain_seconds())
-        for idle in (self._take_spare(), self._coming):
-            if idle is not None:
-                self._fell(idle)
+        self._end_nursery()
+        if self._coming is not None:
+            self._fell(self._coming)
         for tree in list(self._trees.values()):
             self._hear(tree)
             if not tree.is_ready or not tree.drain():

@@ -1,4 +1,4 @@
-"""One cluster's process tree as the supervisor sees it: from the warm spare it begins as to the last process reaped."""
+"""One cluster's process tree as the supervisor sees it: from its birth to the last process reaped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from uuid import UUID
 
-from runs import processes
+from runs import nursery, processes
 from runs.fleet import Sign
+from runs.nursery import Nursery
 from runs.processes import Identity
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -50,15 +52,30 @@ class Member:
         return f"{self.role} {self.identity.pid}"
 
 
-class Tree:
-    """Begins as a spare: imported and waiting. `go()` makes it a cluster."""
+def new_nursery() -> Nursery:
+    """Raises OSError."""
+    return Nursery(nursery.by_exec(nursery.command(_BOOT, str(CHECKOUT))))
 
-    def __init__(self) -> None:
-        """Start the process. From the main thread: children die with the thread that started them. Raises OSError."""
+
+def _exec(number: int, report: int) -> int:
+    """A cluster that loads all by itself, where there is no nursery; its pid."""
+    command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
+    main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
+    assert main.stdin is not None
+    with suppress(BrokenPipeError), main.stdin:  # it has died meanwhile: the next look at the tree says so
+        main.stdin.write(b"%d\n" % number)
+    main.returncode = 0  # reaped here, as one that was handed over
+    return main.pid
+
+
+class Tree:
+    """A cluster: its main process leads a session of its own and is a child of this process."""
+
+    def __init__(self, number: int, born_by: Nursery | None) -> None:
+        """Have it born. From the main thread: children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
-        command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={theirs}"]
         try:
-            self.main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs,), start_new_session=True)
+            self.main_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
         except OSError:
             os.close(report)
             raise
@@ -66,7 +83,7 @@ class Tree:
             os.close(theirs)
         os.set_blocking(report, False)
         self.report = report
-        self.number = 0
+        self.number = number
         self.members: list[Member] = []
         self.started_at = monotonic()
         self.is_ready = self.is_serving = False
@@ -74,16 +91,6 @@ class Tree:
         self._unread = b""
         self._silent_seconds = 0.0
         self._observed_at = self.started_at
-
-    def go(self, number: int) -> None:
-        """Become cluster `number`. If the process has died meanwhile, the next look at the tree says so."""
-        self.number, self.started_at, self._silent_seconds = number, monotonic(), 0.0
-        assert self.main.stdin is not None
-        try:
-            self.main.stdin.write(b"%d\n" % number)
-            self.main.stdin.close()
-        except BrokenPipeError:
-            pass
 
     @property
     def age_seconds(self) -> float:
@@ -125,10 +132,10 @@ class Tree:
         if dead := next((member for member in self.members if member.is_dead), None):
             return f"{dead} died"
         if not self.members and self._is_main_dead():
-            return f"main {self.main.pid} died while starting"
+            return f"main {self.main_pid} died while starting"
         limit = STALE_SECONDS if self.is_ready else READY_SECONDS
-        if self.number and self._silent_seconds > limit:
-            who = self.worker or f"main {self.main.pid}"
+        if self._silent_seconds > limit:
+            who = self.worker or f"main {self.main_pid}"
             return f"{who} gave no sign of life for {limit:g} s"
         return None
 
@@ -144,7 +151,7 @@ class Tree:
         for member in self.members:
             processes.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
         # Not yet reaped, so the pid is still its own.
-        os.kill(self.main.pid, signal.SIGKILL)
+        os.kill(self.main_pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
         """Whether the last process of the session is dead and reaped; kills again what was just being born.
@@ -152,28 +159,29 @@ class Tree:
         Main is reaped last: until then its pid, which is the session's id, can't mean anything else.
         """
         is_empty = True
-        for found in processes.of_session(self.main.pid):
-            if found.pid == self.main.pid:
+        for found in processes.of_session(self.main_pid):
+            if found.pid == self.main_pid:
                 continue
             if not found.is_dead:
                 is_empty = False
                 processes.send(found.pid, found.born_ticks, signal.SIGKILL)
             elif found.parent == os.getpid():
                 os.waitpid(found.pid, os.WNOHANG)
-        if not is_empty or not self._is_main_dead():
-            return False
-        self.main.wait()
-        return True
+        return is_empty and self._is_main_dead() and self._reap_main()
 
     def close(self) -> None:
         for handle in self.handles():
             os.close(handle)
-        if self.main.stdin is not None and not self.main.stdin.closed:
-            self.main.stdin.close()
 
     def _is_main_dead(self) -> bool:
-        found = processes.stat(self.main.pid)
+        found = processes.stat(self.main_pid)
         return found is None or found.is_dead
+
+    def _reap_main(self) -> bool:
+        try:
+            return os.waitpid(self.main_pid, os.WNOHANG)[0] == self.main_pid
+        except ChildProcessError:  # dead before it was handed over to us: whose it is will be told in a moment
+            return processes.stat(self.main_pid) is None
 
     def _read(self) -> bytes:
         whole = b""

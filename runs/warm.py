@@ -4,9 +4,12 @@ step fifty times as long as any later one, and a worker would pay for that just 
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 
 import psycopg
+from django.db import connections
 from psycopg.rows import TupleRow
+from psycopg_pool import PoolTimeout
 
 from runs import notices
 
@@ -36,6 +39,7 @@ BEGIN
     PERFORM runs_intend(one, found.epoch, found.lease, '', ARRAY[line], ARRAY[ROW('0.1/1', 0, 'pending', 'x', 'pure', NULL, NULL, NULL, NULL)::ledger_fact],
                         NULL, NULL, NULL);
     PERFORM runs_leave(one, found.epoch, found.lease, 'end', 'completed', ARRAY[]::uuid[], '', ARRAY[line]);
+    PERFORM ledger_append_as(one, '', ARRAY[line], ARRAY[]::ledger_fact[]);
 END $$;
 ROLLBACK"""
 
@@ -48,3 +52,15 @@ async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
         log.warning(notices.NOT_REHEARSED, notices.first_line(error))
         if not link.closed:
             await link.rollback()
+
+
+def rehearse_pool(count: int) -> None:
+    """For the web process, whose pool is Django's and takes no word in how it is made: `count` connections, before the first request."""
+    pool = connections["default"].pool  # type: ignore[attr-defined]
+    try:
+        pool.open()
+        with ExitStack() as held:
+            for link in [held.enter_context(pool.connection()) for _ in range(count)]:
+                link.execute(_REHEARSAL)
+    except (psycopg.Error, PoolTimeout) as error:
+        log.warning(notices.NOT_REHEARSED, notices.first_line(error))

@@ -115,7 +115,7 @@ def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
     assert web.client.get("/healthz").status_code == 200
     wire.mend()
     began = time.monotonic()
-    web.until(lambda: runs().status_code == 200, "it answers again", seconds=8)
+    web.until(lambda: runs().status_code == 200, "it answers again", seconds=30)
 
 
 def test_a_restart_of_the_database_between_two_requests_costs_none(web: Web, wire: Wire, operator: Any) -> None:

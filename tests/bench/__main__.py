@@ -18,7 +18,7 @@ import uvloop
 from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
-PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket")
+PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "beside")
 
 
 class Bench:
@@ -42,7 +42,7 @@ class Bench:
         if self.parts & {"W1", "W7", "slots", "storage"}:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._here())
-        if self.parts & {"W3", "W4", "W5", "models", "socket"}:
+        if self.parts & {"W3", "W4", "W5", "models", "socket", "beside"}:
             self._across()
 
     async def _here(self) -> None:
@@ -65,7 +65,7 @@ class Bench:
                     self.told(await work.storage(connections, kind, self.size(200, 8)))
 
     def _across(self) -> None:
-        from tests.bench import across
+        from tests.bench import across, beside
         from tests.bench.crew import Ears, crew, web
 
         ears = Ears(self.folder)
@@ -74,6 +74,7 @@ class Bench:
                 "W3": lambda: [across.starts(ears, self.size(200, 3))],
                 "W4": lambda: [across.decisions(ears, self.size(200, 3))],
                 "models": lambda: [across.model_calls(found, self.size(1000, 10))],
+                "beside": lambda: beside.parts(ears, found, self.size),
                 "W5": lambda: across.kills(ears, found, self.size(30, 1)),
             }
             for part, measure in parts.items():
@@ -82,6 +83,8 @@ class Bench:
             if "socket" in self.parts:
                 with web(self.folder) as port:
                     self.told(across.sockets(port, self.size(20, 2), self.size(40, 3)))
+        if "beside" in self.parts:
+            self.told(beside.after_restart(self.folder, ears, self.size(5), self.size(40, 2)))
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import time
+from datetime import datetime
 from functools import cache
 
 from pydantic import BaseModel
@@ -213,3 +214,17 @@ talk = Agent(
 @talk.node(start=True)
 async def converse(state: Place, ctx: Context) -> End:
     return End({"turns": (await ctx.think(talker, "Read.")).turns})
+
+
+class Alarm(BaseModel):
+    at: str
+
+
+alarmed = Agent("bench-alarm", "1.0.0", input=Alarm, state=Alarm, initial=lambda wanted: wanted, tools=[mark])
+
+
+@alarmed.node(start=True)
+async def sleep_until(state: Alarm, ctx: Context) -> End:
+    await ctx.sleep(until=datetime.fromisoformat(state.at))
+    await ctx.call(mark, Number(n=0))
+    return End({})

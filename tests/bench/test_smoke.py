@@ -31,3 +31,14 @@ def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
         assert any(name.startswith(part) for name in rows), f"no figure of {part}"
     assert rows["W5 effects at the other side"]["note"].endswith(" 0 duplicate")
     assert all(str(row["name"]) in done.stdout for row in rows.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)  # the server's counts settle slowly, several times
+def test_what_runs_beside_the_work_is_measured_too(tmp_path: Path) -> None:
+    told = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "tests.bench", "--scale", "0.002", "--only", "beside", "--json", str(told)]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = " ".join(row["name"] for row in json.loads(told.read_text())["figures"])
+    assert all(part in names for part in ("at rest", "a run", "timers", "after a restart"))

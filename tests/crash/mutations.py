@@ -49,7 +49,9 @@ MUTANTS = [
         "tests/runs/test_recovery.py -k only_one_process",
     ),
     Mutant("a refusal is taken for an outage", TROUBLE, "            self._count += 1\n", "            self._count += 0\n", "tests/runs/test_refusals.py -k for_good"),
-    Mutant("everybody makes room for a run that is driven alone", HOST, "found[0] == self.worker.id and", "found[0] is not None and", "tests/runs/test_solo.py -k every_worker"),
+    Mutant("everybody makes room for a run that is driven alone", HOST, "found.chosen == self.worker.id and", "found.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
+    Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
+    Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done:", "if not is_done:", "tests/runs/test_calls.py -k falls_free"),
     Mutant("sequence numbers have gaps", APPEND, "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(

@@ -68,7 +68,7 @@ def test_a_run_goes_on_when_the_supervisor_is_killed(crew: Crew, tmp_path: Path)
     run = Wait(tmp_path)
     driver = run.driver()
     os.kill(crew.pid, signal.SIGKILL)
-    until(lambda: not is_alive(driver), what="the driver's end", seconds=3)
+    until(lambda: not is_alive(driver), what="the driver's end", seconds=30)
     crew.start(processes=2, wait=False)
     assert run.driver() != driver
     run.ends()

@@ -139,7 +139,7 @@ def _held() -> tuple[Any, threading.Event, threading.Event]:
 
     async def node(state: Notes, ctx: Context) -> End:
         begun.set()
-        await asyncio.to_thread(free.wait, 60)
+        await asyncio.to_thread(free.wait, 600)
         return End("done")
 
     return node, begun, free

@@ -193,6 +193,33 @@ def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(stage:
     assert caplog.text == "" and dump() == before
 
 
+def test_the_web_process_serves_with_connections_that_have_rehearsed(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    from django.db import connections
+    from psycopg_pool import ConnectionPool
+
+    from runs.dsn import dsn
+    from runs.warm import rehearse_pool
+    from tests.runs.stage import dump
+
+    before, statements = dump(), []
+    with ConnectionPool(dsn(), min_size=1, max_size=3, open=False, kwargs={"autocommit": True}) as pool:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(connections["default"]), "pool", property(lambda self: pool))
+            rehearse_pool(3)
+        for link in [pool.getconn() for _ in range(3)]:
+            statements.append((link.info.backend_pid, link.info.transaction_status.name, _memory_of_plans(link)))
+            pool.putconn(link)
+    assert len({pid for pid, *_ in statements}) == 3 and {state for _, state, _ in statements} == {"IDLE"}
+    assert min(plans for *_, plans in statements) > 0
+    assert caplog.text == "" and dump() == before
+
+
+def _memory_of_plans(link: Any) -> int:
+    """How many plans the session keeps."""
+    row = link.execute("SELECT count(*) FROM pg_backend_memory_contexts WHERE name IN ('CachedPlan', 'CachedPlanSource', 'SPI Plan')").fetchone()
+    return int(row[0])
+
+
 def test_a_connection_that_cannot_rehearse_is_used_all_the_same(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     from django.db import connection
 

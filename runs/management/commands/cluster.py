@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from runs import cluster
+from runs import cluster, nursery
 
 
 class Command(BaseCommand):
@@ -13,8 +13,11 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--report", type=int, required=True, help="file descriptor of the pipe to the parent")
+        parser.add_argument("--report", type=int, help="file descriptor of the pipe to the parent")
+        parser.add_argument("--nursery", type=int, help="fork clusters, as asked through this file descriptor, instead of becoming one")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["nursery"] is not None:
+            nursery.nurse(options["nursery"], cluster.warm_up, cluster.become)
         cluster.warm_up()
-        cluster.run(number=cluster.wait_for_number(), report=options["report"])
+        cluster.become(cluster.wait_for_number(), options["report"])

@@ -25,8 +25,9 @@ class Command(BaseCommand):
 
         refuse_what_does_not_fit()
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
-        # The clusters are started by exec and read their settings from the environment, as this process did.
+        # Clusters are forked from here, or from a process that reads its settings from the environment, as this one did.
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"slots": slots})
         sys.exit(Supervisor(processes=processes, slots=slots).run())
 
 
