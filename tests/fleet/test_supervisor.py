@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 ROLES = ["worker", "sentinel", "main", "pusher", "monitor"]
 # About a second is the promise; a loaded two-core machine that runs other tests too gets some more.
-PROMPTLY = 5.0
+PROMPTLY = 10.0
 
 
 def the_only(crew: Crew) -> int:
