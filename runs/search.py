@@ -24,6 +24,7 @@ LONGEST = 64  # characters of one word: what is longer is prose, which nobody ha
 DEPTH = 3  # levels of the input that are read
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
+_AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -83,11 +84,16 @@ def remember(run: Run, input: Any) -> None:
 
 def matching(q: str) -> list[UUID]:
     """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one."""
-    wanted = words_of(q)
+    wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return []
     found = {*_by_words(wanted), *_by_id(q.strip()), *_by_effect(q.strip())}
     return sorted(found, reverse=True)[:MOST]
+
+
+def _plain(word: str) -> str:
+    """An amount as pages show it, `$84,000.00`, as inputs hold it: without sign and commas."""
+    return word.lstrip("$€£").replace(",", "") if _AMOUNT.fullmatch(word) else word
 
 
 # Each arm reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.

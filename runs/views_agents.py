@@ -55,6 +55,10 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
+# Of django-q2's processes only the worker drives runs: its others stand beside it, several to each, and say nothing to an operator.
+HELPER = "cluster"
+
+
 class FleetPage(Page):
     """Every living process with its pid."""
 
@@ -66,8 +70,9 @@ class FleetPage(Page):
         rows = fleet.alive()
         workers = [row for row in rows if row["kind"] == "worker"]
         context = {
-            "rows": rows,
-            "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS],
+            "rows": [row for row in rows if row["kind"] != HELPER],
+            "helpers": [row for row in rows if row["kind"] == HELPER],
+            "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS if kind != HELPER],
             "used": sum(row["slots_used"] for row in workers),
             "slots": sum(row["slots_total"] for row in workers),
             "recoveries": Incident.objects.order_by("-id")[:1],

@@ -7,7 +7,7 @@ change what a replay sees.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledger import events as e
@@ -103,6 +103,19 @@ class Slot:
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether it waited for people or a signal by itself, and nobody came in time."""
+        if self.gate is not None and self.decision is not None and self.decision.verdict == "expired":
+            return not self.was_invoked
+        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
+
+    def reopen(self) -> None:
+        """A further attempt. What nobody decided in time is put to its queue again; a decision stands."""
+        self.current += 1
+        if self.decision is not None and self.decision.verdict == "expired":
+            self.decision = replace(self.decision, verdict=LAPSED)
+
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
@@ -110,6 +123,9 @@ class Slot:
 
 # Why a retried run stops before it goes on: see `late_news`.
 LATE_NEWS = "late_news"
+# What a decision counts as that stands no more: a yes that nobody can tell from a forged one (runs/history.py), and a deadline that passed
+# undecided before the run was retried. Its queue is asked anew.
+LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
 _GONE_ON_BY = frozenset({"timer", "signal", "input"})
 
@@ -137,7 +153,7 @@ class Tape:
         """Fold one event in, in journal order."""
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
-                self.slot(name).current += 1
+                self.slot(name).reopen()
         if isinstance(event, (e.RunRetried, e.WaitResolved)):
             self.unheard = payload_of(event).get("late", self.unheard)
         if isinstance(event, e.OperatorNeeded) and event.reason == LATE_NEWS:
@@ -167,7 +183,8 @@ class Tape:
         ]
 
     def to_reopen(self) -> list[str]:
-        """Slots of definite failures that a retried run tries again: the last ones, after which nothing with an effect was begun.
+        """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the last ones, after
+        which nothing with an effect was begun.
 
         A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
         """
@@ -175,7 +192,7 @@ class Tape:
         return [
             name
             for name, slot in self.slots.items()
-            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) and not self._is_passed(name, reached)
+            if (isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out) and not self._is_passed(name, reached)
         ]
 
     def to_await(self) -> list[str]:
