@@ -7,7 +7,7 @@ change what a replay sees.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import events as e
@@ -105,16 +105,8 @@ class Slot:
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether it waited for people or a signal by itself, and nobody came in time."""
-        if self.gate is not None and self.decision is not None and self.decision.verdict == "expired":
-            return not self.was_invoked
+        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no, and stays one."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
-
-    def reopen(self) -> None:
-        """A further attempt. What nobody decided in time is put to its queue again; a decision stands."""
-        self.current += 1
-        if self.decision is not None and self.decision.verdict == "expired":
-            self.decision = replace(self.decision, verdict=LAPSED)
 
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
@@ -123,8 +115,7 @@ class Slot:
 
 # Why a retried run stops before it goes on: see `late_news`.
 LATE_NEWS = "late_news"
-# What a decision counts as that stands no more: a yes that nobody can tell from a forged one (runs/history.py), and a deadline that passed
-# undecided before the run was retried. Its queue is asked anew.
+# What an approval counts as that nobody can tell from a forged one: see runs/history.py. Its queue is asked anew.
 LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
 _GONE_ON_BY = frozenset({"timer", "signal", "input"})
@@ -153,7 +144,7 @@ class Tape:
         """Fold one event in, in journal order."""
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
-                self.slot(name).reopen()
+                self.slot(name).current += 1
         if isinstance(event, (e.RunRetried, e.WaitResolved)):
             self.unheard = payload_of(event).get("late", self.unheard)
         if isinstance(event, e.OperatorNeeded) and event.reason == LATE_NEWS:

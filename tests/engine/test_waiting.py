@@ -303,21 +303,3 @@ async def test_a_time_that_ran_out_and_that_the_node_went_on_from_stays_the_past
     assert await story.drive() == "failed"
     story.retry_run()
     assert await story.drive() == "parked" and [wait.spec.detail["name"] for _, wait in story.waiting("signal")] == ["on"]
-
-
-@pytest.mark.parametrize("by_tool", [True, False])
-async def test_a_retry_asks_a_queue_anew_that_let_the_deadline_pass(tools: Toolbox, outside: Outside, by_tool: bool) -> None:
-    async def body(ctx: Context) -> Any:
-        grant = None if by_tool else await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 9000})
-        return (await ctx.call(tools.pay, Item(name="po", amount=9000), grant=grant)).ref
-
-    story = story_of(tools, body)
-    for n in range(2):
-        assert await story.drive() == "parked"
-        assert [wait.spec.n for _, wait in story.waiting("approval")] == [n]
-        story.decide("expired", "nobody came")
-        assert await story.drive() == "failed" and story.failure.code == "rejected"
-        story.retry_run()
-    assert await story.drive() == "parked"
-    story.decide()
-    assert await story.drive() == "completed" and len(outside.requests) == 1
