@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import register
+from django.core.checks import CheckMessage, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error
 
-from durableagents import keys
+from durableagents import env, keys
 from ledger.access import ROLES
 from runs.engine.agents import Agent, Node, registry
 from runs.waits import queues
@@ -65,6 +66,15 @@ def start_checks(**_: Any) -> list[Any]:
     check_model()
     check_key()
     return []
+
+
+@register("environment")
+def environment_checks(**_: Any) -> list[CheckMessage]:
+    """For `manage.py check` and whatever else looks at everything: a misspelt name would otherwise change nothing and say nothing. What
+    starts something is told by manage.py."""
+    if "DURABLEAGENTS_UP" in os.environ:
+        return []
+    return [Warning(line, hint="correct the name, or take it out of the environment", id="durableagents.W003") for line in env.unread()]
 
 
 def _asked(agent: Agent) -> Iterator[tuple[str, str, set[str]]]:

@@ -98,9 +98,7 @@ class BoundedHttp(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if not self.keeper.enter(transport):
-            self._is_refused = True
-            transport.write(_plain(503, b"Service Unavailable", b"Too many connections.", b"Retry-After: 2\r\n"))
-            transport.close()
+            self._turn_away(_plain(503, b"Service Unavailable", b"Too many connections.", b"Retry-After: 2\r\n"))
             return
         self._start_clock(self.keeper.head_seconds)
 
@@ -108,12 +106,16 @@ class BoundedHttp(H11Protocol):
         if self._is_refused:
             return
         if self.conn.their_state is h11.IDLE and _is_ambiguous(self.conn.trailing_data[0] + data):
-            self._is_refused = True
-            self.transport.write(_plain(400, b"Bad Request", b"Lines of a header end in CR LF, and don't go on in the next."))
-            self.transport.close()
+            self._turn_away(_plain(400, b"Bad Request", b"Lines of a header end in CR LF, and don't go on in the next."))
             return
         super().data_received(data)
         self._look()
+
+    def _turn_away(self, answer: bytes) -> None:
+        """The last that is said on this connection; whatever still comes is not read."""
+        self._is_refused = True
+        self.transport.write(answer)
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -173,6 +173,9 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     # The schema page may load nothing from elsewhere (see the content security policy).
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v[0-9]+",
+    "SERVERS": [{"url": "/"}],
 }
 
 # --- the queue -------------------------------------------------------------------------------

@@ -123,8 +123,15 @@ def locked_head(run_id: UUID) -> Head:
 def justified(action: str, justification: object) -> str:
     """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
     text = justification.strip() if isinstance(justification, str) else ""
-    if sum(map(_is_read, text)) < MIN_JUSTIFICATION or len(text) > MAX_JUSTIFICATION or "\x00" in text:
+    said = sum(map(_is_read, text))
+    if not said:
         raise JustificationRequired(action)
+    if said < MIN_JUSTIFICATION:
+        raise JustificationRequired(action, "too short: a single letter says nothing")
+    if len(text) > MAX_JUSTIFICATION:
+        raise JustificationRequired(action, f"too long: {len(text)} characters, and at most {MAX_JUSTIFICATION} are kept")
+    if "\x00" in text:
+        raise JustificationRequired(action, "it has a NUL character in it")
     return text
 
 

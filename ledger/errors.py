@@ -36,10 +36,10 @@ class Forbidden(DurableAgentsError):
 class JustificationRequired(DurableAgentsError):
     status, code, title = 422, "justification-required", "Justification required"
 
-    def __init__(self, action: str) -> None:
+    def __init__(self, action: str, problem: str = "missing, or nothing that can be read") -> None:
         super().__init__(
             f"{action} needs a justification: say in a sentence why. It goes on the record.",
-            errors=[{"field": "justification", "problem": "missing, or nothing that can be read", "fix": "give a sentence"}],
+            errors=[{"field": "justification", "problem": problem, "fix": "give a sentence"}],
         )
 
 

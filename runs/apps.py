@@ -1,6 +1,7 @@
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from django.apps import AppConfig
@@ -51,9 +52,20 @@ def _loaded(name: str) -> ModuleType:
             raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: there is no module {name!r} on the Python path") from None
         raise _unloadable(name, error) from error
     except SyntaxError as error:
-        raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {error.filename}, line {error.lineno}: {error.msg}") from error
+        raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {_spot(name, error)}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         raise _unloadable(name, error) from error
+
+
+def _spot(name: str, error: SyntaxError) -> str:
+    """Where it is wrong. Of a file that is no text at all (a NUL byte in it) the compiler names neither place nor file."""
+    if error.filename is not None and error.lineno is not None:
+        return f"{error.filename}, line {error.lineno}"
+    try:
+        spec = find_spec(name)
+    except (ImportError, SyntaxError, ValueError):  # of a package that is wrong itself
+        spec = None
+    return error.filename or (spec.origin if spec is not None else None) or "its source"
 
 
 def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:

@@ -21,8 +21,8 @@ from ledger.events import ApprovalDecided, Event, RunCreated, VisitEntered, deco
 from ledger.keys import code_key
 from ledger.models import NO_RUN
 from runs.engine.errors import JournalBroken
-from runs.engine.gates import LAPSED
 from runs.engine.journal import Snapshot
+from runs.engine.tape import LAPSED
 
 log = logging.getLogger("runs.store")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")

@@ -26,6 +26,7 @@ from runs.engine.journal import Entry
 from runs.engine.outcomes import LateAnswer
 from runs.engine.tape import Attempt, Tape, payload_of
 from runs.models import ENDED, Run
+from runs.settle import close_others
 
 log = logging.getLogger("runs.late")
 
@@ -122,10 +123,7 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
     now = database_now()
     own = run.waits.filter(slot=late.slot, attempt=late.attempt, kind="webhook", resolved_at__isnull=True)
     own.update(deadline=datetime.fromisoformat(late.accepted["deadline"]), is_overdue=False)
-    told: list[e.Event] = []
-    for wait in run.waits.select_for_update().filter(slot=late.slot, attempt=late.attempt, resolved_at__isnull=True).exclude(kind="webhook"):
-        resolve(wait, "answered", by=by.ref, now=now)
-        told.append(e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="answered", by=by.ref))
+    told = close_others(run, late.slot, late.attempt, by=by, now=now, kind="webhook")
     head.steps, head.tool_calls = head.steps + 1, head.tool_calls + 1  # as if the worker had recorded it itself
     head.save(update_fields=["steps", "tool_calls"])
     wake(run, now=now)
@@ -136,14 +134,13 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
 
 def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
     """Whatever is waited for because of this call: a person's verdict, which the event itself closes, or a timer to send it again."""
-    told: list[e.Event] = []
-    for wait in run.waits.select_for_update().filter(slot=late.slot, attempt=late.attempt, resolved_at__isnull=True):
-        is_asked = wait.kind == "reconcile"
-        resolve(wait, "happened" if is_asked else "settled" if wait.kind == "webhook" else "answered", by=by.ref, now=now)
-        if wait.kind not in ("reconcile", "webhook"):
-            said = e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="answered", by=by.ref)
-            told.append(said)
-    return told
+    for wait in run.waits.select_for_update().filter(slot=late.slot, attempt=late.attempt, resolved_at__isnull=True, kind__in=_CLOSED_BY_IT):
+        resolve(wait, _CLOSED_BY_IT[wait.kind], by=by.ref, now=now)
+    return close_others(run, late.slot, late.attempt, by=by, now=now)
+
+
+# What the event of the answer itself closes, and how.
+_CLOSED_BY_IT = {"reconcile": "happened", "webhook": "settled"}
 
 
 def _contradicted(late: LateAnswer, attempt: Attempt) -> str:

@@ -26,6 +26,7 @@ LONGEST = 64  # characters of one word: what is longer is prose, which nobody ha
 DEPTH = 3  # levels of the input that are read
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
+_AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -101,7 +102,7 @@ def found(q: str, **fit: str) -> list[Match]:
 def matching(q: str) -> list[UUID]:
     """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one. In
     one query, whatever they wrote."""
-    wanted = words_of(q)
+    wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return []
     arms = [*_by_words(wanted), *_by_id(q.strip()), _by_effect(q.strip())]
@@ -111,6 +112,11 @@ def matching(q: str) -> list[UUID]:
             f"SELECT run_id FROM ({statement}) AS found ORDER BY run_id DESC LIMIT %s", [*(value for _, values in arms for value in values), MOST]
         )
         return [row[0] for row in cursor.fetchall()]
+
+
+def _plain(word: str) -> str:
+    """An amount as pages show it, `$84,000.00`, as inputs hold it: without sign and commas."""
+    return word.lstrip("$€£").replace(",", "") if _AMOUNT.fullmatch(word) else word
 
 
 Arm = tuple[str, list[Any]]

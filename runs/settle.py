@@ -240,7 +240,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
     if run.state not in ENDED:
-        settled = _settle_others(run, wait, now)
+        settled = close_others(run, wait.slot, wait.attempt, by=OUTSIDE, now=now, pk=wait.pk)
         wake(run, now=now)
     seq = append(
         run.id,
@@ -319,22 +319,12 @@ def _receipt(wait: Wait) -> Any:
     return said.get("receipt") if isinstance(said, dict) else None
 
 
-def _settle_others(run: Run, answered: Wait, now: datetime) -> list[e.Event]:
-    """The answer also ends what else was waited for because of this call: a person's verdict on it, a timer to send it again."""
-    others = run.waits.select_for_update().filter(
-        slot=answered.slot, attempt=answered.attempt, resolved_at__isnull=True
-    )
+def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
+    """What was waited for because of a call whose outcome is known now: a person's verdict on it, a timer to send it again. Those that
+    `kept` describes stay as they are."""
     told: list[e.Event] = []
-    for other in others.exclude(pk=answered.pk):
-        resolve(other, "answered", by=OUTSIDE.ref, now=now)
-        told.append(
-            e.WaitResolved(
-                slot=other.slot,
-                attempt=other.attempt,
-                wait=other.kind,
-                n=other.n,
-                resolution="answered",
-                by=OUTSIDE.ref,
-            )
-        )
+    still = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
+    for wait in still.exclude(**kept) if kept else still:
+        resolve(wait, "answered", by=by.ref, now=now)
+        told.append(e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="answered", by=by.ref))
     return told

@@ -56,6 +56,10 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
+# Of django-q2's processes only the worker drives runs: its others stand beside it, several to each, and say nothing to an operator.
+HELPER = "cluster"
+
+
 class FleetPage(SharedPage):
     """Every living process with its pid."""
 
@@ -67,8 +71,9 @@ class FleetPage(SharedPage):
         rows = fleet.alive()
         workers = [row for row in rows if row["kind"] == "worker"]
         return {
-            "rows": rows,
-            "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS],
+            "rows": [row for row in rows if row["kind"] != HELPER],
+            "helpers": [row for row in rows if row["kind"] == HELPER],
+            "kinds": [(kind, sum(row["kind"] == kind for row in rows)) for kind in fleet.KINDS if kind != HELPER],
             "used": sum(row["slots_used"] for row in workers),
             "slots": sum(row["slots_total"] for row in workers),
             "recoveries": Incident.objects.order_by("-id")[:1],

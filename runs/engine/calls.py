@@ -17,10 +17,10 @@ from ledger import events as e
 from runs.engine.canonical import idempotency_key
 from runs.engine.dispatch import ATTENTION, STEP, Dispatch, brief, checked, digest_of, opened_event
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, ToolFailure
-from runs.engine.gates import LAPSED, decided, is_used, open_gate, plan_of, with_history
+from runs.engine.gates import decided, is_used, open_gate, plan_of, with_history
 from runs.engine.journal import Grant
 from runs.engine.outcomes import Broken, Stopped
-from runs.engine.tape import payload_of
+from runs.engine.tape import LAPSED, payload_of
 from runs.engine.tools import DidNotHappen, Evidence, Happened, Tool, ToolCall
 from runs.engine.visit import Visit, log
 

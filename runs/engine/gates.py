@@ -13,12 +13,10 @@ from runs.engine.dispatch import ATTENTION
 from runs.engine.errors import Expired, Rejected
 from runs.engine.journal import GateOpening, Grant, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
-from runs.engine.tape import Slot, payload_of
+from runs.engine.tape import LAPSED, Slot, payload_of
 from runs.engine.tools import Evidence
 from runs.engine.visit import Visit
 
-# What an approval counts as that nobody can tell from a forged one: see runs/history.py.
-LAPSED = "lapsed"
 # The label and the source of the evidence that tells of earlier answers and attempts.
 HISTORY = ("This call was asked for before", "this run's journal")
 

@@ -120,12 +120,13 @@ class MemoryRun:
         came = [x for x in self.kept if x.name == name]
         if waiting and came:
             self.kept.remove(came[0])
-            self.resolve(waiting[0].spec.id, "received", event=e.SignalTaken(slot=waiting[0].spec.slot, name=name, n=came[0].n))
+            s = waiting[0].spec
+            self.resolve(s.id, "received", event=e.SignalTaken(slot=s.slot, attempt=s.attempt, name=name, n=came[0].n))
 
     def answer(self, answer: Any, *, by: str = "user:olga", role: str = "operator", slot: str = "") -> None:
         """Answer the one open question, or the one at a slot."""
         asked = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
-        said = e.InputAnswered(slot=asked.slot, n=asked.n, by=by, role=role, payload={"answer": answer})
+        said = e.InputAnswered(slot=asked.slot, attempt=asked.attempt, n=asked.n, by=by, role=role, payload={"answer": answer})
         self.resolve(asked.id, "answered", event=said)
 
     def open_waits(self) -> list[MemoryWait]:

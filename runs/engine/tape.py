@@ -103,6 +103,11 @@ class Slot:
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no, and stays one."""
+        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
+
     def asked(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
@@ -110,6 +115,8 @@ class Slot:
 
 # Why a retried run stops before it goes on: see `late_news`.
 LATE_NEWS = "late_news"
+# What an approval counts as that nobody can tell from a forged one: see runs/history.py. Its queue is asked anew.
+LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
 _GONE_ON_BY = frozenset({"timer", "signal", "input"})
 
@@ -167,7 +174,8 @@ class Tape:
         ]
 
     def to_reopen(self) -> list[str]:
-        """Slots of definite failures that a retried run tries again: the last ones, after which nothing with an effect was begun.
+        """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the last ones, after
+        which nothing with an effect was begun.
 
         A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
         """
@@ -175,7 +183,7 @@ class Tape:
         return [
             name
             for name, slot in self.slots.items()
-            if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) and not self._is_passed(name, reached)
+            if (isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out) and not self._is_passed(name, reached)
         ]
 
     def to_await(self) -> list[str]:

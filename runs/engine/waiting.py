@@ -33,14 +33,15 @@ async def await_signal(
     if schema is not None:
         must_fit(visit, f"signal {name!r}", schema)
     what = f"signal {name}"
-    past = visit.remember(slot, what, "").now
+    record = visit.remember(slot, what, "")
+    past = record.now
     if isinstance(past.result, e.SignalTaken):
         came = await visit.signal(name, past.result.n)
         return _fit(schema, came)
     if past.waits.get(("signal", 0)) == "timed_out":
         return _in_time(what, or_else)
     detail = {"title": f"Signal {name}", "name": name}
-    wait = WaitSpec(visit.run_id, slot, 0, "signal", 0, deadline_in(visit.journal.now(), within), detail)
+    wait = WaitSpec(visit.run_id, slot, record.current, "signal", 0, deadline_in(visit.journal.now(), within), detail)
     if ("signal", 0) not in past.waits:
         await visit.record(opened_event(wait, {"call": what, "hash": ""}), wait=wait)
     raise visit.park(wait)
@@ -53,7 +54,8 @@ async def ask(
     must_fit(visit, f"the question {title!r}", schema)
     shown = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
     requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
-    past = visit.remember(slot, "ask", requested_hash).now
+    record = visit.remember(slot, "ask", requested_hash)
+    past = record.now
     n, problem = 0, ""
     while n in past.answers:
         shown["prefilled"] = payload_of(past.answers[n]).get("answer")
@@ -64,7 +66,7 @@ async def ask(
     if past.waits.get(("input", n)) == "timed_out":
         return _in_time(f"an answer to {title!r}", or_else)
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
-    wait = WaitSpec(visit.run_id, slot, 0, "input", n, deadline_in(visit.journal.now(), within), detail)
+    wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
         must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
         await visit.record(opened_event(wait, {"call": "ask", "hash": requested_hash, **detail}), wait=wait)

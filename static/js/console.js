@@ -71,6 +71,15 @@
   showTab();
   afterSwap.push(showTab);
 
+  // The open case stands in the list beside it, which scrolls in itself: the page stays where it is.
+  function showOpenCase() {
+    const list = document.querySelector(".split > .list"), open = list?.querySelector("a[aria-current]");
+    if (!open) return;
+    const top = open.getBoundingClientRect().top - list.getBoundingClientRect().top;
+    if (top < 0 || top + open.offsetHeight > list.clientHeight) list.scrollTop += top - (list.clientHeight - open.offsetHeight) / 2;
+  }
+  showOpenCase();
+
   document.addEventListener("click", (event) => {
     const row = event.target.closest("tr.link");
     if (!row || event.target.closest("a, button, summary, input, label") || String(getSelection())) return;

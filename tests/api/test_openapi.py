@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from django.core.management import call_command
 
 from approvals.shapes import ApprovalPage, AuditPage
 from durableagents.openapi import description
@@ -45,3 +48,8 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
         f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow, "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage, "audit": AuditPage,
     }.items():  # fmt: skip
         shape.model_validate(operator.get(address).json())
+
+
+def test_the_description_is_made_without_a_warning(tmp_path: Path) -> None:
+    call_command("spectacular", "--validate", "--fail-on-warn", file=str(tmp_path / "openapi.yml"))
+    assert "openapi: 3.1" in (tmp_path / "openapi.yml").read_text()

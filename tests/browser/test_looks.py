@@ -36,10 +36,18 @@ _FAINT = """
 """
 
 
+# One line of text is entered at least this high, whatever kind of field it is.
+_LOW = """
+() => [...document.querySelectorAll('input:not([type=hidden], [type=checkbox], [type=radio]), select')].filter(e => e.offsetParent && e.offsetHeight < 36)
+  .map(e => `${e.id || e.name}: ${e.offsetHeight} px`)
+"""
+
+
 def check(page: Page, where: str) -> list[str]:
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     problems = [f"{where}: {wide} px too wide"] if wide > 0 else []
     problems += [f"{where}: no name: {found}" for found in page.evaluate(_NAMELESS)]
+    problems += [f"{where}: too low: {found}" for found in page.evaluate(_LOW)]
     problems += [f"{where}: too faint: {found}" for found in page.evaluate(_FAINT)]
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     problems += [f"{where}: id twice: {one}" for one in {one for one in ids if ids.count(one) > 1}]
@@ -67,3 +75,14 @@ def test_every_page_holds_up(person: Person, site: Site, complaints: Complaints,
         finance.goto(path)
         problems += check(finance, path)
     assert problems == [] and complaints == []
+
+
+def test_the_open_case_is_in_view_in_its_list(person: Person, site: Site) -> None:
+    runs = [site.start("vendor-onboard", ACME) for _ in range(14)]
+    for run_id in runs:
+        site.reaches(run_id, "waiting_human")
+    page = person("approver_finance", viewport={"width": 1280, "height": 500})
+    page.goto(f"{site.url}/inbox/{site.question(runs[-1])['id']}")
+    seen = """() => { const l = document.querySelector('.split > .list').getBoundingClientRect(),
+      o = document.querySelector('.split > .list a[aria-current]').getBoundingClientRect(); return l.top <= o.top && o.bottom <= l.bottom }"""
+    assert page.evaluate(seen) is True and page.evaluate("scrollY") == 0

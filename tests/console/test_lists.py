@@ -48,13 +48,13 @@ def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
     """Whom it is about, a tag, a part of its id as a page shows it, what another system calls its effect, who started it."""
     tags = {"team": "harbor", "invoice": "INV-2026-201"}
     run = services.start("buyer", {"item": "Nordlicht Antriebe GmbH", "why": "DE-811.907.980"}, by=SHOP, tags=tags)
-    other = services.start("buyer", {"item": "chairs"}, by=OLGA, tags=["spring sale"])
+    other = services.start("buyer", {"item": "chairs", "why": "84000.00"}, by=OLGA, tags=["spring sale"])
     LedgerEntry.objects.create(run_id=run.id, seq=1, slot="0.1/1", fact="committed", tool="buy", replay_class="pure", external_id="PO-9", actor="w", at=run.created_at)
     mine = ["Nordlicht", "nordl", "antriebe nordlicht", "NORDLICHT ANTRIEBE", "INV-2026-201", "inv-2026", "harbor", "team:harbor", "PO-9", "po-9", "DE-811.907.980"]
     mine += [str(run.id), str(run.id)[-12:], str(run.id)[-4:], f"{str(run.id)[:4]}…{str(run.id)[-4:]}", f"{str(run.id)[:4]}...{str(run.id)[-4:]}", "shop"]
     for q in mine:
         assert ids(operator.get("/runs", q=q)) == [str(run.id)], q
-    for q in ("spring", "spring sale", "sale spring", "olga", "chairs"):
+    for q in ("spring", "spring sale", "sale spring", "olga", "chairs", "$84,000.00", "84,000", "84000.00", "$84,000 chairs"):
         assert ids(operator.get("/runs", q=q)) == [str(other.id)], q
     for q in ("nordlicht chairs", "harbor:team", "ordlicht", "…", "%", "\U0010ffff"):
         assert ids(operator.get("/runs", q=q)) == [], q

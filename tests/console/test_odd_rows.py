@@ -40,7 +40,7 @@ ODD = {
     "an event's bytes are no text": "UPDATE ledger_event SET clear = '\\xff' WHERE run_id = %s AND seq = 2",
     "an event's bytes are a number": "UPDATE ledger_event SET clear = '5' WHERE run_id = %s AND seq = 2",
     "the epoch is negative": "UPDATE ledger_event SET epoch = -5 WHERE run_id = %s AND seq = 2",
-    "the head's epoch is negative": "UPDATE ledger_head SET epoch = -5 WHERE run_id = %s",
+    "the head's epoch is no claim's": "UPDATE ledger_head SET epoch = 99 WHERE run_id = %s",
 }
 
 

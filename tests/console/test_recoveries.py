@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
+from ledger.clock import database_now
+from runs.models import Process
 from tests.api.test_incidents import lose
 from tests.console.conftest import Reader, start
 
@@ -16,6 +19,16 @@ def test_the_fleet_page_leads_to_them(operator: Reader) -> None:
     assert "none so far" in operator.read("/fleet")
     lose(str(start().id))
     assert "the last one" in operator.read("/fleet") and b"/fleet/recoveries" in operator.get("/fleet").content
+
+
+def test_helpers_stand_apart_from_what_an_operator_looks_for(operator: Reader, settings: Any) -> None:
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://others.reach.it/too"})
+    at = database_now()
+    for pid, kind in ((11, "worker"), (12, "cluster"), (13, "cluster")):
+        Process.objects.create(id=uuid4(), kind=kind, host="far.example", boot="elsewhere/1", pid=pid, born_ticks=1, started_at=at, last_heartbeat_at=at)
+    listed, _, helpers = operator.get("/fleet").content.decode().partition('<details class="more" id="helpers"')
+    assert 'id="p-worker-11"' in listed and "p-cluster" not in listed and ">cluster<" not in listed
+    assert "2 helper processes" in helpers and 'id="p-cluster-13"' in helpers
 
 
 def test_each_says_why_where_and_what_became_of_its_calls(operator: Reader) -> None:

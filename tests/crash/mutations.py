@@ -156,6 +156,11 @@ MUTANTS = [
     ),
     # --- time, retries, bells
     Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
-    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) and not self._is_passed", "if slot.now.result is not None and not self._is_passed", "tests/runs/test_retry.py"),
+    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if (isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "if (slot.now.result is not None or slot.has_timed_out)", "tests/runs/test_retry.py"),
     Mutant("watchers are rung before the commit", STORE, "        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "        self.on_write(self.run_id, self.seq + len(events))\n        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "tests/runs/test_bell.py"),
+    Mutant("a retry fails again over what nobody answered in time", "runs/engine/tape.py", "(e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "(e.ToolFailed, e.ModelFailed)))", "tests/runs/test_questions.py"),
+    Mutant("acts of no run may be left out of their list", "ledger/registers.py", "        if n != self.n + 1:", "        if False:", "tests/ledger/test_registers.py"),
+    Mutant("an act's code covers no place", "ledger/models.py", "if is_placed and self.n is not None else {}", "if False else {}", "tests/ledger/test_registers.py"),
+    Mutant("the audit believes every row", "approvals/genuine.py", "        return None if marks.may_lack_code(row) else False", "        return None", "tests/approvals/test_genuine.py"),
+    Mutant("a callback finds the wait that was given up", SETTLE, '.order_by("-n")', '.order_by("n")', "tests/runs/test_rights.py"),
 ]  # fmt: skip

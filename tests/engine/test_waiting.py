@@ -261,3 +261,45 @@ async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> No
     assert await story.drive() == "failed"
     story.retry_run()
     assert await story.drive() == "failed" and len(story.events(e.SignalTaken)) == 1, "the same signal answers the same call"
+
+
+# --- a retry asks anew ---
+
+
+@pytest.mark.parametrize("kind", ["signal", "input"])
+async def test_a_retry_waits_anew_for_what_nobody_sent_or_answered_in_time(tools: Toolbox, kind: str) -> None:
+    async def body(ctx: Context) -> Any:
+        if kind == "signal":
+            return await ctx.signal("go")
+        return (await ctx.ask("finance_po", title="What?", schema=Item)).name
+
+    story = story_of(tools, body)
+    for attempt in range(3):
+        assert await story.drive() == "parked"
+        ((_, wait),) = story.waiting(kind)
+        assert (wait.spec.attempt, wait.spec.n) == (attempt, 0)
+        if attempt < 2:
+            time_out(story, kind)
+            assert await story.drive() == "failed" and story.failure.code == "timed_out"
+            story.retry_run()
+    if kind == "signal":
+        story.run.signal("go", "at last")
+    else:
+        story.run.answer({"name": "at last", "amount": 1})
+    assert await story.drive() == "completed" and story.output == "at last"
+
+
+async def test_a_time_that_ran_out_and_that_the_node_went_on_from_stays_the_past(tools: Toolbox) -> None:
+    async def body(ctx: Context) -> Any:
+        came = await ctx.signal("go", or_else="nobody")
+        await ctx.call(tools.order, Item(name=came))
+        await ctx.signal("on")
+
+    story = story_of(tools, body)
+    await story.drive()
+    time_out(story, "signal")
+    await story.drive()
+    time_out(story, "signal")
+    assert await story.drive() == "failed"
+    story.retry_run()
+    assert await story.drive() == "parked" and [wait.spec.detail["name"] for _, wait in story.waiting("signal")] == ["on"]

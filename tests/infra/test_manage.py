@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core import checks
 
 from durableagents import env
 from tests.conftest import CHECKOUT, database_urls, plain_env
@@ -30,6 +31,13 @@ def test_a_name_that_nothing_reads_is_told_with_what_may_be_meant(monkeypatch: p
     monkeypatch.setenv("DURABLEAGENTS_WORKRES", "3")
     monkeypatch.setenv("DURABLEAGENTS_UP", "a mark")
     assert env.unread() == ["DURABLEAGENTS_WORKRES is set and nothing reads it: did you mean DURABLEAGENTS_WORKERS?"]
+
+
+def test_the_check_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.run_checks(tags=["environment"]) == []
+    monkeypatch.setenv("DURABLEAGENTS_AGENST", "x")
+    (told,) = checks.run_checks(tags=["environment"])
+    assert "did you mean DURABLEAGENTS_AGENTS?" in told.msg and told.hint
 
 
 @pytest.mark.processes

@@ -40,6 +40,7 @@ tools = [look]
 WRONG = {
     "no such name": ("import nonsense_that_is_not_there\n", "agents_under_test.py, line 1: ModuleNotFoundError: No module named 'nonsense_that_is_not_there'"),
     "syntax": ("x = 1\ndef broken(:\n", "agents_under_test.py, line 2: invalid syntax"),
+    "a file that is no text": ("x = 1\n\x00\n", "agents_under_test.py: source code"),
     "it raises": ("x = 1\nraise RuntimeError('first\\nsecond')\n", "agents_under_test.py, line 2: RuntimeError: first second"),
     "it exits": ("import sys\nsys.exit(0)\n", "agents_under_test.py, line 2: SystemExit: 0"),
     "no agent": ("x = 1\n", "defines no agent"),

@@ -27,3 +27,12 @@ def test_a_reason_beyond_the_limit_is_refused_whole() -> None:
 @pytest.mark.parametrize("given", ["as quoted", "同意", "見積書どおり", "ok\u200b", "हाँ जी", "موافق", "42", "cafe\u0301"])
 def test_any_script_will_do(given: str) -> None:
     assert justified("approve", f"  {given} ") == given
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"), [("", "missing"), ("…", "missing"), ("x", "too short"), ("x" * (MAX_JUSTIFICATION + 1), "too long"), ("as\x00 quoted", "NUL")]
+)
+def test_the_refusal_says_what_is_wrong_with_it(given: str, problem: str) -> None:
+    with pytest.raises(JustificationRequired) as refused:
+        justified("approve", given)
+    assert problem in refused.value.extra["errors"][0]["problem"]

@@ -16,7 +16,7 @@ from runs import services, sweeper
 from runs.models import Run, Wait
 from runs.questions import QuestionClosed
 from tests.runs.fold import check_against_journal
-from tests.runs.stage import Stage, at_once, dump, events, fresh, now, output, waiting
+from tests.runs.stage import Stage, at_once, dump, events, fresh, now, output, problems, waiting
 from tests.world import FIONA, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -200,3 +200,38 @@ def test_a_failed_run_that_is_retried_asks_again_what_nobody_had_answered(
     answer(run)
     assert stage.drive() == "completed" and output(run) == 2 and len(outside.executed()) == 1
     check_against_journal(run)
+
+
+# --- what nobody came to in time ---
+
+
+def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
+    run = asking(stage, "legal")
+    for attempt in range(2):
+        Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
+        sweeper.sweep()
+        assert stage.drive() == "failed" and fresh(run).error_code == "timed_out"
+        services.retry(run.id, by=OLGA, justification="they are back")
+        check_against_journal(run)
+        assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_human"
+        (asked,) = waiting(run)
+        assert (asked.kind, asked.attempt, asked.n) == ("input", attempt + 1, 0) and asked.deadline > now()
+    services.answer(run.id, asked.id, GOOD, by=LENA)
+    check_against_journal(run)
+    assert stage.drive() == "completed" and output(run)["day"] == "friday" and problems(run) == []
+
+
+def test_a_retry_waits_anew_for_a_signal_that_never_came(stage: Stage) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await ctx.signal("go"))
+
+    run = stage.start(agent_of(node))
+    assert stage.drive() == "parked"
+    Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
+    sweeper.sweep()
+    assert stage.drive() == "failed" and fresh(run).error_code == "timed_out"
+    services.retry(run.id, by=OLGA, justification="they are back")
+    assert stage.drive() == "parked" and [(wait.kind, wait.attempt) for wait in waiting(run)] == [("signal", 1)]
+    services.signal(run.id, "go", 1, by=OLGA)
+    check_against_journal(run)
+    assert stage.drive() == "completed" and output(run) == 1 and problems(run) == []
