@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from math import log1p
 
-from runs.story.timeline import Row, Shown
+from runs.story.rows import Row, Shown
 
 # Narrower than this a bar could not be seen.
 LEAST_PERCENT = 0.7

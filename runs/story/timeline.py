@@ -3,79 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from runs.story.effects import message_of, trace_of
-from runs.story.lines import Fact, Line, is_step
+from runs.story.lines import Fact, is_step
 from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
-
-
-@dataclass(slots=True)
-class Bar:
-    """A stretch drawn in one tone: work, done, wait, queue, hold, down. `end` is None while it goes on."""
-
-    start: datetime
-    end: datetime | None
-    tone: str
-
-
-@dataclass(slots=True)
-class Row:
-    """One row. `kind` names the template that words it: visit, think, call, gate, wait, crash, mark, error. A crash `is_cut` whose
-    next worker was lost before its first step. `told` and `traced` are the events whose payloads `open` takes words and traceback from.
-    """
-
-    kind: str
-    label: str
-    start: datetime
-    seq: int
-    depth: int = 1
-    end: datetime | None = None
-    bars: list[Bar] = field(default_factory=list)
-    note: str = ""
-    tone: str = ""
-    trace: str = ""
-    is_open: bool = False
-    count: int = 0
-    visit: int = 0
-    reached: str = ""
-    silent: int | None = None
-    is_cut: bool = False
-    told: int = 0
-    traced: int = 0
-
-    @property
-    def silent_seconds(self) -> float | None:
-        return None if self.silent is None else self.silent / 1000
-
-    @property
-    def took(self) -> float | None:
-        return None if self.end is None else (self.end - self.start).total_seconds()
-
-    def open(self, lines: Mapping[int, Line]) -> None:
-        """Put in what only the payloads tell."""
-        if line := lines.get(self.told):
-            self.note += (line.get("justification") or "") if line.kind == "ApprovalDecided" else message_of(line)
-        self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
-
+from runs.story.rows import Bar, Row, Shown, finish
 
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 
 
 # Narrower than a hundredth of the track no bar can be told from its neighbour: of a row with more, the latest are drawn.
 MOST_BARS = 150
-
-
-@dataclass
-class Shown:
-    """A part of the rows, as of a moment: open rows end now, visits have their bars. `older` and `newer` are the pages beside it."""
-
-    rows: list[Row] = field(default_factory=list)
-    hidden: int = 0
-    older: int = 0
-    newer: int = 0
 
 
 @dataclass
@@ -126,7 +66,9 @@ class Timeline:
         rows = [row for row in self._open.values() if row.kind in ("call", "think")]
         return max(rows, key=lambda row: row.seq).label if rows else ""
 
-    def shown(self, pace: Pace, now: datetime, ended_at: datetime | None, page: int = 1, most: int | None = None) -> Shown:
+    def shown(
+        self, pace: Pace, now: datetime, ended_at: datetime | None, page: int = 1, most: int | None = None
+    ) -> Shown:
         """A page of at most `most` rows, counted from the newest; all of them without."""
         lead = self._before_the_first(pace, now, ended_at)
         first = 0 if lead is None else 1
@@ -136,7 +78,10 @@ class Timeline:
         page = min(max(page, 1), pages)
         last = total - (page - 1) * size
         start = max(last - size, 0)
-        rows = [_as_of(row, pace, ended_at or now, is_over=ended_at is not None) for row in self.rows[max(start - first, 0) : max(last - first, 0)]]
+        rows = [
+            _as_of(row, pace, ended_at or now, is_over=ended_at is not None)
+            for row in self.rows[max(start - first, 0) : max(last - first, 0)]
+        ]
         if lead is not None and start == 0:
             rows.insert(0, lead)
         return Shown(rows, start, page + 1 if page < pages else 0, page - 1)
@@ -148,7 +93,11 @@ class Timeline:
             return None
         start, until, is_open = pace.segments[0].start, first or ended_at or now, first is None and ended_at is None
         row = Row("queued", "queued", start, 1, depth=0, end=None if is_open else until, is_open=is_open)
-        row.bars = [Bar(part.start, part.end, _TONES[part.what]) for part in pace.within(start, until, MOST_BARS) if part.what != WORKING]
+        row.bars = [
+            Bar(part.start, part.end, _TONES[part.what])
+            for part in pace.within(start, until, MOST_BARS)
+            if part.what != WORKING
+        ]
         return row
 
 
@@ -164,14 +113,6 @@ def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
         segments = pace.within(row.start, row.end or until, MOST_BARS)
         row.bars = [Bar(segment.start, segment.end, _TONES[segment.what]) for segment in segments]
     return row
-
-
-def finish(row: Row, at: datetime) -> None:
-    row.end, row.is_open = at, False
-    for bar in reversed(row.bars):
-        if bar.end is not None:
-            break
-        bar.end = at
 
 
 def _visit(timeline: Timeline, line: Fact) -> None:
@@ -248,7 +189,12 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
     if not was_unknown:
         timeline.finish(row, line.at)
     who = _WITNESSES.get(line.clear["by"].partition(":")[0], f"settled by {line.clear['by']}")
-    row.tone, row.note, row.told, row.traced = "settled", f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}", 0, 0
+    row.tone, row.note, row.told, row.traced = (
+        "settled",
+        f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}",
+        0,
+        0,
+    )
 
 
 def _answered_late(timeline: Timeline, line: Fact) -> None:
@@ -256,7 +202,13 @@ def _answered_late(timeline: Timeline, line: Fact) -> None:
     said = {"refused": "was refused", "accepted": "was taken"}.get(outcome, "happened")
     told = f"the worker that had sent {line.clear['tool']} says that it {said}"
     if belied:
-        timeline.mark(line, "a verdict is belied", tone="bad", note=f"{told}; the verdict was: {_VERDICTS.get(belied, belied)}", kind="error")
+        timeline.mark(
+            line,
+            "a verdict is belied",
+            tone="bad",
+            note=f"{told}; the verdict was: {_VERDICTS.get(belied, belied)}",
+            kind="error",
+        )
     else:
         timeline.mark(line, "late answer", note=f"{told}; it was settled already")
 
@@ -265,7 +217,9 @@ def _called_back_late(timeline: Timeline, line: Fact) -> None:
     row = timeline._calls.get(line.slot or "")
     is_belied = row is not None and row.tone == "settled" and "not happened" in row.note
     told = f"the other side has answered {line.clear['tool']} after it was over: recorded, without effect"
-    timeline.mark(line, "late callback", tone="bad" if is_belied else "", note=told, kind="error" if is_belied else "mark")
+    timeline.mark(
+        line, "late callback", tone="bad" if is_belied else "", note=told, kind="error" if is_belied else "mark"
+    )
 
 
 def _not_sent(timeline: Timeline, line: Fact) -> None:
@@ -315,7 +269,9 @@ def _signalled(timeline: Timeline, line: Fact) -> None:
 def _taken(timeline: Timeline, line: Fact) -> None:
     """What a signal or an answer was waited for with: the wait has its end."""
     is_signal = line.kind == "SignalTaken"
-    row = timeline._waits.get((line.slot or "", "signal" if is_signal else "input", 0 if is_signal else line.clear["n"]))
+    row = timeline._waits.get(
+        (line.slot or "", "signal" if is_signal else "input", 0 if is_signal else line.clear["n"])
+    )
     if row is not None:
         timeline.finish(row, line.at)
         row.note = "received" if is_signal else f"answered by {line.clear['by']}"

@@ -25,8 +25,7 @@ from ledger.models import Event, Head
 from runs import drawn, folded
 from runs.drawn import Drawn
 from runs.models import Run
-from runs.said import said
-from runs.story import Fold, line_of, read, tell
+from runs.story import Bare, Fold, line_of, read, tell
 from runs.story.lines import Line
 from runs.views import TABS
 from tests.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
@@ -82,7 +81,7 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
-    names = getattr(type(value), "__dataclass_fields__", None) or (value.__slots__ if isinstance(value, folded.Bare) else None)
+    names = Bare.__slots__ if isinstance(value, (Bare, Line)) else getattr(type(value), "__dataclass_fields__", None)
     return value if names is None else {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
 
 
@@ -384,40 +383,6 @@ def test_what_was_drawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kept.bytes <= drawn.MOST_BYTES and kept.get(n) is not None
     kept.keep("large", "x" * drawn.MOST_BYTES)
     assert kept.get("large") is None
-
-
-# --- what was said, through the API ------------------------------------------------------------------------------------------
-
-
-def test_a_transcript_in_pages_is_the_transcript() -> None:
-    run = long_run(700)
-    whole = said(run.id, most=10_000)
-    assert len(whole) > 300 and [row.shown["seq"] for row in whole] == sorted(row.shown["seq"] for row in whole)
-    numbers: dict[str, int] = {}
-    for row in whole:
-        assert row.shown["idx"] == numbers.get(row.shown["conversation"], 0)
-        numbers[row.shown["conversation"]] = row.shown["idx"] + 1
-    for size in (1, 7, 100):
-        place, rows = (0, 0), []
-        while some := said(run.id, most=size, since=place):
-            rows += some
-            place = some[-1].following
-            if size == 1 and len(rows) > 60:
-                break
-            folded.forget_all() if len(rows) % 3 == 0 else None
-        assert [row.shown for row in rows] == [row.shown for row in whole[: len(rows)]] and (size == 1 or len(rows) == len(whole))
-    assert [row.shown for row in said(run.id, most=5, skip=100)] == [row.shown for row in whole[100:105]]
-
-
-@pytest.mark.timeout(300)
-def test_a_page_of_a_transcript_reads_what_it_shows() -> None:
-    run = long_run(3_000)
-    said(run.id, most=10)
-    for place in ((0, 0), (2_500, 0)):
-        with CaptureQueriesContext(connection) as found:
-            rows = said(run.id, most=10, since=place)
-        asked = [query["sql"] for query in found.captured_queries if "xmin" not in query["sql"]]
-        assert len(rows) == 10 and sum(map(scanned, asked)) <= 100, place
 
 
 def test_a_run_without_rows_has_a_fold_too() -> None:
