@@ -26,6 +26,13 @@ class ReadableTime(TimestamptzLoader):
 
     def load(self, data: Any) -> datetime:
         try:
+            # What the server nearly always writes, read ten times as fast: a long journal is thousands of times.
+            at = datetime.fromisoformat(bytes(data).decode())
+            if at.tzinfo is not None:
+                return at.astimezone(UTC)
+        except ValueError:
+            pass
+        try:
             return super().load(data).astimezone(UTC)
         except (DataError, OverflowError):
             text = bytes(data)

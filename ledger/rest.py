@@ -320,6 +320,16 @@ class Query:
         except (ValueError, OverflowError, OSError, binascii.Error):
             raise ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.") from None
 
+    def place(self, name: str = "cursor") -> tuple[int, int] | None:
+        """The place a list in a journal's order goes on from: an event, and how many rows of it were shown."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,9}", value, re.ASCII):
+            raise ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.")
+        seq, _, nth = value.partition(".")
+        return int(seq), int(nth)
+
     def page(
         self,
         rows: Sequence[Any],

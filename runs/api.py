@@ -33,7 +33,8 @@ from runs.engine.agents import registry
 from runs.forgeries import forgeries
 from runs.lists import Filters, newest
 from runs.models import Run, State
-from runs.present import present_agent, present_runs, transcript
+from runs.present import present_agent, present_runs
+from runs.said import said
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
@@ -122,13 +123,14 @@ class Transcript(ApiView):
 
     roles = READ
 
-    @described("What was said in a run", MessagePage, query=("after", "limit"))
+    @described("What was said in a run", MessagePage, query=("after", "cursor", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        query = Query(request, "after")
+        query = Query(request, "after", "cursor")
         after = query.integer("after", default=0, lowest=0, highest=2**31)
+        since = query.place()
         one_exists(run_id)
-        rows = transcript(run_id)[after : after + query.limit + 1]
-        return query.page(rows, lambda row: {"after": str(after + query.limit)}, lambda row: row)
+        rows = said(run_id, most=query.limit + 1, since=since or (0, 0), skip=0 if since else after)
+        return query.page(rows, lambda row: {"cursor": "{}.{}".format(*row.following)}, lambda row: row.shown)
 
 
 class Steer(ApiView):

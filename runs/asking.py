@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -50,15 +50,16 @@ def key_of(slot: str | None, n: object) -> str:
     return f"answer {slot} {n}"
 
 
-def asked(waits: Iterable[Wait], held: frozenset[str], wrong: Wrong | None = None, lines: Iterable[Line] = ()) -> list[Question]:
-    """What a run asks now, for a reader with these roles; a form for whoever may answer. `lines`: the run's journal."""
-    put = {(line.slot, line.clear["n"]): line for line in lines if line.kind == "WaitOpened" and not line.damage}
+def asked(
+    waits: Iterable[Wait], held: frozenset[str], wrong: Wrong | None = None, put: Callable[[Wait], Line | None] = lambda wait: None
+) -> list[Question]:
+    """What a run asks now, for a reader with these roles; a form for whoever may answer. `put` gives the event that asked."""
     found = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
             ours = wrong if wrong and wrong.wait_id == wait.id else None
             try:
-                found.append(_question(wait, held, ours, put.get((wait.slot, wait.n))))
+                found.append(_question(wait, held, ours, put(wait)))
             except (AttributeError, KeyError, TypeError, ValueError):
                 # Its row was changed by other hands: there is no form to be made of it, and the run's page must still show.
                 found.append(Question(wait, may=False, is_damaged=True))

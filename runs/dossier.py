@@ -1,9 +1,9 @@
-"""Everything that one run's page shows, gathered in a fixed number of queries and one pass over the journal."""
+"""What one run's page shows, gathered in a fixed number of queries: what the tab that is open shows of the run, not all that it has lived."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -13,23 +13,27 @@ from django.urls import reverse
 
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.events import unseal
-from ledger.models import Event, Head, OverrideRecord
-from ledger.visible import Change, Leaf, compare, leaves
+from ledger.models import Head, OverrideRecord
+from ledger.visible import Change, compare, leaves
 from ledger.visible import line as one_line
-from runs import versions
+from runs import folded, versions
 from runs.asking import key_of
 from runs.drawing import Drawing, draw
+from runs.drawn import Drawn
 from runs.engine.agents import Agent, registry
 from runs.looks import look, main_wait, told
 from runs.models import ENDED, Checkpoint, Run, Wait
-from runs.story import Effect, Gate, Line, Story, Talk, read, tell
+from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want
 from runs.story.scale import Scale, place
+from runs.story.transcript import latest
 from runs.subject import subject
 from runs.toolcards import ToolCard, cards_of
 
+ROWS_SHOWN = 100
 EVENTS_SHOWN = EFFECTS_SHOWN = 100
 SAID_SHOWN = 200
-CLOSED_TOLD = 20
+POINTS_SHOWN = 25
+ACTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
     "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
@@ -39,15 +43,29 @@ _NOW_STATUS = {
 
 @dataclass
 class Point:
-    """One checkpoint: where, when, the state as plain data, and what of it is new."""
+    """One checkpoint: where, when, the state as plain data, and what of it is new since the one before."""
 
-    seq: int
-    node: str
-    visit: int
-    at: datetime
-    digest: str
-    state: Any
-    changes: list[Change] = field(default_factory=list)
+    row: Checkpoint
+    before: Checkpoint | None
+
+    @property
+    def face(self) -> int:
+        """What it looks like."""
+        earlier = bytes(self.before.state) if self.before is not None else b""
+        return hash((self.row.seq, self.row.node, self.row.visit, self.row.at, bytes(self.row.checksum), bytes(self.row.state), earlier))
+
+    @property
+    def digest(self) -> str:
+        return bytes(self.row.checksum).hex()
+
+    @cached_property
+    def state(self) -> Any:
+        return _state(self.row)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        before = leaves(_state(self.before)) if self.before is not None else []
+        return [change for change in compare(leaves(self.state), before) if change.what != "same"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +76,8 @@ class Shown:
     at: datetime
     gate: Gate | None = None
     override: OverrideRecord | None = None
-    answer: Line | None = None
+    answer: Fact | None = None
+    justification: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +89,28 @@ class Window:
     newer: int = 0
     above: int = 0
 
-    @classmethod
-    def of(cls, everything: Sequence[Any], page: int, size: int) -> Window:
-        pages = max((len(everything) + size - 1) // size, 1)
-        page = min(max(page, 1), pages)
-        end = len(everything) - (page - 1) * size
-        start = max(end - size, 0)
-        return cls(list(everything[start:end]), page + 1 if page < pages else 0, page - 1, start)
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What somebody looks at: a tab, and which part of what is too long for one page. `is_opened`: not only brought up to date."""
+
+    tab: str = "timeline"
+    rows: int = 1
+    effects: int = 1
+    acts: int = 1
+    before: int | None = None
+    is_opened: bool = True
+
+    @property
+    def want(self) -> Want:
+        return Want(
+            row_page=self.rows if self.tab == "timeline" else 0,
+            rows=ROWS_SHOWN,
+            effect_page=self.effects,
+            effects=EFFECTS_SHOWN,
+            has_talks=self.tab == "transcript",
+            acts=self.acts * ACTS_SHOWN + 1 if self.tab == "decisions" else 0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +129,13 @@ class Dossier:
 
     run: Run
     head: Head
-    lines: list[Line]
     story: Story
+    opened: folded.Opened
+    drawn: Drawn
+    drawn_effects: dict[tuple[int, int], str]
+    sight: Sight
     waits: list[Wait]
-    overrides: list[OverrideRecord]
+    asked: Mapping[tuple[str | None, Any], int]
     agent: Agent | None
     now: datetime
     is_headless: bool = False
@@ -144,48 +181,42 @@ class Dossier:
         """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
         return cards_of(self.agent)
 
-    def scale(self, *, is_true: bool = False, page: int = 1) -> Scale | None:
-        """The timeline, with long stretches drawn shortened unless it is to be true; a window of it where it has many rows."""
-        return place(self.story.timeline, self.now, is_true=is_true, page=page)
+    def scale(self, *, is_true: bool = False) -> Scale | None:
+        """The timeline, with long stretches drawn shortened unless it is to be true."""
+        return place(self.story.timeline, self.now, is_true=is_true)
 
     @cached_property
-    def effects(self) -> list[Effect]:
-        """Every effect, with its name upstream where only the result tells it (a call that a person or a hook settled)."""
-        for effect in self.story.effects.all():
+    def lane(self) -> Window:
+        """Effects, newest last, as many as a page can hold; each with its name upstream where only the result tells it (a call that a
+        person or a hook settled)."""
+        lane = self.story.effects
+        for effect in lane.shown:
             card = self.tools.get(effect.tool)
             if effect.external_id is None and card is not None and isinstance(effect.result, dict):
                 named = effect.result.get(card.external_field)
                 effect.external_id = None if named is None else str(named)
-        return self.story.effects.all()
-
-    def lane(self, page: int = 1) -> Window:
-        """Effects, newest last, as many as a page can hold."""
-        return Window.of(self.effects, page, EFFECTS_SHOWN)
+        return Window(lane.shown, lane.older, lane.newer, lane.above)
 
     @property
     def closed(self) -> list[Closed]:
         """The latest settled cases, for pages that hold a half-written form about one."""
         found: list[Closed] = []
-        for line in reversed(self.lines):
-            if line.damage or len(found) >= CLOSED_TOLD:
-                continue
+        for line in reversed(self.story.closed):
             if line.kind == "InputAnswered":
                 found.append(Closed(key_of(line.slot, line.clear["n"]), "Answered", line.clear["by"], line.at))
-            elif line.kind == "ToolReconciled":
+            else:
                 found.append(Closed(f"reconcile {line.slot} {line.attempt}", "Settled", line.clear["by"], line.at))
         return found
 
-    @property
+    @cached_property
     def talks(self) -> list[Talk]:
         """The conversations, the latest of them whole; of a very long one the latest turns."""
-        shown: list[Talk] = []
-        room = SAID_SHOWN
-        for talk in reversed(self.story.transcript.talks):
-            if room <= 0:
-                break
-            shown.append(replace(talk, said=talk.said[-room:]))
-            room -= len(talk.said)
-        return shown[::-1]
+        return latest(self.story.talks, SAID_SHOWN, self.opened)
+
+    def put(self, wait: Wait) -> Line | None:
+        """The event with which a question was asked."""
+        seq = self.asked.get((wait.slot, wait.n), 0)
+        return self.opened([seq]).get(seq) if seq else None
 
     @property
     def committed_effects(self) -> int:
@@ -210,7 +241,7 @@ class Dossier:
 
     @property
     def working(self) -> float:
-        return self.story.working_seconds(self.now)
+        return self.story.working
 
     @property
     def drawing(self) -> Drawing | None:
@@ -233,63 +264,72 @@ class Dossier:
         wait = self.wait
         if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
-        known = self.story.effects.by_slot.get(wait.slot)
+        known = self.story.effects.case
         return known or Effect(wait.slot, told(wait, "tool", "title") or "a call", "unknown", 0, wait.opened_at, changed_at=wait.opened_at)
 
-    @property
-    def checkpoints(self) -> list[Point]:
-        """Every checkpoint, newest first, each with what changed since the one before."""
-        points: list[Point] = []
-        before: list[Leaf] = []
-        for row in Checkpoint.objects.filter(run_id=self.run.id).order_by("seq"):
-            point = Point(row.seq, row.node, row.visit, row.at, bytes(row.checksum).hex(), _state(row))
-            now = leaves(point.state)
-            point.changes = [change for change in compare(now, before) if change.what != "same"]
-            before = now
-            points.append(point)
-        return points[::-1]
+    @cached_property
+    def checkpoints(self) -> Window:
+        """Checkpoints, newest first, each with what changed since the one before. `older` is the seq that the next page goes on before."""
+        found = Checkpoint.objects.filter(run_id=self.run.id).order_by("-seq")
+        if self.sight.before is not None:
+            found = found.filter(seq__lt=self.sight.before)
+        rows = list(found[: POINTS_SHOWN + 1])
+        shown = [Point(row, before) for row, before in zip(rows, [*rows[1:], None], strict=False)][:POINTS_SHOWN]
+        return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
 
-    @property
-    def acts(self) -> list[Shown]:
-        """What people were asked and what they did, by time. A decision is told by its gate."""
-        found = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates.all()]
-        found += [Shown("override", record.at, override=record) for record in self.overrides]
-        found += [Shown("answer", line.at, answer=line) for line in self.lines if line.kind == "InputAnswered" and not line.damage]
-        return sorted(found, key=lambda shown: shown.at)
+    @cached_property
+    def acts(self) -> Window:
+        """What people were asked and what they did, by time, the latest of them. A decision is told by its gate."""
+        most = self.sight.acts * ACTS_SHOWN
+        found = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates]
+        records = OverrideRecord.objects.filter(run_id=self.run.id).order_by("-id")[: most + 1]
+        found += [Shown("override", record.at, override=record) for record in records]
+        words = self.opened(line.seq for line in self.story.answers)
+        found += [Shown("answer", line.at, answer=line, justification=_why(words.get(line.seq))) for line in self.story.answers]
+        found.sort(key=lambda shown: shown.at)
+        # Each kind was asked for one further than this page reaches, so what is on it is right, and whether there is more.
+        end = max(len(found) - most + ACTS_SHOWN, 0)
+        start = max(end - ACTS_SHOWN, 0)
+        return Window(found[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
 
-    def journal(self, before: int | None) -> tuple[list[Line], int | None]:
-        """A page of the journal, newest first, and the seq that the next page goes on before."""
-        lines = self.lines if before is None else self.lines[: max(before - 1, 0)]
-        shown = lines[-EVENTS_SHOWN:][::-1]
-        more = shown[-1].seq if shown and shown[-1].seq > 1 else None
-        return shown, more
+    @cached_property
+    def journal(self) -> Window:
+        """A page of the journal, newest first. `older` is the seq that the next page goes on before."""
+        shown = folded.journal(self.run.id, self.sight.before, EVENTS_SHOWN)
+        return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
 
 
-def gather(run_id: UUID) -> Dossier:
-    """Read one run whole. Raises NotFound."""
+def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
+    """Read what a page shows of one run. Raises NotFound."""
     run = Run.objects.filter(id=run_id).first()
     if run is None:
         raise NotFound("run", run_id)
-    lines = list(read(Event.objects.filter(run_id=run_id).order_by("seq").iterator(chunk_size=2000)))
+    waits = [] if run.state in ENDED else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
+    now = datetime.now(UTC)
+    with folded.folded(run_id, is_opened=sight.is_opened) as kept:
+        fold, drawn = kept.fold, kept.drawn
+        story = fold.story(now, sight.want, case=case_of(waits))
+        asked: dict[tuple[str | None, Any], int] = {place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))}
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
     head = Head.objects.filter(run_id=run_id).first()
     is_headless = head is None
     head = head or Head(run_id=run_id, chain=b"")
-    if lines:
-        head.seq = lines[-1].seq
-    waits = [] if run.state in ENDED else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
-    now = datetime.now(UTC)
-    return Dossier(
-        run=run,
-        head=head,
-        lines=lines,
-        story=tell(lines, now),
-        waits=waits,
-        overrides=list(OverrideRecord.objects.filter(run_id=run_id).order_by("id")),
-        agent=_agent(run.graph_id),
-        now=now,
-        is_headless=is_headless,
-    )
+    if story.last is not None:
+        head.seq = story.last.seq
+    opened, agent = folded.Opened(run_id), _agent(run.graph_id)
+    # Looked up now: what is let go of meanwhile is drawn as it was.
+    lane = {effect.face: html for effect in story.effects.shown if (html := drawn.get(("effect", agent is None, effect.face))) is not None}
+    return Dossier(run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, asked, agent, now, is_headless)
+
+
+def case_of(waits: Iterable[Wait]) -> str | None:
+    """The slot of the call whose outcome a person has to settle now."""
+    wait = main_wait(list(waits))
+    return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None
+
+
+def _why(answer: Line | None) -> str:
+    return str(answer.get("justification") or "") if answer is not None else ""
 
 
 def _state(row: Checkpoint) -> Any:

@@ -6,12 +6,15 @@ straight, any other swings out to the right so that it crosses no box (after Sug
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 WIDTH, HEIGHT, GAP, LAYER = 164, 34, 20, 62
 MARGIN, SWING = 6, 18
+# A loop's path may be thousands of steps; who hears it read out wants to know where it leads.
+STEPS_TOLD = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,13 @@ def draw(
     widest = max((len(names) for names in layers), default=1)
     span = widest * WIDTH + (widest - 1) * GAP
     boxes: dict[str, Box] = {}
+    counts = Counter(path)
     for level, names in enumerate(layers):
         left = MARGIN + (span - len(names) * WIDTH - (len(names) - 1) * GAP) // 2
         for n, name in enumerate(names):
-            status = now_status if name == now else "done" if name in path else "idle"
+            status = now_status if name == now else "done" if name in counts else "idle"
             at = (left + n * (WIDTH + GAP), MARGIN + level * LAYER)
-            boxes[name] = Box(name, titles.get(name, name), *at, status, list(path).count(name))
+            boxes[name] = Box(name, titles.get(name, name), *at, status, counts[name])
     taken = set(pairwise(path))
     edges, swings = [], 0
     for name in boxes:
@@ -91,7 +95,8 @@ def draw(
             edges.append(Edge(name, target, *line, (name, target) in taken))
     edges.sort(key=lambda edge: edge.is_taken)
     width = 2 * MARGIN + span + (SWING * (swings + 1) if swings else 0)
-    walk = " → ".join(titles.get(name, name) for name in path)
+    told = " → ".join(titles.get(name, name) for name in path[-STEPS_TOLD:])
+    walk = f"{len(path) - STEPS_TOLD} earlier steps → {told}" if len(path) > STEPS_TOLD else told
     return Drawing(width, 2 * MARGIN + (len(layers) - 1) * LAYER + HEIGHT, list(boxes.values()), edges, walk)
 
 

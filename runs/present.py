@@ -22,12 +22,10 @@ from ledger.present import (
 from runs import versions
 from runs.engine.agents import Agent
 from runs.models import ENDED, WAITING, Run, State, Wait
-from runs.story.lines import read
-from runs.story.transcript import Said, Talk, Transcript
 
 __all__ = [
     "masked", "payload_of", "present_agent", "present_entry", "present_event", "present_override", "present_run",
-     "present_runs", "present_wait", "status_of", "transcript",
+ "present_runs", "present_wait", "status_of",
 ]  # fmt: skip
 
 
@@ -137,40 +135,6 @@ def _error(run: Run, ending: Any) -> dict[str, Any] | None:
         return None
     told = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
     return {"code": run.error_code or "failed", "message": "", **told}
-
-
-_SAID = [
-    kind.KIND
-    for kind in (
-        e.VisitEntered, e.ModelRequested, e.ModelResponded, e.ModelFailed, e.ToolRead, e.ToolReturned, e.ToolFailed, e.CallbackReceived,
-    )
-]  # fmt: skip
-
-
-def transcript(run_id: UUID) -> list[dict[str, Any]]:
-    """All that was said, in the journal's order; `idx` numbers the messages of one conversation. The console's fold."""
-    fold = Transcript()
-    for line in read(Event.objects.filter(run_id=run_id, kind__in=_SAID).order_by("seq")):
-        fold.take(line)
-    rows = [_present_said(talk, idx, said) for talk in fold.talks for idx, said in enumerate(talk.said)]
-    return sorted(rows, key=lambda row: row["seq"])
-
-
-def _present_said(talk: Talk, idx: int, said: Said) -> dict[str, Any]:
-    return {
-        "conversation": talk.name,
-        "idx": idx,
-        "role": said.role,
-        "content": said.text if said.data is None else masked(said.data),
-        "about": said.title or None,
-        "tool": said.tool or None,
-        "node": talk.node or None,
-        "model": talk.model or None,
-        "tokens_in": said.tokens_in,
-        "tokens_out": said.tokens_out,
-        "seq": said.seq,
-        "at": said.at,
-    }
 
 
 def present_agent(agent: Agent) -> dict[str, Any]:

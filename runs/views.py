@@ -16,12 +16,12 @@ from ledger import strict_json
 from ledger.access import OPERATOR, actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.keyset import opened
-from ledger.pages import EVERYONE, Page, SharedPage, justification, stated
+from ledger.pages import EVERYONE, Page, SharedPage, is_fragment, justification, stated
 from ledger.rest import unstorable
 from ledger.tally import Tally
 from runs import authority, lists, questions, services
 from runs.asking import Wrong, answer_of, asked, given_in
-from runs.dossier import Dossier, gather
+from runs.dossier import Sight, gather
 from runs.engine.agents import registry
 from runs.models import Run
 
@@ -73,26 +73,35 @@ class RunPage(Page):
     section = "runs"
 
     def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        return self.tell(request, gather(run_id))
+        return self.tell(request, run_id)
 
-    def tell(
-        self, request: HttpRequest, dossier: Dossier, refused: Refused | None = None, wrong: Wrong | None = None
-    ) -> HttpResponse:
-        tab = request.GET.get("tab", "timeline")
-        tab = tab if tab in TABS else "timeline"
+    def tell(self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None) -> HttpResponse:
+        sight = sight_of(request)
+        dossier = gather(run_id, sight)
         context: dict[str, Any] = {
-            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": tab, "tabs": TABS, "refused": refused, "not_taken": wrong,
-            "questions": asked(dossier.waits, roles(request.user), wrong, dossier.lines), "lane": dossier.lane(_number(request, "effects") or 1),
+            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab, "tabs": TABS, "refused": refused, "not_taken": wrong,
+            "questions": asked(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
             "may": authority.standing(dossier.run).allowed(roles(request.user), request.user.pk),
         }  # fmt: skip
-        if tab == "timeline":
-            context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true", page=_number(request, "rows") or 1)
-        if tab == "journal":
-            context["events"], context["more"] = dossier.journal(_number(request, "before"))
+        if sight.tab == "timeline":
+            context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         not_done = refused or wrong
         if not_done:
-            context["here"] = f"{reverse('run', args=[dossier.run.id])}?tab={tab}"
+            context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"
         return self.show(request, context, status=not_done.error.status if not_done else 200)
+
+
+def sight_of(request: HttpRequest) -> Sight:
+    """What the address asks to see."""
+    tab = request.GET.get("tab", "timeline")
+    return Sight(
+        tab=tab if tab in TABS else "timeline",
+        rows=_number(request, "rows") or 1,
+        effects=_number(request, "effects") or 1,
+        acts=_number(request, "acts") or 1,
+        before=_number(request, "before"),
+        is_opened=not is_fragment(request),
+    )
 
 
 class Act(RunPage):
@@ -111,7 +120,7 @@ class Act(RunPage):
             role = authority.role_to(self.verb, services.find(run_id), held=roles(request.user), person=request.user.pk)
             service(run_id, by=actor(request, role), justification=stated(text))
         except DurableAgentsError as error:
-            return self.tell(request, gather(run_id), Refused(self.verb, error, text))
+            return self.tell(request, run_id, Refused(self.verb, error, text))
         messages.success(request, self.done, extra_tags="ok")
         return redirect("run", run_id=run_id)
 
@@ -152,7 +161,7 @@ class Reconciliations(Act):
                 wait_id=wait_named(request.POST.get("wait", "")),
             )  # fmt: skip
         except DurableAgentsError as error:
-            return self.tell(request, gather(run_id), Refused(self.verb, error, text, verdict, written, is_gone))
+            return self.tell(request, run_id, Refused(self.verb, error, text, verdict, written, is_gone))
         messages.success(request, self.done, extra_tags="ok")
         return redirect("run", run_id=run_id)
 
@@ -172,9 +181,9 @@ class Answers(RunPage):
             by = self.acting(request, prefer=questions.roles_for(wait))
             services.answer(run_id, wait_id, given_in(wait, document), by=by, justification=stated(text))
         except InvalidInput as error:
-            return self.tell(request, gather(run_id), wrong=Wrong(wait_id, document, text, error))
+            return self.tell(request, run_id, wrong=Wrong(wait_id, document, text, error))
         except DurableAgentsError as error:
-            return self.tell(request, gather(run_id), Refused("answer", error, text))
+            return self.tell(request, run_id, Refused("answer", error, text))
         messages.success(request, "Answered. The run goes on.", extra_tags="ok")
         return redirect("run", run_id=run_id)
 

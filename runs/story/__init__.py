@@ -1,28 +1,38 @@
-"""A run's whole story from one pass over its journal: what the run page shows, and nothing that the journal doesn't say."""
+"""A run's whole story from one pass over its journal: what the run page shows, and nothing that the journal doesn't say.
+
+`Fold` takes events one by one and keeps what they come to, without their payloads and without the time of day: so it can be kept, and
+taken on from where it stands when the journal grows. `Fold.story` tells, as of a moment, the parts that are asked for; it gives copies, so
+whoever draws them needs no lock. `Story.open` then puts in what only the payloads of the shown events say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from ledger.visible import Change, compare, leaves
+from runs.story import effects, gates, pace, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
-from runs.story.lines import Line, is_step, line_of, read
+from runs.story.lines import Bare, Fact, Line, clear_of, is_step, line_of, read
 from runs.story.pace import WORKING, Pace
-from runs.story.timeline import Row, Timeline
-from runs.story.transcript import Talk, Transcript
+from runs.story.rows import Row, Shown
+from runs.story.timeline import Timeline
+from runs.story.transcript import Opener, Talk, Transcript
 
-__all__ = ["Crash", "Effect", "Gate", "Line", "Row", "Story", "Talk", "Trouble", "line_of", "read", "tell"]
+__all__ = ["Bare", "Crash", "Effect", "Fact", "Fold", "Gate", "Line", "Opener", "Row", "Story", "Talk", "Trouble", "Want", "clear_of", "line_of", "read", "tell"]
 
+CLOSED_TOLD = 20
+DAMAGED_TOLD = 5
 _END = {"RunCompleted", "RunFailed", "RunCancelled"}
 _TROUBLE = {"RunFailed", "ModelFailed", "ToolFailed", "ToolOutcomeUnknown", "OperatorNeeded"}
 
 
-@dataclass
+@dataclass(slots=True)
 class Crash:
     """The loss of a worker and the next step of the run. `in_flight`: calls that had been sent and not answered."""
 
@@ -42,15 +52,23 @@ class Crash:
 
 @dataclass
 class Trouble:
-    """Something that went wrong, in the words of whoever noticed."""
+    """Something that went wrong, in the words of whoever noticed; `plain` are the engine's, for where the event has none."""
 
     kind: str
     at: datetime
     seq: int
     where: str
-    message: str
+    plain: str = ""
+    message: str = ""
     trace: str = ""
     details: Any = None
+
+    def open(self, lines: Mapping[int, Line]) -> None:
+        """Put in what only the payload tells."""
+        if line := lines.get(self.seq):
+            self.message, self.trace = message_of(line), trace_of(line)
+            self.details = line.get("details") if line.kind != "OperatorNeeded" else line.shown
+        self.message = self.message or self.plain
 
     @property
     def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:
@@ -64,8 +82,24 @@ class Trouble:
         return recorded, now, [change for change in changes if change.what != "same"]
 
 
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Which parts of a story a page shows. A page number counts from the newest; `rows` and `effects` are how many a page holds, None for
+    all. 0 pages: not shown at all."""
+
+    row_page: int = 1
+    rows: int | None = None
+    effect_page: int = 1
+    effects: int | None = None
+    has_talks: bool = True
+    acts: int | None = None
+
+
+ALL = Want()
+
+
 @dataclass
-class Story:
+class Fold:
     """Everything, folded. Lists are in the order in which things happened."""
 
     timeline: Timeline = field(default_factory=Timeline)
@@ -74,17 +108,152 @@ class Story:
     transcript: Transcript = field(default_factory=Transcript)
     gates: Gates = field(default_factory=Gates)
     crashes: list[Crash] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
     path: list[str] = field(default_factory=list)
-    input: Any = None
-    output: Any = None
+    input: int = 0
+    output: int = 0
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    last: Line | None = None
-    owner: Line | None = None
+    last: Fact | None = None
+    owner: Fact | None = None
     asked_by: str = ""
     length: int = 0
-    damaged: list[Line] = field(default_factory=list)
+    damaged: list[Fact] = field(default_factory=list)
+    damages: int = 0
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    closed: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
+    answers: list[Fact] = field(default_factory=list)
+    questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
+    # What each kind of event is to which part, looked up once for an event instead of once for each part.
+    _steps: dict[str, list[tuple[Any, Callable[[Any, Fact], None]]]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        parts: list[tuple[Any, Mapping[str, Callable[[Any, Fact], None]]]] = [
+            (self.timeline, timeline.STEPS), (self.pace, pace.STEPS), (self.effects, effects.STEPS), (self.transcript, transcript.STEPS), (self.gates, gates.STEPS),
+        ]  # fmt: skip
+        for part, steps in parts:
+            for kind, step in steps.items():
+                self._steps.setdefault(kind, []).append((part, step))
+
+    def take(self, line: Fact) -> None:
+        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal shows it."""
+        self.last, self.length = line, self.length + 1
+        if line.damage:
+            self.damages += 1
+            if len(self.damaged) < DAMAGED_TOLD:
+                self.damaged.append(line)
+            return
+        kind = line.kind
+        if self.crashes:
+            self._came_back(line)
+        if kind == "WorkerLost":
+            self._lost(line)
+        self.timeline.stepped(line)
+        for part, step in self._steps.get(kind, ()):
+            step(part, line)
+        self.started_at = self.started_at or line.at
+        own = _OWN.get(kind)
+        if own is not None:
+            own(self, line)
+        if kind in _END:
+            self.ended_at = line.at
+        if kind in _TROUBLE:
+            self._trouble(line)
+
+    def _came_back(self, line: Fact) -> None:
+        crash = self.crashes[-1]
+        if crash.back_at is None and line.kind != "WorkerLost" and is_step(line) and self.owner is not None and self.owner.seq > crash.seq:
+            crash.back_at = line.at
+
+    def _lost(self, line: Fact) -> None:
+        clear = line.clear
+        crash = Crash(line.at, line.seq, clear["worker"], clear["pid"], clear["proof"])
+        crash.in_flight = self.effects.count("sent")
+        self.crashes.append(crash)
+
+    def _trouble(self, line: Fact) -> None:
+        """The latest of each kind, in order: a page tells of no other."""
+        where = line.clear.get("tool") or line.clear.get("conversation") or (self.path[-1] if self.path else "")
+        plain = line.clear.get("reason") or line.clear.get("code") or line.kind
+        self.troubles.pop(line.kind, None)
+        self.troubles[line.kind] = Trouble(line.kind, line.at, line.seq, where, plain)
+
+    def _case(self, slot: str | None) -> Effect | None:
+        effect = self.effects.by_slot.get(slot) if slot is not None else None
+        return None if effect is None else replace(effect)
+
+    def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
+        """What the page shows, as of `now`, before it is opened. `case` is the slot of the call that somebody has to settle."""
+        found = self.effects.all()
+        size = want.effects or max(len(found), 1)
+        lane, start, older, newer = window(found, want.effect_page, size)
+        return Story(
+            timeline=self.timeline.shown(self.pace, now, self.ended_at, want.row_page, want.rows) if want.row_page else Shown(),
+            effects=Lane([replace(effect) for effect in lane], dict(self.effects.tally), start, older, newer, self._case(case)),
+            talks=self.transcript.shown() if want.has_talks else [],
+            gates=[replace(gate) for gate in self.gates.all()[-want.acts if want.acts else 0 :]] if want.acts != 0 else [],
+            answers=self.answers[-want.acts if want.acts else 0 :] if want.acts != 0 else [],
+            crashes=[replace(crash) for crash in self.crashes],
+            troubles=[replace(trouble) for trouble in self.troubles.values()],
+            path=list(self.path),
+            events=(self.input, self.output),
+            working=self.pace.total(WORKING, now),
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            last=self.last,
+            owner=self.owner,
+            asked_by=self.asked_by,
+            length=self.length,
+            damaged=list(self.damaged),
+            damages=self.damages,
+            closed=list(self.closed),
+            under_way="" if self.ended_at is not None else self.timeline.under_way,
+        )
+
+
+@dataclass
+class Lane:
+    """A page of the effects, and how many of all there are of each standing."""
+
+    shown: list[Effect]
+    tally: dict[str, int]
+    above: int = 0
+    older: int = 0
+    newer: int = 0
+    case: Effect | None = None
+
+    def all(self) -> list[Effect]:
+        return self.shown
+
+    def count(self, *statuses: str) -> int:
+        return sum(self.tally.get(status, 0) for status in statuses)
+
+
+@dataclass
+class Story:
+    """What a page shows of a run, as of a moment. `open` completes it."""
+
+    timeline: Shown
+    effects: Lane
+    talks: list[Talk]
+    gates: list[Gate]
+    answers: list[Fact]
+    crashes: list[Crash]
+    troubles: list[Trouble]
+    path: list[str]
+    events: tuple[int, int]
+    working: float
+    started_at: datetime | None
+    ended_at: datetime | None
+    last: Fact | None
+    owner: Fact | None
+    asked_by: str
+    length: int
+    damaged: list[Fact]
+    damages: int
+    closed: list[Fact]
+    under_way: str
+    input: Any = None
+    output: Any = None
 
     @property
     def node(self) -> str:
@@ -95,93 +264,118 @@ class Story:
         """Every step from node to node that the run took."""
         return set(pairwise(self.path))
 
-    def visits(self, node: str) -> int:
-        return self.path.count(node)
-
     @property
     def slowest_recovery(self) -> float | None:
         return max((crash.took for crash in self.crashes if crash.took is not None), default=None)
 
     @property
-    def crash_in_flight(self) -> int:
-        return sum(crash.in_flight for crash in self.crashes)
-
-    @property
     def failure(self) -> str:
         """What the run's failure said, as a sentence."""
-        said = next((trouble.message for trouble in reversed(self.troubles) if trouble.kind == "RunFailed"), "").strip()
+        said = next((trouble.message for trouble in self.troubles if trouble.kind == "RunFailed"), "").strip()
         return said if said.endswith((".", "!", "?")) or not said else f"{said}."
 
     @property
     def stop(self) -> Trouble | None:
         """Why the engine last stopped for an operator."""
-        return next((trouble for trouble in reversed(self.troubles) if trouble.kind == "OperatorNeeded"), None)
+        return next((trouble for trouble in self.troubles if trouble.kind == "OperatorNeeded"), None)
 
     @property
-    def under_way(self) -> str:
-        """The call or request whose answer the worker is waiting for now, if any: the step a pause waits for."""
-        for row in reversed(self.timeline.rows):
-            if row.is_open and row.kind in ("call", "think"):
-                return row.label
-        return ""
+    def more_damage(self) -> int:
+        return self.damages - len(self.damaged)
 
-    def working_seconds(self, now: datetime) -> float:
-        return self.pace.total(WORKING, now)
+    def open(self, opened: Opener, drawn: Container[tuple[int, int]] = ()) -> Story:
+        """Put in what the payloads of the shown events tell. `drawn` are faces of effects that need none: somebody has drawn them already."""
+        wanted = {*self.events, *(gate.decided_seq for gate in self.gates), *(trouble.seq for trouble in self.troubles)}
+        calls = [effect for effect in self.effects.shown if effect.face not in drawn]
+        calls += [] if self.effects.case is None else [self.effects.case]
+        wanted.update(*(effect.events for effect in calls), *((row.told, row.traced) for row in self.timeline.rows))
+        lines = opened(wanted - {0})
+        told, ended = (lines.get(seq) for seq in self.events)
+        self.input, self.output = told.payload if told else None, ended.payload if ended else None
+        parts: list[Effect | Row | Gate | Trouble] = [*calls, *self.timeline.rows, *self.gates, *self.troubles]
+        for part in parts:
+            part.open(lines)
+        return self
 
-    def take(self, line: Line) -> None:
-        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal shows it."""
-        if line.damage:
-            self.damaged.append(line)
-            self.last, self.length = line, self.length + 1
-            return
-        if line.kind == "WorkerLost":
-            self._lost(line)
-        elif is_step(line) and self.crashes and self.crashes[-1].back_at is None and self.owner is not None and self.owner.seq > self.crashes[-1].seq:
-            self.crashes[-1].back_at = line.at
-        for part in (self.timeline, self.pace, self.effects, self.transcript, self.gates):
-            part.take(line)
-        self.last, self.length = line, self.length + 1
-        self.started_at = self.started_at or line.at
-        match line.kind:
-            case "RunCreated":
-                self.input = line.payload
-            case "VisitEntered":
-                self.path.append(line.clear["node"])
-            case "RunClaimed":
-                self.owner = line
-            case "PauseRequested" | "CancelRequested":
-                self.asked_by = line.clear["by"]
-            case "RunPaused" | "RunCancelled":
-                # A worker that stops on request names only the office; the person is who asked.
-                self.asked_by = self.asked_by if line.clear["by"] == "operator" else line.clear["by"]
-            case "RunCompleted":
-                self.output = line.payload
-            case "RunRetried":
-                self.ended_at = None
-        if line.kind in _END:
-            self.ended_at = line.at
-        if line.kind in _TROUBLE:
-            self._trouble(line)
 
-    def _lost(self, line: Line) -> None:
-        clear = line.clear
-        crash = Crash(line.at, line.seq, clear["worker"], clear["pid"], clear["proof"])
-        crash.in_flight = self.effects.count("sent")
-        self.crashes.append(crash)
-
-    def _trouble(self, line: Line) -> None:
-        where = line.clear.get("tool") or line.clear.get("conversation") or self.node
-        trouble = Trouble(line.kind, line.at, line.seq, where, message_of(line), trace_of(line))
-        trouble.details = line.get("details") if line.kind != "OperatorNeeded" else line.shown
-        if not trouble.message:
-            trouble.message = line.clear.get("reason") or line.clear.get("code") or line.kind
-        self.troubles.append(trouble)
+def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
+    """A page of a list, counted from its newest end: what is on it, how many come before, and the pages beside it, 0 for none."""
+    pages = max((len(everything) + size - 1) // size, 1)
+    page = min(max(page, 1), pages)
+    end = len(everything) - (page - 1) * size
+    start = max(end - size, 0)
+    return everything[start:end], start, page + 1 if page < pages else 0, page - 1
 
 
 def tell(lines: Iterable[Line], now: datetime) -> Story:
-    """Fold a run's journal, ascending by seq, as of `now`."""
-    story = Story()
-    for line in lines:
-        story.take(line)
-    story.timeline.close(story.pace, now, story.ended_at)
+    """A run's story from its journal, ascending by seq, as of `now`, with all its words."""
+    known = {line.seq: line for line in lines}
+
+    def opened(seqs: Iterable[int]) -> Mapping[int, Line]:
+        return {seq: known[seq] for seq in seqs if seq in known}
+
+    fold = Fold()
+    for line in known.values():
+        fold.take(line)
+    story = fold.story(now).open(opened)
+    story.talks = transcript.latest(story.talks, sum(len(talk.events) for talk in story.talks) * len(known), opened)
     return story
+
+
+def _created(fold: Fold, line: Fact) -> None:
+    fold.input = line.seq
+
+
+def _entered(fold: Fold, line: Fact) -> None:
+    fold.path.append(line.clear["node"])
+
+
+def _claimed(fold: Fold, line: Fact) -> None:
+    fold.owner = line
+
+
+def _requested(fold: Fold, line: Fact) -> None:
+    fold.asked_by = line.clear["by"]
+
+
+def _done(fold: Fold, line: Fact) -> None:
+    # A worker that stops on request names only the office; the person is who asked.
+    fold.asked_by = fold.asked_by if line.clear["by"] == "operator" else line.clear["by"]
+
+
+def _completed(fold: Fold, line: Fact) -> None:
+    fold.output = line.seq
+
+
+def _retried(fold: Fold, line: Fact) -> None:
+    fold.ended_at = None
+
+
+def _opened(fold: Fold, line: Fact) -> None:
+    if line.clear["wait"] == "input":
+        fold.questions[(line.slot, line.clear["n"])] = line.seq
+
+
+def _answered(fold: Fold, line: Fact) -> None:
+    fold.closed.append(line)
+    fold.answers.append(line)
+
+
+def _settled(fold: Fold, line: Fact) -> None:
+    fold.closed.append(line)
+
+
+_OWN: dict[str, Callable[[Fold, Fact], None]] = {
+    "RunCreated": _created,
+    "VisitEntered": _entered,
+    "RunClaimed": _claimed,
+    "PauseRequested": _requested,
+    "CancelRequested": _requested,
+    "RunPaused": _done,
+    "RunCancelled": _done,
+    "RunCompleted": _completed,
+    "RunRetried": _retried,
+    "WaitOpened": _opened,
+    "InputAnswered": _answered,
+    "ToolReconciled": _settled,
+}

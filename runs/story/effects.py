@@ -1,21 +1,24 @@
-"""What the run did to the outside world, call by call: held, sent, committed, refused, unknown. A pure fold over the journal."""
+"""What the run did to the outside world, call by call: held, sent, committed, refused, unknown. A pure fold over the journal, without its payloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ledger.present import masked
-from runs.story.lines import Line
+from runs.story.lines import Fact, Line
 
 
-@dataclass
+@dataclass(slots=True)
 class Effect:
     """One logical call with an effect. `status` names the template that words it.
 
     held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown, settled_not.
+    What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`, `answered`, `troubled`, `traced`.
+    `touched` is the last event that changed anything about it.
     """
 
     slot: str
@@ -45,6 +48,11 @@ class Effect:
     is_sender_done: bool = False
     late: str = ""
     belied: str = ""
+    touched: int = 0
+    asked: tuple[int, ...] = ()
+    answered: int = 0
+    troubled: int = 0
+    traced: int = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -59,6 +67,34 @@ class Effect:
         return self.replay_class == "idempotent_with_key"
 
     @property
+    def face(self) -> tuple[int, int]:
+        """What it looks like: the same face, the same words."""
+        return self.seq, self.touched
+
+    @property
+    def events(self) -> tuple[int, ...]:
+        """The events whose payloads tell of it; 0 is none."""
+        return (*self.asked, self.answered, self.troubled, self.traced)
+
+    def open(self, lines: Mapping[int, Line]) -> None:
+        """Put in what only the payloads tell."""
+        for line in (lines[seq] for seq in self.asked if seq in lines):
+            if line.kind == "ApprovalRequested":
+                self.arguments = line.get("arguments")
+            else:
+                self.arguments = masked(line.get("arguments", self.arguments))
+                self.key = line.get("key") or line.get("idempotency_key")
+        if answer := lines.get(self.answered):
+            is_settled = answer.kind == "ToolReconciled"
+            self.result = (
+                answer.get("result", answer.get("receipt"))
+                if is_settled
+                else masked(answer.get("result", answer.payload))
+            )
+        self.error = message_of(lines[self.troubled]) if self.troubled in lines else ""
+        self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
+
+    @property
     def took(self) -> float | None:
         """Seconds from the first byte's permission to the last word about it."""
         if self.sent_at is None or self.changed_at is None:
@@ -71,52 +107,67 @@ class Effects:
     """Every effect of a run by slot, in the order in which they were first spoken of."""
 
     by_slot: dict[str, Effect] = field(default_factory=dict)
+    tally: Counter[str] = field(default_factory=Counter)
     _held: dict[str, str] = field(default_factory=dict)
+    _sent: dict[int, Effect] = field(default_factory=dict)
 
     def all(self) -> list[Effect]:
         return list(self.by_slot.values())
 
     def count(self, *statuses: str) -> int:
-        return sum(effect.status in statuses for effect in self.by_slot.values())
+        return sum(self.tally[status] for status in statuses)
 
-    def take(self, line: Line) -> None:
-        """Fold one event in. Kinds that say nothing about effects have no entry and change nothing."""
-        step = _STEPS.get(line.kind)
-        if step is not None:
-            step(self, line)
-
-    def at(self, line: Line) -> Effect | None:
+    def at(self, line: Fact) -> Effect | None:
         return self.by_slot.get(line.slot or "")
 
+    def turn(self, effect: Effect, status: str, line: Fact) -> None:
+        """The effect's standing from an event on."""
+        self.tally[effect.status] -= 1
+        self.tally[status] += 1
+        effect.status, effect.changed_at, effect.touched = status, line.at, line.seq
+        if status == "sent":
+            self._sent[id(effect)] = effect
+        else:
+            self._sent.pop(id(effect), None)
 
-def _gate(effects: Effects, line: Line) -> None:
+    def lost(self, line: Fact) -> None:
+        """A worker died: what it had sent was under way."""
+        for effect in self._sent.values():
+            effect.interrupted, effect.touched = effect.interrupted + 1, line.seq
+
+
+def _gate(effects: Effects, line: Fact) -> None:
     if not line.clear.get("tool"):
         return
     slot = f"gate {line.slot} {line.attempt} {line.clear['approval_id']}"
     effects._held[line.slot or ""] = slot
+    if slot in effects.by_slot:
+        effects.tally[effects.by_slot[slot].status] -= 1
+    effects.tally["held"] += 1
     effects.by_slot[slot] = Effect(
         slot=line.slot or "",
         tool=line.clear["tool"],
         status="held",
         seq=line.seq,
         opened_at=line.at,
-        arguments=line.get("arguments"),
         approval_id=line.clear["approval_id"],
         queue=line.clear["queue"],
         plan_hash=line.clear["plan_hash"],
         changed_at=line.at,
+        touched=line.seq,
+        asked=(line.seq,),
     )
 
 
-def _decision(effects: Effects, line: Line) -> None:
+def _decision(effects: Effects, line: Fact) -> None:
     held = effects.by_slot.get(effects._held.get(line.slot or "", ""))
     if held is None or held.status != "held":
         return
-    held.verdict, held.settled_by, held.changed_at = line.clear["verdict"], line.clear["by"], line.at
-    held.status = "cleared" if line.clear["verdict"] in ("approve", "approved") else "rejected"
+    held.verdict, held.settled_by = line.clear["verdict"], line.clear["by"]
+    effects.turn(held, "cleared" if line.clear["verdict"] in ("approve", "approved") else "rejected", line)
 
 
-def _invoked(effects: Effects, line: Line) -> None:
+def _invoked(effects: Effects, line: Fact) -> None:
     slot = line.slot or ""
     effect = effects.by_slot.get(slot)
     if effect is None:
@@ -126,82 +177,84 @@ def _invoked(effects: Effects, line: Line) -> None:
             effect = effects.by_slot.pop(gate)
         else:
             effect = Effect(slot=slot, tool=line.clear["tool"], status="", seq=line.seq, opened_at=line.at)
+            effects.tally[""] += 1
         effects.by_slot[slot] = effect
-    effect.slot, effect.status, effect.seq = slot, "sent", line.seq
+    effect.slot, effect.seq = slot, line.seq
+    effects.turn(effect, "sent", line)
     effect.replay_class = line.clear["replay_class"]
-    effect.arguments = masked(line.get("arguments", effect.arguments))
-    effect.key = line.get("key") or line.get("idempotency_key")
+    effect.asked += (line.seq,)
     effect.attempts, effect.sends = effect.attempts + 1, effect.sends + 1
-    effect.sent_at, effect.changed_at = effect.sent_at or line.at, line.at
+    effect.sent_at = effect.sent_at or line.at
 
 
-def _set(status: str) -> Callable[[Effects, Line], None]:
-    def step(effects: Effects, line: Line) -> None:
-        effect = effects.at(line)
-        if effect is not None:
-            effect.status, effect.changed_at = status, line.at
-
-    return step
-
-
-def _resent(effects: Effects, line: Line) -> None:
+def _accepted(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at, effect.sends = "sent", line.at, effect.sends + 1
+        effects.turn(effect, "accepted", line)
 
 
-def _not_sent(effects: Effects, line: Line) -> None:
+def _resent(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at, effect.not_sent = "not_sent", line.at, effect.not_sent + 1
-        effect.error = message_of(line)
+        effects.turn(effect, "sent", line)
+        effect.sends += 1
 
 
-def _returned(effects: Effects, line: Line) -> None:
+def _not_sent(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at, effect.error, effect.trace = "committed", line.at, "", ""
+        effects.turn(effect, "not_sent", line)
+        effect.not_sent, effect.troubled = effect.not_sent + 1, line.seq
+
+
+def _returned(effects: Effects, line: Fact) -> None:
+    effect = effects.at(line)
+    if effect is not None:
+        effects.turn(effect, "committed", line)
+        effect.troubled = effect.traced = 0
         effect.external_id = line.clear.get("external_id") or effect.external_id
-        effect.result = masked(line.get("result", line.payload))
+        effect.answered = line.seq
 
 
-def _failed(effects: Effects, line: Line) -> None:
+def _failed(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at = "failed", line.at
-        effect.trace = trace_of(line)
-        effect.error, effect.error_code = message_of(line), line.clear.get("code", "")
+        effects.turn(effect, "failed", line)
+        effect.troubled = effect.traced = line.seq
+        effect.error_code = line.clear.get("code", "")
 
 
-def _unknown(effects: Effects, line: Line) -> None:
+def _unknown(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
-        effect.status, effect.changed_at, effect.error = "unknown", line.at, message_of(line)
-        effect.trace = trace_of(line)
+        effects.turn(effect, "unknown", line)
+        effect.troubled = effect.traced = line.seq
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
-def _reconciled(effects: Effects, line: Line) -> None:
+def _reconciled(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is None:
         return
-    effect.verdict, effect.settled_by, effect.changed_at = line.clear["verdict"], line.clear["by"], line.at
-    effect.status = {"happened": "committed", "did_not": "settled_not"}.get(effect.verdict, "failed")
+    effect.verdict, effect.settled_by = line.clear["verdict"], line.clear["by"]
+    effects.turn(effect, {"happened": "committed", "did_not": "settled_not"}.get(effect.verdict, "failed"), line)
     if effect.verdict == "happened":
-        effect.result = line.get("result", line.get("receipt"))
+        effect.answered = line.seq
 
 
-def _answered_late(effects: Effects, line: Line) -> None:
+def _answered_late(effects: Effects, line: Fact) -> None:
     """What the worker that sent the call said when the outcome was settled already; `belied` is the verdict it contradicts."""
     effect = effects.at(line)
     if effect is not None:
-        effect.late, effect.belied = line.clear["outcome"], line.clear["contradicts"] or effect.belied
+        effect.late, effect.belied, effect.touched = (
+            line.clear["outcome"],
+            line.clear["contradicts"] or effect.belied,
+            line.seq,
+        )
 
 
-def _lost(effects: Effects, line: Line) -> None:
-    for effect in effects.by_slot.values():
-        if effect.status == "sent":
-            effect.interrupted += 1
+def _lost(effects: Effects, line: Fact) -> None:
+    effects.lost(line)
 
 
 def message_of(line: Line) -> str:
@@ -225,11 +278,11 @@ def _said(line: Line) -> str:
 
 
 _TRACEBACK = "Traceback (most recent call last)"
-_STEPS: dict[str, Callable[[Effects, Line], None]] = {
+STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "ApprovalRequested": _gate,
     "ApprovalDecided": _decision,
     "ToolInvoked": _invoked,
-    "ToolAccepted": _set("accepted"),
+    "ToolAccepted": _accepted,
     "ToolRedispatched": _resent,
     "ToolNotDispatched": _not_sent,
     "ToolReturned": _returned,

@@ -1,15 +1,15 @@
-"""What people were asked and what they answered. A pure fold over the journal."""
+"""What people were asked and what they answered. A pure fold over the journal, without its payloads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from runs.story.lines import Line
+from runs.story.lines import Fact, Line
 
 
-@dataclass
+@dataclass(slots=True)
 class Gate:
     """One question to one queue and its answer, if there is one."""
 
@@ -21,12 +21,12 @@ class Gate:
     deadline: str
     seq: int
     at: datetime
-    arguments: Any = None
     verdict: str = ""
     by: str = ""
     role: str = ""
     justification: str = ""
     decided_at: datetime | None = None
+    decided_seq: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -35,6 +35,11 @@ class Gate:
     @property
     def took(self) -> float | None:
         return None if self.decided_at is None else (self.decided_at - self.at).total_seconds()
+
+    def open(self, lines: Mapping[int, Line]) -> None:
+        """Put in what only the decision's payload tells."""
+        if self.decided_seq in lines:
+            self.justification = lines[self.decided_seq].get("justification") or ""
 
 
 @dataclass
@@ -46,14 +51,17 @@ class Gates:
     def all(self) -> list[Gate]:
         return list(self.by_id.values())
 
-    def take(self, line: Line) -> None:
-        """Fold one event in."""
-        if line.kind == "ApprovalRequested":
-            names = ("approval_id", "queue", "tool", "rule", "plan_hash", "deadline")
-            gate = Gate(**{name: line.clear[name] for name in names}, seq=line.seq, at=line.at)
-            gate.arguments = line.get("arguments")
-            self.by_id[gate.approval_id] = gate
-        elif line.kind == "ApprovalDecided" and line.clear["approval_id"] in self.by_id:
-            gate = self.by_id[line.clear["approval_id"]]
-            gate.verdict, gate.by, gate.role = line.clear["verdict"], line.clear["by"], line.clear["role"]
-            gate.justification, gate.decided_at = line.get("justification") or "", line.at
+
+def _asked(gates: Gates, line: Fact) -> None:
+    names = ("approval_id", "queue", "tool", "rule", "plan_hash", "deadline")
+    gate = Gate(**{name: line.clear[name] for name in names}, seq=line.seq, at=line.at)
+    gates.by_id[gate.approval_id] = gate
+
+
+def _decided(gates: Gates, line: Fact) -> None:
+    if gate := gates.by_id.get(line.clear["approval_id"]):
+        gate.verdict, gate.by, gate.role = line.clear["verdict"], line.clear["by"], line.clear["role"]
+        gate.decided_at, gate.decided_seq = line.at, line.seq
+
+
+STEPS: dict[str, Callable[[Gates, Fact], None]] = {"ApprovalRequested": _asked, "ApprovalDecided": _decided}

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from functools import cache, cached_property
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
+
+from pydantic_core import from_json
 
 from ledger.events import KINDS, Event, encode_clear, seal, unseal
 from ledger.present import MASK, masked
@@ -30,6 +32,19 @@ class Row(Protocol):
     sealed: Any
     hash: Any
     prev_hash: Any
+
+
+class Bare:
+    """An event as a fold takes it: without its payload, which is read again for the few events that are shown. Made by the ten thousand."""
+
+    __slots__ = ("at", "attempt", "clear", "damage", "kind", "seq", "slot")
+
+    def __init__(self, seq: int, at: datetime, kind: str, slot: str | None, attempt: int, clear: dict[str, Any], damage: str) -> None:
+        self.seq, self.at, self.kind, self.slot, self.attempt, self.clear, self.damage = seq, at, kind, slot, attempt, clear, damage
+
+    @property
+    def is_known(self) -> bool:
+        return self.kind in KINDS
 
 
 @dataclass
@@ -77,6 +92,12 @@ class Line:
         return self.kind in KINDS
 
     @property
+    def face(self) -> int:
+        """What it looks like."""
+        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage)
+        return hash(whole)
+
+    @property
     def hash_hex(self) -> str:
         return self.hash.hex()
 
@@ -89,11 +110,13 @@ class Line:
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
+# What a fold may look at. The payload is none of it.
+Fact = Bare | Line
 # What is written between a claim and the first step of whoever claimed.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
 
 
-def is_step(line: Line) -> bool:
+def is_step(line: Fact) -> bool:
     """Whether the event shows that somebody drives the run. What counts is the same as for `runs.incidents`."""
     return line.kind not in _NO_STEP
 
@@ -101,7 +124,7 @@ def is_step(line: Line) -> bool:
 def read(rows: Iterable[Row]) -> Iterator[Line]:
     """Stored events as lines, in the order given."""
     for row in rows:
-        clear, damage = _clear(row.kind, bytes(row.clear))
+        clear, damage = clear_of(row.kind, bytes(row.clear))
         yield Line(
             seq=row.seq,
             at=row.at,
@@ -117,26 +140,45 @@ def read(rows: Iterable[Row]) -> Iterator[Line]:
         )
 
 
-def _clear(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
+def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
     """An event's clear fields, and what is wrong with them: a story may only be told by an event that is what its kind says."""
     try:
-        clear = json.loads(stored)
-    except (ValueError, RecursionError) as error:
-        return {}, f"its content can't be read: {error}"
+        clear = from_json(stored)
+    except ValueError:
+        # The quick parser is the stricter one (half a surrogate pair, depth): what it refuses, the one that everybody else reads with decides on.
+        try:
+            clear = json.loads(stored)
+        except (ValueError, RecursionError) as error:
+            return {}, f"its content can't be read: {error}"
     if not isinstance(clear, dict):
         return {}, "its content is not an object"
-    wrong = [name for name, (hint, is_needed) in _fields(kind).items() if (name not in clear and is_needed) or (name in clear and not _fits(clear[name], hint))]
+    wrong = []
+    for name, surely, hint, is_needed in _fields(kind):
+        if name in clear:
+            if type(clear[name]) not in surely and not _fits(clear[name], hint):
+                wrong.append(name)
+        elif is_needed:
+            wrong.append(name)
     return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
 
 
 @cache
-def _fields(kind: str) -> dict[str, tuple[Any, bool]]:
-    """The clear fields of a kind with their types and whether they must be there; none for a kind that this version doesn't know."""
+def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
+    """The clear fields of a kind: name, the types that surely fit, the whole hint, and whether it must be there; none for a kind that this
+    version doesn't know."""
     cls = KINDS.get(kind)
     if cls is None:
-        return {}
+        return ()
     hints = get_type_hints(cls)
-    return {f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(cls) if f.name != "payload"}
+    return tuple(
+        (f.name, _surely(hints[f.name]), hints[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(cls) if f.name != "payload"
+    )
+
+
+def _surely(hint: Any) -> frozenset[type]:
+    """The types whose values fit without a further look."""
+    several = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return frozenset(kind for one in several if (kind := get_origin(one) or one) in (str, int, bool, float, list, dict, NoneType))
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -13,12 +13,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from math import log1p
 
-from runs.story.timeline import Row, Timeline
+from runs.story.rows import Row, Shown
 
 # Narrower than this a bar could not be seen.
 LEAST_PERCENT = 0.7
-# A loop may turn thousands of times; the journal has them all, the picture the latest.
-MOST_ROWS = 250
 # Stretches shorter than this count as this long when shortened, so that none has no width at all.
 _FLOOR_SECONDS = 0.02
 
@@ -82,33 +80,28 @@ class _Axis:
         return self._edges[n] + part * (self._edges[n + 1] - self._edges[n])
 
 
-def place(timeline: Timeline, now: datetime, *, is_true: bool = False, page: int = 1) -> Scale | None:
-    """Place rows, or None where there is nothing yet. Of many rows a page of `MOST_ROWS`, counted from the newest."""
-    pages = max((len(timeline.rows) + MOST_ROWS - 1) // MOST_ROWS, 1)
-    page = min(max(page, 1), pages)
-    last = len(timeline.rows) - (page - 1) * MOST_ROWS
-    first = max(last - MOST_ROWS, 0)
-    shown = timeline.rows[first:last]
-    if not shown:
+def place(shown: Shown, now: datetime, *, is_true: bool = False) -> Scale | None:
+    """Place rows, or None where there is nothing yet."""
+    if not shown.rows:
         return None
-    start = min(row.start for row in shown)
-    ends = [row.end for row in shown if row.end is not None]
-    end = now if any(row.is_open for row in shown) or not ends else max(ends)
+    start = min(row.start for row in shown.rows)
+    ends = [row.end for row in shown.rows if row.end is not None]
+    end = now if any(row.is_open for row in shown.rows) or not ends else max(ends)
     end = max(end, start + timedelta(milliseconds=1))
     moments = [start, end]
-    for row in shown:
+    for row in shown.rows:
         moments += [row.start, min(row.end or end, end)]
         moments += [min(moment or end, end) for bar in row.bars for moment in (bar.start, bar.end)]
     axis = _Axis(moments, is_true=is_true)
     rows = []
-    for row in shown:
+    for row in shown.rows:
         bars = []
         for bar in row.bars:
             left, right = axis.share(bar.start), axis.share(bar.end or end)
             width = max(right - left, LEAST_PERCENT)
             bars.append(Stretch(_percent(min(left, 100 - width)), _percent(width), bar.tone))
         rows.append(Placed(row, bars, _percent(min(axis.share(row.start), 99.6))))
-    return Scale(rows, start, end, is_true, first, page + 1 if page < pages else 0, page - 1)
+    return Scale(rows, start, end, is_true, shown.hidden, shown.older, shown.newer)
 
 
 def _percent(value: float) -> str:

@@ -1,20 +1,24 @@
-"""What was said between the run and its models, turn by turn, with the tool answers in between. A pure fold over the journal."""
+"""What was said between the run and its models, turn by turn, with the tool answers in between.
+
+A pure fold over the journal, which notes who spoke where and when; the words are in payloads, and are read for what is shown.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ledger.present import masked
 from runs.story.effects import message_of
-from runs.story.lines import Line
+from runs.story.lines import Fact, Line
 
 _ROLES = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool", "retry-prompt": "tool"}
 
 
-@dataclass
+@dataclass(slots=True)
 class Said:
     """One thing said. `role`: system, user, agent, tool, engine. `text` is for people, `data` what was structured."""
 
@@ -28,10 +32,31 @@ class Said:
     tokens_in: int | None = None
     tokens_out: int | None = None
 
+    @property
+    def face(self) -> int:
+        """What it looks like."""
+        return hash(
+            (
+                self.role,
+                self.at,
+                self.seq,
+                self.text,
+                repr(self.data),
+                self.tool,
+                self.title,
+                self.tokens_in,
+                self.tokens_out,
+            )
+        )
 
-@dataclass
+
+@dataclass(slots=True)
 class Talk:
-    """One conversation: a `think` loop or a single model request."""
+    """One conversation: a `think` loop or a single model request. `events` are those in which something was said, `answers` the model's.
+
+    `said` and `model` are put in by whoever opens them, for as many events as are shown. `counts` says how much was said in the first events,
+    as far as somebody has counted.
+    """
 
     name: str
     node: str
@@ -40,56 +65,160 @@ class Talk:
     model: str = ""
     turns: int = 0
     said: list[Said] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+
+Opener = Callable[[Iterable[int]], Mapping[int, Line]]
 
 
 @dataclass
 class Transcript:
-    """All conversations of a run in the order in which they began."""
+    """All conversations of a run in the order in which they began; `events` are those in which something was said, `owners` whose they are."""
 
     talks: list[Talk] = field(default_factory=list)
-    _open: dict[str, Talk] = field(default_factory=dict)
+    events: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    _open: dict[str, int] = field(default_factory=dict)
     _node: str = ""
 
-    def take(self, line: Line) -> None:
-        """Fold one event in."""
-        match line.kind:
-            case "VisitEntered":
-                self._node = line.clear["node"]
-            case "ModelRequested":
-                talk = self._talk(line)
-                talk.assistant = line.clear["model"]
-                talk.said.extend(asked(line))
-            case "ModelResponded":
-                talk = self._talk(line)
-                talk.turns, talk.model = talk.turns + 1, line.get("model") or talk.model
-                talk.said.extend(answered(line))
-            case "ModelFailed":
-                talk = self._talk(line)
-                talk.said.append(
-                    Said("engine", line.at, line.seq, message_of(line), title=f"request failed: {line.clear['code']}")
-                )
-            case "ToolRead" | "ToolReturned" | "ToolFailed" | "CallbackReceived":
-                self._observed(line)
-
-    def _talk(self, line: Line) -> Talk:
+    def talk(self, line: Fact) -> Talk:
+        """The conversation that a model's event belongs to, with the event noted."""
         name = line.clear["conversation"]
-        talk = self._open.get(name)
-        if talk is None:
-            talk = self._open[name] = Talk(name=name, node=self._node, at=line.at)
-            self.talks.append(talk)
-        return talk
+        n = self._open.get(name)
+        if n is None:
+            n = self._open[name] = len(self.talks)
+            self.talks.append(Talk(name=name, node=self._node, at=line.at))
+        return self.note(line, n)
 
-    def _observed(self, line: Line) -> None:
-        """A tool's answer belongs to the conversation whose slot its own slot lies under."""
-        talk = next((t for name, t in self._open.items() if (line.slot or "").startswith(f"{name}/")), None)
-        if talk is None:
-            return
-        if line.kind == "ToolFailed":
-            said = Said("tool", line.at, line.seq, message_of(line), title="refused")
-        else:
-            said = Said("tool", line.at, line.seq, data=masked(line.get("result", line.payload)))
-        said.tool = line.clear["tool"]
-        talk.said.append(said)
+    def note(self, line: Fact, n: int) -> Talk:
+        self.events.append(line.seq)
+        self.owners.append(n)
+        self.talks[n].events.append(line.seq)
+        return self.talks[n]
+
+    def shown(self) -> list[Talk]:
+        """The conversations as they are now, for a reader without the fold's lock."""
+        return [
+            Talk(
+                talk.name,
+                talk.node,
+                talk.at,
+                talk.assistant,
+                turns=talk.turns,
+                events=talk.events[:],
+                answers=talk.answers[:],
+                counts=talk.counts[:],
+            )
+            for talk in self.talks
+        ]
+
+
+def _entered(transcript: Transcript, line: Fact) -> None:
+    transcript._node = line.clear["node"]
+
+
+def _requested(transcript: Transcript, line: Fact) -> None:
+    talk = transcript.talk(line)
+    talk.assistant = line.clear["model"]
+
+
+def _responded(transcript: Transcript, line: Fact) -> None:
+    talk = transcript.talk(line)
+    talk.turns += 1
+    talk.answers.append(line.seq)
+
+
+def _failed(transcript: Transcript, line: Fact) -> None:
+    transcript.talk(line)
+
+
+def _observed(transcript: Transcript, line: Fact) -> None:
+    """A tool's answer belongs to the conversation whose slot its own slot lies under, the first of them."""
+    slot = line.slot or ""
+    names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
+    known = [transcript._open[name] for name in names if name in transcript._open]
+    if known:
+        transcript.note(line, min(known))
+
+
+STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
+    "VisitEntered": _entered,
+    "ModelRequested": _requested,
+    "ModelResponded": _responded,
+    "ModelFailed": _failed,
+    "ToolRead": _observed,
+    "ToolReturned": _observed,
+    "ToolFailed": _observed,
+    "CallbackReceived": _observed,
+}
+
+
+def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
+    """The conversations with the latest things said, `most` in all; those before them are left out."""
+    ahead: list[int] = []
+    for talk in reversed(talks):
+        if len(ahead) >= most:
+            break
+        ahead += talk.events[len(ahead) - most :]
+    opened(ahead)
+    shown: list[Talk] = []
+    for talk in reversed(talks):
+        if most <= 0:
+            break
+        found = last_said(talk, most, opened)
+        talk.said = found[-most:]
+        talk.model = model_of(talk, opened)
+        most -= len(found)
+        shown.append(talk)
+    return shown[::-1]
+
+
+def last_said(talk: Talk, most: int, opened: Opener) -> list[Said]:
+    """What was said last in a conversation, at least `most` if there is so much: an event may hold several things, or none."""
+    found: list[Said] = []
+    end = len(talk.events)
+    while end > 0 and len(found) < most:
+        some = talk.events[max(end - most, 0) : end]
+        lines = opened(some)
+        found = [said for seq in some if seq in lines for said in said_in(lines[seq])] + found
+        end -= len(some)
+    return found
+
+
+_AT_ONCE = 20
+
+
+def model_of(talk: Talk, opened: Opener) -> str:
+    """The model that answered last, by its own word; not every answer has it."""
+    end, size = len(talk.answers), 1
+    while end > 0:
+        some = talk.answers[max(end - size, 0) : end]
+        lines = opened(some)
+        if name := next((name for seq in reversed(some) if seq in lines and (name := lines[seq].get("model"))), ""):
+            return str(name)
+        end, size = end - len(some), _AT_ONCE
+    return ""
+
+
+def said_in(line: Line) -> list[Said]:
+    """What one event says; nothing if it can't be relied on."""
+    if line.damage:
+        return []
+    match line.kind:
+        case "ModelRequested":
+            return asked(line)
+        case "ModelResponded":
+            return answered(line)
+        case "ModelFailed":
+            return [Said("engine", line.at, line.seq, message_of(line), title=f"request failed: {line.clear['code']}")]
+        case "ToolFailed":
+            return [Said("tool", line.at, line.seq, message_of(line), title="refused", tool=line.clear["tool"])]
+        case _:
+            return [
+                Said("tool", line.at, line.seq, data=masked(line.get("result", line.payload)), tool=line.clear["tool"])
+            ]
 
 
 def asked(line: Line) -> list[Said]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
+from django.utils.safestring import SafeString
 
 from ledger.pages import shown_count
+from ledger.templatetags.console import fragment
 from runs import looks
 from runs.lists import BADGE_TO
 from runs.models import Wait
+from runs.story import Effect
 
 register = template.Library()
 
@@ -28,3 +33,27 @@ def named(wait: Wait | None) -> str:
 def told(wait: Wait | None, names: str) -> str:
     """The first of these names (separated by blanks) that the wait's detail has as text; empty if it has none."""
     return looks.told(wait, *names.split())
+
+
+@register.simple_tag(takes_context=True)
+def piece(context: template.Context, folder: str, name: object, *key: object, **more: Any) -> SafeString:
+    """A fragment that looks the same whenever it is drawn: of what `key` names, once in a process while the run is looked at. It may show
+    nothing that depends on who is reading or on the time of day."""
+    dossier = context["d"]
+    whole = (folder, dossier.agent is None, *key)
+    html = dossier.drawn.get(whole)
+    if html is None:
+        html = str(fragment(context, folder, name, **more))
+        dossier.drawn.keep(whole, html)
+    return SafeString(html)
+
+
+@register.simple_tag(takes_context=True)
+def effect(context: template.Context, shown: Effect) -> SafeString:
+    """An effect of the lane. One that was drawn before has not been opened either."""
+    dossier = context["d"]
+    html = dossier.drawn_effects.get(shown.face)
+    if html is None:
+        html = str(fragment(context, "runs/effects", shown.status, e=shown, tool=dossier.tools.get(shown.tool)))
+        dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
+    return SafeString(html)

@@ -18,7 +18,7 @@ import uvloop
 from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
-PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "beside")
+PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "beside", "page")
 
 
 class Bench:
@@ -44,6 +44,10 @@ class Bench:
                 runner.run(self._here())
         if self.parts & {"W3", "W4", "W5", "models", "socket", "beside"}:
             self._across()
+        if "page" in self.parts:
+            from tests.bench.page import pages
+
+            self.told(*pages(self.size(10_000, 50), self.size(20, 2)))
 
     async def _here(self) -> None:
         from tests.bench import floor, work

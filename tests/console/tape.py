@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from ledger import events as e
-from runs.story import Line, Story, line_of, tell
+from runs.story import Fold, Line, Story, line_of, tell
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -24,6 +24,12 @@ class Tape:
 
     def story(self, later: float = 0.0) -> Story:
         return tell(self.lines, self.at + timedelta(seconds=later))
+
+    def fold(self) -> Fold:
+        fold = Fold()
+        for line in self.lines:
+            fold.take(line)
+        return fold
 
     # What every story begins with, and moves that most make.
 

@@ -34,6 +34,11 @@ def test_the_walk_is_told_in_words() -> None:
     assert draw({"a": ["b"], "b": []}, "a", {"a": "Start", "b": "End"}, path=["a", "b"]).walk == "Start → End"
 
 
+def test_of_a_long_walk_the_end_is_told() -> None:
+    walk = draw({"a": ["b"], "b": ["a"]}, "a", {}, path=["a", "b"] * 500).walk
+    assert walk.startswith("970 earlier steps → a → b → ") and walk.endswith("a → b") and len(walk) < 200
+
+
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(NAMES), max_size=4, unique=True), min_size=1))
 def test_any_graph_is_drawn_whole_and_no_box_covers_another(given_nodes: dict[str, list[str]]) -> None:
     nodes = {name: [target for target in targets if target in given_nodes] for name, targets in given_nodes.items()}

@@ -118,6 +118,7 @@ def test_a_runs_page_costs_the_same_however_long_its_journal(operator: Reader, t
     for more in (1, 300):
         for n in range(more):
             append(run.id, e.ValueRead(slot=f"0.1/{more}.{n}", what="now", payload="x"), by=OLGA)
+            operator.get(f"/runs/{run.id}") if not n else None  # what is folded once is asked after from then on
         with CaptureQueriesContext(connection) as found:
             assert operator.get(f"/runs/{run.id}", tab=tab).status_code == 200
         counts.append(len(found))
@@ -180,10 +181,10 @@ def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader
         append(run.id, intent, e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}), by=OLGA)
     page = operator.get(f"/runs/{run.id}")
     text = operator.read(f"/runs/{run.id}")
-    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "351 earlier rows" in text and "PO-42 " not in text
+    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "501 earlier rows" in text and "PO-42 " not in text
     assert len(page.content) < 600_000
     # and what is older is a click away, not lost
-    older = operator.read(f"/runs/{run.id}", effects="6", rows="2")
+    older = operator.read(f"/runs/{run.id}", effects="6", rows="6")
     assert "PO-42 " in older and "PO-599" not in older and "Later effects" in older and "Later rows" in older
     assert "PO-0 " in operator.read(f"/runs/{run.id}", effects="99999", rows="junk")
 

@@ -48,7 +48,7 @@ def test_a_held_call_becomes_the_call_that_its_approval_let_through() -> None:
 def test_a_rejected_call_stays_beside_its_revision() -> None:
     tape = begun().gate("0.1/1").decided("rejected", "0.1/1", "too dear").gate("0.1/2")
     assert [effect.status for effect in tape.story().effects.all()] == ["rejected", "held"]
-    first, second = tape.story().gates.all()
+    first, second = tape.story().gates
     assert (first.verdict, first.justification, first.took, second.is_open) == ("rejected", "too dear", 60.0, True)
 
 
@@ -118,21 +118,20 @@ def test_a_crash_that_nobody_has_taken_over_is_open() -> None:
 def test_time_is_working_waiting_or_paused_and_never_two_at_once() -> None:
     tape = begun().parked().add(e.WaitResolved(slot="s", wait="timer", resolution="due", by="system:sweeper", n=0), 100).claimed("resolved")
     tape.add(e.RunPaused(by="user:olga")).add(e.RunResumed(by="user:olga", state="running"), 10).claimed("resumed").add(e.RunCompleted(payload={}))
-    story = tape.story()
-    assert [segment.what for segment in story.pace.segments] == ["queued", "working", "waiting", "queued", "working", "paused", "queued", "working", "ended"]
-    assert story.pace.total("waiting", tape.at) == 100 and story.pace.total("paused", tape.at) == 10
-    whole = sum(story.pace.total(what, tape.at) for what in ("queued", "working", "waiting", "paused"))
+    assert [segment.what for segment in tape.fold().pace.segments] == ["queued", "working", "waiting", "queued", "working", "paused", "queued", "working", "ended"]
+    assert tape.fold().pace.total("waiting", tape.at) == 100 and tape.fold().pace.total("paused", tape.at) == 10
+    whole = sum(tape.fold().pace.total(what, tape.at) for what in ("queued", "working", "waiting", "paused"))
     assert whole == (tape.at - NOON).total_seconds()
 
 
 def test_what_arrives_under_pause_wakes_nothing() -> None:
     tape = begun().parked().add(e.RunPaused(by="user:olga")).decided("approved")
-    assert tape.story().pace.now == "paused"
+    assert tape.fold().pace.now == "paused"
 
 
 def test_resuming_before_the_boundary_leaves_the_worker_working() -> None:
     tape = begun().add(e.PauseRequested(by="user:olga")).add(e.RunResumed(by="user:olga", state="running"))
-    assert tape.story().pace.now == "working"
+    assert tape.fold().pace.now == "working"
 
 
 def test_the_person_who_asked_is_named_not_the_office() -> None:
@@ -174,7 +173,7 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
     call = {"parts": [{"part_kind": "text", "content": "I look."}, {"part_kind": "tool-call", "tool_name": "lookup", "args": '{"name": "Acme"}'}]}
     tape.add(e.ModelResponded(slot=f"{talk}/0/0", conversation=talk, turn=0, tokens_in=3, tokens_out=2, payload={"model": "scripted", "response": call}))
     tape.add(e.ToolRead(slot=f"{talk}/0/1", tool="lookup", requested_hash="h", payload={"arguments": {}, "result": {"status": "active"}}))
-    (found,) = tape.story().transcript.talks
+    (found,) = tape.story().talks
     assert [(said.role, said.text or said.data) for said in found.said] == [
         ("system", "Be good."), ("user", "Check it."), ("agent", "I look."), ("agent", {"name": "Acme"}), ("tool", {"status": "active"}),
     ]  # fmt: skip

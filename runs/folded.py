@@ -1,0 +1,208 @@
+"""The stories that this process keeps folded, so that a page costs what has happened since somebody last looked.
+
+The journal is only ever added to, so a fold is taken on by the events that came after its last one. Nothing here is trusted for long:
+
+- Every look reads the last folded event again. If it isn't the row that was folded (by its hash, the transaction that wrote it and the
+  place where it lies), or the next one doesn't link to it, the run is folded anew.
+- A page that is opened, and a live one every few seconds, asks the database about the rows that are folded: how many there are, which
+  transactions wrote them, and where they lie. No row can be changed, taken out or put in without that: PostgreSQL writes a changed row anew,
+  elsewhere and under the transaction that changed it. Then the run is folded anew.
+
+A run is folded by one thread at a time, and what it is asked for is copied while nobody else folds. What is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from runs.drawn import Drawn
+from runs.story import Bare, Fold, Line, clear_of, read
+
+MOST_BYTES = 64 * 2**20
+MOST_RUNS = 256
+# How long a page that is only brought up to date may go without asking who wrote what it has folded.
+UNASKED_SECONDS = 5.0
+AT_ONCE = 5000
+# What an event leaves behind in a fold beside its own words: rows, bars, segments, what points to them. tests/scale measures it.
+BYTES_PER_EVENT = 640
+
+_FIRST = -(2**63)
+_FACTS = """
+    SELECT seq, at, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
+    WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
+_ROWS = "SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event WHERE run_id = %s AND seq <= %s"
+_LINES = """
+    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
+    WHERE run_id = %s AND seq = ANY(%s)"""
+_WINDOW = """
+    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
+    WHERE run_id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"""
+
+
+class Last(NamedTuple):
+    """The last folded event, by what can't stay the same if it was changed."""
+
+    seq: int
+    hash: bytes
+    print: int
+
+
+NOTHING = Last(_FIRST, b"", 0)
+
+
+@dataclass
+class Kept:
+    """One run's fold. Whoever looks into it holds its lock."""
+
+    run_id: UUID
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    fold: Fold = field(default_factory=Fold)
+    drawn: Drawn = field(default_factory=Drawn)
+    last: Last = NOTHING
+    prints: int = 0
+    bytes: int = 0
+    asked_at: float = 0.0
+
+    def forget(self) -> None:
+        self.fold, self.drawn, self.last, self.prints, self.bytes = Fold(), Drawn(), NOTHING, 0, 0
+
+    def catch_up(self, *, is_opened: bool) -> None:
+        """Fold what is new; everything anew where what is folded isn't what the database has."""
+        if self.last is not NOTHING and (is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS) and not self._is_unchanged():
+            self.forget()
+        rows = self._rows(self.last.seq)
+        if self.last is not NOTHING:
+            if self._goes_on(rows):
+                del rows[0]
+            else:
+                self.forget()
+                rows = self._rows(_FIRST)
+        if self.last is NOTHING:
+            self.asked_at = time.monotonic()
+        while rows:
+            self._take(rows)
+            rows = self._rows(self.last.seq + 1) if len(rows) >= AT_ONCE - 1 else []
+
+    def _is_unchanged(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(_ROWS, [self.run_id, self.last.seq])
+            found, prints = cursor.fetchone()
+        self.asked_at = time.monotonic()
+        return (found, int(prints)) == (self.fold.length, self.prints)
+
+    def _goes_on(self, rows: list[tuple[Any, ...]]) -> bool:
+        """Whether the first row is the last one folded, and the second links to it."""
+        return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
+
+    def _rows(self, since: int) -> list[tuple[Any, ...]]:
+        with connection.cursor() as cursor:
+            cursor.execute(_FACTS, [self.run_id, since, AT_ONCE])
+            return list(cursor.fetchall())
+
+    def _take(self, rows: list[tuple[Any, ...]]) -> None:
+        take = self.fold.take
+        for seq, at, kind, slot, attempt, stored, _, _, row_print in rows:
+            stored = bytes(stored)
+            clear, damage = clear_of(kind, stored)
+            take(Bare(seq, at, kind, slot, attempt, clear, damage))
+            self.prints += row_print
+            self.bytes += BYTES_PER_EVENT + len(stored)
+        self.last = _last(rows[-1])
+
+
+def _last(row: tuple[Any, ...]) -> Last:
+    return Last(row[0], bytes(row[7]), row[8])
+
+
+_guard = threading.Lock()
+_kept: OrderedDict[UUID, Kept] = OrderedDict()
+
+
+@contextmanager
+def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
+    """A run's fold up to its newest event, for as long as it takes to copy what is wanted of it.
+
+    The caller has spoken to the database already in this request: to wait for a connection while holding a lock that others wait for with
+    theirs in hand would stop both.
+    """
+    with _guard:
+        kept = _kept.setdefault(run_id, Kept(run_id))
+        _kept.move_to_end(run_id)
+    with kept.lock:
+        try:
+            kept.catch_up(is_opened=is_opened)
+            yield kept
+        except BaseException:
+            # Half a fold is none.
+            kept.forget()
+            raise
+    _make_room()
+
+
+def _make_room() -> None:
+    """Let go of what was looked at longest ago. Who is looking into it keeps it for that long."""
+    with _guard:
+        total = sum(kept.bytes + kept.drawn.bytes for kept in _kept.values())
+        while _kept and (total > MOST_BYTES or len(_kept) > MOST_RUNS):
+            _, gone = _kept.popitem(last=False)
+            total -= gone.bytes + gone.drawn.bytes
+
+
+def held() -> dict[UUID, int]:
+    """The runs that are kept, longest unseen first, and how many bytes each counts for."""
+    with _guard:
+        return {run_id: kept.bytes + kept.drawn.bytes for run_id, kept in _kept.items()}
+
+
+def forget_all() -> None:
+    with _guard:
+        _kept.clear()
+
+
+@dataclass(slots=True)
+class _Stored:
+    seq: int
+    at: datetime
+    kind: str
+    slot: str | None
+    attempt: int
+    epoch: int
+    clear: Any
+    sealed: Any
+    hash: Any
+    prev_hash: Any
+
+
+class Opened:
+    """Events of one run with their payloads, each read once for one request."""
+
+    def __init__(self, run_id: UUID) -> None:
+        self._run_id = run_id
+        self._lines: dict[int, Line] = {}
+
+    def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
+        """Of these events those that are there."""
+        if missing := [seq for seq in set(seqs) if seq not in self._lines]:
+            self._lines.update((line.seq, line) for line in _lines(_LINES, self._run_id, missing))
+        return self._lines
+
+
+def journal(run_id: UUID, before: int | None, most: int) -> list[Line]:
+    """A part of a journal, newest first."""
+    return _lines(_WINDOW, run_id, 2**63 - 1 if before is None else before, most)
+
+
+def _lines(statement: str, *values: Any) -> list[Line]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(read(_Stored(*row) for row in cursor.fetchall()))

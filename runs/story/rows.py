@@ -1,0 +1,77 @@
+"""The rows of a run's timeline and their bars: what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from runs.story.effects import message_of, trace_of
+from runs.story.lines import Line
+
+
+@dataclass(slots=True)
+class Bar:
+    """A stretch drawn in one tone: work, done, wait, queue, hold, down. `end` is None while it goes on."""
+
+    start: datetime
+    end: datetime | None
+    tone: str
+
+
+@dataclass(slots=True)
+class Row:
+    """One row. `kind` names the template that words it: visit, think, call, gate, wait, crash, mark, error. A crash `is_cut` whose
+    next worker was lost before its first step. `told` and `traced` are the events whose payloads `open` takes words and traceback from.
+    """
+
+    kind: str
+    label: str
+    start: datetime
+    seq: int
+    depth: int = 1
+    end: datetime | None = None
+    bars: list[Bar] = field(default_factory=list)
+    note: str = ""
+    tone: str = ""
+    trace: str = ""
+    is_open: bool = False
+    count: int = 0
+    visit: int = 0
+    reached: str = ""
+    silent: int | None = None
+    is_cut: bool = False
+    told: int = 0
+    traced: int = 0
+
+    @property
+    def silent_seconds(self) -> float | None:
+        return None if self.silent is None else self.silent / 1000
+
+    @property
+    def took(self) -> float | None:
+        return None if self.end is None else (self.end - self.start).total_seconds()
+
+    def open(self, lines: Mapping[int, Line]) -> None:
+        """Put in what only the payloads tell."""
+        if line := lines.get(self.told):
+            self.note += (line.get("justification") or "") if line.kind == "ApprovalDecided" else message_of(line)
+        self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
+
+
+@dataclass
+class Shown:
+    """A part of the rows, as of a moment: open rows end now, visits have their bars. `older` and `newer` are the pages beside it."""
+
+    rows: list[Row] = field(default_factory=list)
+    hidden: int = 0
+    older: int = 0
+    newer: int = 0
+
+
+def finish(row: Row, at: datetime) -> None:
+    row.end, row.is_open = at, False
+    for bar in reversed(row.bars):
+        if bar.end is not None:
+            break
+        bar.end = at
