@@ -82,6 +82,13 @@ def standing(run: Run) -> Standing:
     return standings([run])[run.pk]
 
 
+def may(run: Run, held: Iterable[str], person: int | None) -> frozenset[str]:
+    """All that somebody may do to the run. Where it waits is asked only of those for whom it counts."""
+    held = frozenset(held)
+    known = Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
+    return known.allowed(held, person)
+
+
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
     """The role under which somebody with these roles may do this. Raises Forbidden, which says why not."""
     held = frozenset(held)

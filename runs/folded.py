@@ -40,7 +40,11 @@ _FIRST = -(2**63)
 _FACTS = """
     SELECT seq, at, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
-_ROWS = "SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event WHERE run_id = %s AND seq <= %s"
+# The same, beside what is to be known of the rows up to there; one row without an event where there are no more.
+_ASKED = f"""
+    SELECT facts.*, known.* FROM (
+        SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event WHERE run_id = %s AND seq <= %s
+    ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
 _LINES = """
     SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
     WHERE run_id = %s AND seq = ANY(%s)"""
@@ -78,9 +82,10 @@ class Kept:
 
     def catch_up(self, *, is_opened: bool) -> None:
         """Fold what is new; everything anew where what is folded isn't what the database has."""
-        if self.last is not NOTHING and (is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS) and not self._is_unchanged():
-            self.forget()
-        rows = self._rows(self.last.seq)
+        if self.last is not NOTHING and (is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS):
+            rows = self._asked()
+        else:
+            rows = self._rows(self.last.seq)
         if self.last is not NOTHING:
             if self._goes_on(rows):
                 del rows[0]
@@ -93,12 +98,14 @@ class Kept:
             self._take(rows)
             rows = self._rows(self.last.seq + 1) if len(rows) >= AT_ONCE - 1 else []
 
-    def _is_unchanged(self) -> bool:
+    def _asked(self) -> list[tuple[Any, ...]]:
+        """From the last folded event on; nothing if what is folded isn't what the database has."""
         with connection.cursor() as cursor:
-            cursor.execute(_ROWS, [self.run_id, self.last.seq])
-            found, prints = cursor.fetchone()
+            cursor.execute(_ASKED, [self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE])
+            rows = cursor.fetchall()
         self.asked_at = time.monotonic()
-        return (found, int(prints)) == (self.fold.length, self.prints)
+        found, prints = rows[0][-2:]
+        return rows if (found, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
 
     def _goes_on(self, rows: list[tuple[Any, ...]]) -> bool:
         """Whether the first row is the last one folded, and the second links to it."""
@@ -111,7 +118,7 @@ class Kept:
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
         take = self.fold.take
-        for seq, at, kind, slot, attempt, stored, _, _, row_print in rows:
+        for seq, at, kind, slot, attempt, stored, _, _, row_print, *_ in rows:
             stored = bytes(stored)
             clear, damage = clear_of(kind, stored)
             take(Bare(seq, at, kind, slot, attempt, clear, damage))

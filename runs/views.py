@@ -81,7 +81,7 @@ class RunPage(Page):
         context: dict[str, Any] = {
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab, "tabs": TABS, "refused": refused, "not_taken": wrong,
             "questions": asked(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
-            "may": authority.standing(dossier.run).allowed(roles(request.user), request.user.pk),
+            "may": authority.may(dossier.run, roles(request.user), request.user.pk),
         }  # fmt: skip
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")

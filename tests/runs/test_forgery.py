@@ -228,13 +228,19 @@ def test_a_forged_checkpoint_is_not_gone_on_from(stage: Stage, tools: Toolbox, o
     assert stage.drive() == "operator" and why_stopped(run) == "forged_checkpoint" and outside.requests == []
 
 
-def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, postgres: Mapping[str, str]
+) -> None:
     async def sleep(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.order, Item(name="another agent's"))).ref)
 
     run, other = stage.start(asleep(tools)), agent_of(sleep, tools=tools.all())
     stage.drive()
-    sql.execute("UPDATE runs_run SET graph_id = %s, generation = 1 WHERE id = %s", [other.graph_id, run.id])
+    change = "UPDATE runs_run SET graph_id = %s, generation = 1 WHERE id = %s"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        sql.execute(change, [other.graph_id, run.id])
+    with psycopg.connect(database_urls(postgres)["admin"], autocommit=True) as owner:
+        owner.execute(change, [other.graph_id, run.id])
     make_ready(sql, run)
     assert stage.drive() == "operator" and why_stopped(run) == "forged_run" and outside.requests == []
 

@@ -196,8 +196,8 @@ class Still(datetime):
 
 
 def still(answer: Any) -> str:
-    """A page without what ticks and without the form's token."""
-    return re.sub(r"<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>", "", answer.content.decode(), flags=re.DOTALL)
+    """A page without what ticks, the moment it shows and the form's token."""
+    return re.sub(r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>", "", answer.content.decode(), flags=re.DOTALL)
 
 
 def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
