@@ -83,15 +83,15 @@ def test_a_bell_that_stumbles_rings_what_was_rung(stage: Stage, monkeypatch: pyt
     stumbles, _ = stumbling(live.payloads)
     monkeypatch.setattr(live, "payloads", stumbles)
 
-    async def rung() -> str | None:
+    async def rung() -> str:
         async with AsyncBell() as bell:
             async for payload in live.heard(live.CHANNEL, name="test"):
                 if payload is not None:
                     return payload
                 bell.ring("a", 1)
-        return None
+        return ""
 
-    assert stage.wait(asyncio.wait_for(rung(), 30)) == "a:1"
+    assert stage.wait(asyncio.wait_for(rung(), 30)).split(",")[0] == "a:1"
     assert caplog.text.count("the bell died; it begins anew") == 2
 
 

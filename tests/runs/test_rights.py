@@ -11,6 +11,7 @@ from django.db import ProgrammingError, connection
 
 from approvals.inbox import inbox
 from durableagents import Context, End
+from ledger.tally import Tally
 from runs import questions, services
 from runs.authority import standing
 from runs.models import Run, Wait
@@ -94,7 +95,8 @@ def test_smuggled_sql_changes_nothing_of_what_people_are_asked_nor_whom(stage: S
         with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
             Wait.objects.filter(run=run).update(detail=changed)
     assert not standing(fresh(run)).allowed([LENA.role], LENA.person)
-    assert [item.title for item in inbox(frozenset({LENA.role})).items] == []
+    held = frozenset({LENA.role})
+    assert [item.title for item in inbox(held, Tally(held)).items] == []
     stage.decide(run)
     stage.drive()
     (asked,) = waiting(run)
