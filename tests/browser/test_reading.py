@@ -218,3 +218,16 @@ def test_a_phone_shows_the_open_tab_and_no_letter_stands_alone(person: Person, s
     for tab in ("journal", "timeline"):
         page.goto(f"/runs/{case['run_id']}?tab={tab}")
         expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=0.9)
+
+
+def test_which_visit_of_a_place_it_was_is_never_what_is_cut(person: Person, site: Site) -> None:
+    case = asked(site, "vendor-onboard", ACME)
+    body = {"verdict": "reject", "plan_hash": case["plan_hash"], "justification": "Too much."}
+    site.api(f"/approvals/{case['id']}/decision", "approver_finance", body)
+    page = person("operator", viewport={"width": 390, "height": 844})
+    page.goto(f"/runs/{case['run_id']}")
+    again = page.locator(".tl .visit .name", has_text="visit 2").first
+    expect(again).to_be_visible()
+    name, number = again.bounding_box(), again.locator(".nowrap").bounding_box()
+    assert name is not None and number is not None
+    assert number["x"] + number["width"] <= name["x"] + name["width"] + 1 and number["width"] > 40
