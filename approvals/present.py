@@ -22,7 +22,6 @@ def present_approval(approval: Approval, decision: Decision | None, earlier: Dec
 
     `earlier` is the decision on the revision before this one.
     """
-    plan = json.loads(bytes(approval.plan))
     return {
         "id": approval.id,
         "run_id": approval.run_id,
@@ -33,7 +32,7 @@ def present_approval(approval: Approval, decision: Decision | None, earlier: Dec
         "title": approval.title,
         "effect": approval.effect,
         "rule": approval.rule,
-        "arguments": plan.get("arguments"),
+        "arguments": _arguments(approval),
         "plan_hash": approval.plan_hash,
         "evidence": approval.evidence,
         "why": approval.why,
@@ -46,6 +45,15 @@ def present_approval(approval: Approval, decision: Decision | None, earlier: Dec
         if approval.previous_id
         else None,
     }
+
+
+def _arguments(approval: Approval) -> Any:
+    """None also where the bytes were damaged: they then aren't what `plan_hash` covers, and no decision on them is taken."""
+    try:
+        plan = json.loads(bytes(approval.plan))
+    except (ValueError, RecursionError):
+        return None
+    return plan.get("arguments") if isinstance(plan, dict) else None
 
 
 def present_decision(decision: Decision | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from ledger.actors import Actor
 from ledger.append import append, justified
 from ledger.clock import database_now
 from ledger.codes import row_code
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Event, Head
 from runs import live, waits
@@ -54,7 +54,7 @@ class StalePlan(DurableAgentsError):
 def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
     """Approve or reject exactly the plan that was read.
 
-    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan; then nothing has changed.
+    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan, RecordDamaged; then nothing has changed.
     """
     found = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if found is None:
@@ -68,7 +68,9 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         )
     text = justified(verdict, justification)
     head, run = locked(found.run_id, under=by)
-    wait = Wait.objects.select_for_update().get(pk=found.wait_id)
+    wait = Wait.objects.select_for_update().filter(pk=found.wait_id).first()
+    if wait is None:
+        raise RecordDamaged(found.run_id, "what waits for this decision")
     approval = Approval.objects.select_for_update().get(pk=approval_id)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)

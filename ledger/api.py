@@ -12,8 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.access import APPROVER_FINANCE, APPROVER_LEGAL, AUDITOR, OPERATOR
+from ledger.append import is_recorded
 from ledger.errors import NotFound
-from ledger.models import Event, Head, LedgerEntry, OverrideRecord
+from ledger.models import Event, LedgerEntry, OverrideRecord
 from ledger.present import present_entry, present_event, present_list, present_override, present_verification
 from ledger.registers import verify_registers
 from ledger.rest import MAX_SEQ, READ, ApiView, Query, described
@@ -115,6 +116,6 @@ def fitting(sizes: Iterable[int | None]) -> int:
 
 def known(run_id: UUID, rows: list[Any]) -> list[Any]:
     """`rows` as they are, if the run exists: an empty list must not stand for an unknown run. Raises NotFound."""
-    if not rows and not Head.objects.filter(run_id=run_id).exists():
+    if not rows and not is_recorded(run_id):
         raise NotFound("run", run_id)
     return rows

@@ -16,10 +16,11 @@ from ledger.actors import Actor
 from ledger.chain import body_hash, genesis
 from ledger.clock import database_now
 from ledger.codes import event_code, row_code
-from ledger.errors import JustificationRequired, NotFound
+from ledger.errors import JustificationRequired, NotFound, RecordDamaged
 from ledger.events import Event, encode_clear, seal
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
+from ledger.models import Event as Row
 
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
@@ -113,11 +114,16 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Fact] = ()
 
 
 def locked_head(run_id: UUID) -> Head:
-    """The run's head, locked: the first lock of every service. Raises NotFound."""
+    """The run's head, locked: the first lock of every service. Raises NotFound, RecordDamaged."""
     head = Head.objects.select_for_update().filter(run_id=run_id).first()
     if head is None:
-        raise NotFound("run", run_id)
+        raise RecordDamaged(run_id, "its head") if is_recorded(run_id) else NotFound("run", run_id)
     return head
+
+
+def is_recorded(run_id: UUID) -> bool:
+    """Whether there is a record of such a run, be it a damaged one."""
+    return Head.objects.filter(run_id=run_id).exists() or Row.objects.filter(run_id=run_id).exists()
 
 
 def justified(action: str, justification: object) -> str:

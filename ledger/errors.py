@@ -29,6 +29,18 @@ class NotFound(DurableAgentsError):
         super().__init__(f"There is no {what} {str(which)[:80]!r}, or you may not see it.")
 
 
+class RecordDamaged(DurableAgentsError):
+    """Rows of a run's record are gone that an act would have to go by."""
+
+    status, code, title = 409, "record-damaged", "Damaged record"
+
+    def __init__(self, run_id: object, what: str) -> None:
+        super().__init__(
+            f"The record of run {run_id} lacks {what}: nothing can be done to it until whoever runs the database has put that back. "
+            f"`manage.py ledger verify {run_id}` names all that is wrong."
+        )
+
+
 class Forbidden(DurableAgentsError):
     status, code, title = 403, "forbidden", "Not allowed"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,7 @@ class QuestionClosed(DurableAgentsError):
         by = wait.resolved_by if wait.resolution == "answered" else None
         who = f" by {by}" if by else ""
         stands = " The first answer stands." if by else ""
-        super().__init__(f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{stands}", state=wait.resolution or "timed_out", answered_by=by, at=at.isoformat())
+        super().__init__(f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{stands}", state=wait.resolution or "timed_out", answered_by=by, at=f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
 
 
 def roles_for(wait: Wait) -> tuple[str, ...]:

@@ -15,7 +15,7 @@
   const isField = (el) => el.matches("textarea, select, input:not([type=hidden])");
   const isChanged = (el) =>
     el.type === "radio" || el.type === "checkbox" ? el.checked !== el.defaultChecked
-      : el.tagName === "SELECT" ? [...el.options].some((o) => o.selected !== o.defaultSelected)
+      : el.tagName === "SELECT" ? el.selectedIndex !== Math.max(0, [...el.options].findIndex((o) => o.defaultSelected))
         : el.value !== el.defaultValue;
   // What was refused comes back filled in by the server, so nothing in it differs from its default: the form says so itself.
   const isKept = (form) => form.hasAttribute("data-refused") || form.hasAttribute("data-over")
@@ -78,7 +78,7 @@
   const held = () => [...live().querySelectorAll("form[data-keep][data-here]")].find(isKept);
   const here = () => live().dataset.here || held()?.dataset.here || location.pathname + location.search;
   const seq = () => Number(live()?.dataset.seq || 0);
-  const sayLive = () => (isPaused() ? say("paused", isWanted ? "held · there is more" : "held") : say("live", seq() ? `live · seq ${seq()}` : "live"));
+  const sayLive = () => isLeft || (isPaused() ? say("paused", isWanted ? "held · there is more" : "held") : say("live", seq() ? `live · seq ${seq()}` : "live"));
 
   // One polite sentence for whoever can't see the page change, and only when what it says is new.
   const region = document.getElementById("said");
@@ -103,10 +103,11 @@
   const TROUBLE_RETRY_MS = 2000;
   // What is read has to be as new as what is shown and as what the socket told of: by the database's clock, in microseconds.
   let toldAt = 0;
-  let isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
+  let isLeft = false, isStale = false, isReading = false, isWanted = false, timer = 0, lastAt = 0;
   const gap = path?.includes("/runs/") ? GAP_MS.run : GAP_MS.list;
 
   function refresh() {
+    if (isLeft) return;
     if (document.hidden) { isWanted = true; return; }
     if (isPaused()) { isWanted = true; sayLive(); return; }
     if (isReading) { isWanted = true; return; }
@@ -123,7 +124,7 @@
       await htmx.ajax("GET", address.pathname + address.search, { target: "#live", swap: "live", source: "#live" });
     } finally {
       isReading = false;
-      if (isStale) { say("reconnecting", "server busy · retrying"); setTimeout(refresh, TROUBLE_RETRY_MS); }
+      if (isLeft) { isWanted = false; } else if (isStale) { say("reconnecting", "server busy · retrying"); setTimeout(refresh, TROUBLE_RETRY_MS); }
       else if (isOpen()) sayLive();
       if (isWanted && !isStale) refresh();
     }
@@ -147,6 +148,7 @@
   });
 
   function leave() {
+    isLeft = true;
     if (window.consoleHasText()) say("closed", "signed out · copy your text");
     else location.assign(here());
   }

@@ -231,3 +231,35 @@ def test_which_visit_of_a_place_it_was_is_never_what_is_cut(person: Person, site
     name, number = again.bounding_box(), again.locator(".nowrap").bounding_box()
     assert name is not None and number is not None
     assert number["x"] + number["width"] <= name["x"] + name["width"] + 1 and number["width"] > 40
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_the_binding_button_says_its_whole_amount(person: Person, site: Site, width: int) -> None:
+    case = asked(site, "vendor-onboard", {**ACME, "first_order": {"description": "Pallets", "amount_usd": "999999999.99"}})
+    page = person("approver_finance", viewport={"width": width, "height": 844})
+    page.goto(f"/inbox/{case['id']}")
+    approve = page.locator("[data-verdict=approve]")
+    expect(approve).to_contain_text("$999,999,999.99")
+    assert approve.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    wide = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"
+    assert page.evaluate(wide) == []
+
+
+def test_who_is_let_in_no_more_is_shown_no_more_and_keeps_what_they_wrote(person: Person, site: Site) -> None:
+    for path in ("/runs", "/audit"):
+        page = person("auditor")
+        page.goto(path)
+        assert page.evaluate("window.consoleHasText()") is False, f"nobody wrote anything on {path}"
+    page = person("operator")
+    page.goto("/runs")
+    expect(page.locator("#live-state")).to_contain_text("live")
+    page.fill("#q", "half a word")
+    page.locator("h1").click()
+    page.route("**/runs?*fragment=live*", lambda route: route.fulfill(status=403, body="no"))
+    site.start("vendor-onboard", ACME)
+    expect(page.locator("#live-state")).to_contain_text("signed out")
+    site.start("vendor-onboard", ACME)
+    page.wait_for_timeout(3000)
+    expect(page.locator("#live-state")).to_contain_text("signed out")
+    expect(page.locator("#q")).to_have_value("half a word")
+    page.unroute_all(behavior="ignoreErrors")
