@@ -26,7 +26,7 @@ def test_helpers_stand_apart_from_what_an_operator_looks_for(operator: Reader, s
     at = database_now()
     for pid, kind in ((11, "worker"), (12, "cluster"), (13, "cluster")):
         Process.objects.create(id=uuid4(), kind=kind, host="far.example", boot="elsewhere/1", pid=pid, born_ticks=1, started_at=at, last_heartbeat_at=at)
-    listed, _, helpers = operator.get("/fleet").content.decode().partition('<details class="more" id="helpers"')
+    listed, _, helpers = operator.get("/fleet").content.decode().partition('<details class="more body" id="helpers"')
     assert 'id="p-worker-11"' in listed and "p-cluster" not in listed and ">cluster<" not in listed
     assert "2 helper processes" in helpers and 'id="p-cluster-13"' in helpers
 
