@@ -44,7 +44,7 @@ def _is_genuine(row: Any, marks: _Marks) -> bool | None:
         return None
     if row.code is None:
         return None if marks.may_lack_code(row) else False
-    forms = [row.coded(), row.coded(is_placed=False)] if isinstance(row, ActRecord) else [row.coded()]
+    forms = row.forms if isinstance(row, ActRecord) else (row.coded(),)
     return any(is_rows_code(code_key(), _TABLES[type(row)], form, bytes(row.code)) for form in forms)
 
 

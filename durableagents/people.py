@@ -26,12 +26,13 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from ledger.access import know_roles
+from ledger.clock import MOMENT
 
 MOST_REMEMBERED = 10_000
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
 _GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
 _SESSION = f"""
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.session_data, s.expire_date, {_GROUPS.format(user="u.id")}, {", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)}
+    SELECT {MOMENT}, s.session_data, s.expire_date, {_GROUPS.format(user="u.id")}, {", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
 _owners: dict[str, int] = {}

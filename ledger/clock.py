@@ -9,6 +9,14 @@ from django.db import connection
 from psycopg import DataError
 from psycopg.types.datetime import TimestamptzLoader
 
+# The same as a number, as notifications and pages carry it: microseconds.
+MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
+def moment_of(text: str) -> int:
+    """A moment that somebody names; 0 for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
+
 
 def database_now() -> datetime:
     """`clock_timestamp()`: unlike `now()` it is not the transaction's start, which can be older than a lock just won."""

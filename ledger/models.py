@@ -63,6 +63,11 @@ class Head(models.Model):
             )
         ]
 
+    @classmethod
+    def standing_in(cls, run_id: UUID) -> Head:
+        """For a run whose head is gone, so that the run can still be shown. Never saved."""
+        return cls(run_id=run_id, chain=b"")
+
 
 class Event(models.Model):
     """One line of a run's journal. `clear` and `sealed` are exact bytes; the other columns derive from them."""
@@ -207,9 +212,13 @@ class ActRecord(models.Model):
         ]
         triggers = append_only()
 
+    @property
+    def forms(self) -> tuple[dict[str, Any], ...]:
+        """What a right code covers one of: versions before places were known left the place out."""
+        return self.coded(), self.coded(is_placed=False)
+
     def coded(self, *, is_placed: bool = True) -> dict[str, Any]:
-        """What the code covers: everything that the row says, and where it stands among the acts that belong to no run. Older versions
-        didn't know of a place."""
+        """What the code covers: everything that the row says, and where it stands among the acts that belong to no run."""
         place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
         return place | {
             "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue, "by": self.by, "person": self.person,

@@ -16,6 +16,7 @@ from django.views import View
 
 from ledger.access import READS_AUDIT, ROLES, actor, roles
 from ledger.actors import Actor
+from ledger.clock import moment_of
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.shared import renderings
 from ledger.tally import Tally
@@ -118,7 +119,7 @@ class SharedPage(Page):
             return self.show(request, {**self.told(request.GET, held, tally), "tally": tally})
         query = request.GET.copy()
         began = read_at(request)
-        since = _moment(query.get("since", "")) or began  # whoever names no moment is shown this one
+        since = moment_of(query.get("since", "")) or began  # whoever names no moment is shown this one
         for name in ("fragment", "since"):
             query.pop(name, None)
 
@@ -134,10 +135,6 @@ class SharedPage(Page):
 def read_at(request: HttpRequest) -> int:
     """When it was read who asks, by the database's clock: all that this request reads is at least as new. 0 if that is not known."""
     return int(getattr(request.session, "read_at", 0))
-
-
-def _moment(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
 def is_fragment(request: HttpRequest) -> bool:

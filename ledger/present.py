@@ -123,9 +123,7 @@ def present_verification(found: Verification) -> dict[str, Any]:
     """What checking one run's record came to."""
     return {
         "run_id": found.run_id,
-        "holds": not found.problems,
-        "problems": found.problems[:MOST_PROBLEMS],
-        "problem_count": len(found.problems),
+        **_verdict(found.problems),
         "events": found.events,
         "first_at": found.first_at,
         "last_at": found.last_at,
@@ -137,9 +135,11 @@ def present_list(found: Listed) -> dict[str, Any]:
     """What checking one list of records that belong to no run came to."""
     return {
         "name": found.name,
-        "holds": not found.problems,
-        "problems": found.problems[:MOST_PROBLEMS],
-        "problem_count": len(found.problems),
+        **_verdict(found.problems),
         "records": found.records,
         "chain": found.hash,
     }
+
+
+def _verdict(problems: list[str]) -> dict[str, Any]:
+    return {"holds": not problems, "problems": problems[:MOST_PROBLEMS], "problem_count": len(problems)}

@@ -116,7 +116,7 @@ class _Reading:
                     self.problems.append(f"{what} has no code: none of our processes wrote it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
-            elif not any(is_rows_code(code_key(), "act", coded, code) for coded in (row.coded(), row.coded(is_placed=False))):
+            elif not any(is_rows_code(code_key(), "act", coded, code) for coded in row.forms):
                 self.problems.append(f"{what} was not written with this installation's key, or not at its place, or was changed")
             self.codes.add(code)
 

@@ -313,7 +313,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
     head = Head.objects.filter(run_id=run_id).first()
     is_headless = head is None
-    head = head or Head(run_id=run_id, chain=b"")
+    head = head or Head.standing_in(run_id)
     if story.last is not None:
         head.seq = story.last.seq
     opened, agent = folded.Opened(run_id), _agent(run.graph_id)

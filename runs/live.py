@@ -24,6 +24,7 @@ from django.db import Error, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
+from ledger import clock
 from runs import notices
 from runs.beside import kept
 from runs.dsn import Patience, dsn
@@ -38,9 +39,7 @@ QUIET_SECONDS = 20.0
 
 # A notification survives no crash anyhow, so nobody waits for the disk: a commit with NOTIFY in it would flush the log.
 # The moment at the end is for lists (see ticks.py): what rings was committed before it.
-_NOTIFY = (
-    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
-)
+_NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || {clock.MOMENT})"
 log = logging.getLogger("runs.live")
 
 Ring = tuple[str, int]
@@ -97,8 +96,7 @@ def parse(payload: str) -> Iterator[Ring]:
 
 def moment_of(payload: str) -> int:
     """When a notification was sent, in microseconds by the database's clock; 0 if it doesn't say."""
-    moment = payload.rpartition(",@")[2]
-    return int(moment) if moment.isascii() and moment.isdigit() and len(moment) < 18 else 0
+    return clock.moment_of(payload.rpartition(",@")[2])
 
 
 class AsyncBell:

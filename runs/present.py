@@ -71,8 +71,7 @@ def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     drivable = versions.drivable() if is_any_ready else frozenset()
     blocked = {run.id: versions.why_not_driven(run, drivable) for run in runs}
     found = _found([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
-    headless = {run_id: Head(run_id=run_id, chain=b"") for run_id in ids if run_id not in heads}  # damaged: the list stands all the same
-    heads |= headless
+    heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], found) for run in runs]
 
 

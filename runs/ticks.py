@@ -15,6 +15,7 @@ from typing import Self
 
 from django.db import connection
 
+from ledger.clock import MOMENT
 from runs import live
 from runs.beside import kept
 from runs.watch import in_thread
@@ -113,7 +114,7 @@ class Ticks:
 def now() -> int:
     """The database's clock, in microseconds."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        cursor.execute(f"SELECT {MOMENT}")
         return int(cursor.fetchone()[0])
 
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from runs import fleet, processes
 from tests.conftest import CHECKOUT
+from tests.fleet import agents
 
 T = TypeVar("T")
 
@@ -120,12 +122,26 @@ def is_alive(pid: int) -> bool:
     return found is not None and not found.is_dead
 
 
-@pytest.fixture
-def crew(process_env: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
-    crew = Crew(process_env, tmp_path)
+@contextmanager
+def hired(env: dict[str, str], folder: Path, **more: Any) -> Iterator[Crew]:
+    """A crew that is gone afterwards, and whose log pytest shows when the test failed."""
+    crew = Crew(env, folder, **more)
     yield crew
     crew.clean_up()
-    print(crew.log())  # noqa: T201  pytest shows it when the test failed
+    print(crew.log())  # noqa: T201
+
+
+@pytest.fixture
+def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    with hired(process_env, tmp_path) as crew:
+        yield crew
+
+
+@pytest.fixture
+def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
+    """With the real hosts, and agents of the fleet's own."""
+    with hired(process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings") as crew:
+        yield crew
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 
 from runs import queue
 from tests.conftest import CHECKOUT, plain_env
-from tests.fleet.conftest import Crew, until
+from tests.fleet.conftest import Crew, hired, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -48,10 +48,8 @@ def server(tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture
 def crew(server: Any, tmp_path: Path) -> Iterator[Crew]:
     env = plain_env(tmp_path / "data") | {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime")}
-    crew = Crew(env, tmp_path)
-    yield crew
-    crew.clean_up()
-    print(crew.log())  # noqa: T201  pytest shows it when the test failed
+    with hired(env, tmp_path) as crew:
+        yield crew
 
 
 def ask(server: Any, statement: str, *args: object) -> list[tuple[Any, ...]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import psycopg
@@ -12,7 +10,6 @@ import pytest
 
 from runs.dsn import dsn
 from runs.models import Sweep
-from tests.fleet import agents
 from tests.fleet.conftest import Crew, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -27,11 +24,8 @@ _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname 
 
 
 @pytest.fixture
-def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings")
-    yield crew
-    crew.clean_up()
-    print(crew.log())  # noqa: T201  pytest shows it when the test failed
+def crew(real_crew: Crew) -> Crew:
+    return real_crew
 
 
 def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from ledger.actors import Actor
 from runs import fleet, services
 from runs.models import Process, Run, State
-from tests.fleet import agents
 from tests.fleet.conftest import Crew, is_alive, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -20,11 +18,8 @@ SOMEBODY = Actor(kind="user", name="olivia", role="integrator")
 
 
 @pytest.fixture
-def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings")
-    yield crew
-    crew.clean_up()
-    print(crew.log())  # noqa: T201  pytest shows it when the test failed
+def crew(real_crew: Crew) -> Crew:
+    return real_crew
 
 
 class Wait:
