@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -45,7 +46,7 @@ from runs.processes import host as this_host
 from runs.queue import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.rounds import Round, look
 from runs.runtime import runtime
-from runs.statements import Pool
+from runs.statements import Pool, ask_again
 from runs.store import Claim, PgJournal, Worker, claim, reclaim
 from runs.trouble import StatementRefused, is_refusal, is_transient
 from runs.versions import Loaded
@@ -55,6 +56,7 @@ log = logging.getLogger("runs.host")
 
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
 WARM = 4  # of them are open before there is anything to do
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
@@ -116,7 +118,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         pool: Pool = AsyncConnectionPool(
             dsn(name="durableagents worker"), min_size=WARM, max_size=POOL_SIZE, open=False, timeout=5.0, kwargs={"autocommit": True},
-            check=None, configure=rehearse, max_lifetime=3600, reconnect_timeout=1.0,
+            check=None, configure=rehearse, max_lifetime=3600, **RECONNECTS,
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)

@@ -12,11 +12,12 @@ import itertools
 import re
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import psycopg
 from psycopg.errors import error_from_result
@@ -24,7 +25,7 @@ from psycopg.generators import execute
 from psycopg.pq import ExecStatus, Format
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb, JsonbDumper
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from runs.engine.journal import Reply
 
@@ -36,6 +37,8 @@ MOST_PREPARED = 100
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _REPLY = struct.Struct("!qq????")
 _MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
+_ASK_AGAIN_SECONDS = 0.25
+_asking: WeakSet[Pool] = WeakSet()
 _turns: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
 _names = itertools.count()
 _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
@@ -44,6 +47,20 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 def turns(pool: Pool) -> asyncio.Semaphore:
     """As many turns as the pool has connections: waiting for a turn costs a tenth of waiting in the pool's own queue."""
     return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
+
+
+async def ask_again(pool: Pool) -> None:
+    """For a pool as its `reconnect_failed`: try on. psycopg gives up after `reconnect_timeout` and tries again only when somebody new asks
+    for a connection, while whoever stands in the queue already waits their whole timeout out, the database long back."""
+    if pool in _asking:
+        return
+    _asking.add(pool)
+    try:
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        with suppress(PoolTimeout, PoolClosed):
+            await pool.putconn(await pool.getconn(timeout=0.01))
+    finally:
+        _asking.discard(pool)
 
 
 async def one_row(link: Connection, statement: str, values: Sequence[Any]) -> list[bytes | None]:

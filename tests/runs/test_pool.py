@@ -1,0 +1,59 @@
+"""A worker's connections, when the database is away for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool
+
+from runs import host
+from runs.statements import Pool
+from tests.runs.wire import LossyWire
+
+AWAY_SECONDS = 2.6  # by then every attempt of psycopg's own has been given up
+SOON_SECONDS = 2.5  # half of what a statement in the queue would wait for nothing
+MOST = 8
+
+
+def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder: Path = tmp_path_factory.mktemp("p")
+    (folder / "way").mkdir()
+    wire = LossyWire(folder / "way", make_conninfo(postgres["runtime"], application_name="durableagents away"))
+
+    async def told(pool: Pool) -> float:
+        async with pool.connection() as link:
+            await link.execute("SELECT 1")
+        return time.monotonic()
+
+    async def play() -> float:
+        pool: Pool = AsyncConnectionPool(
+            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=5.0, kwargs={"autocommit": True}, **host.RECONNECTS,
+        )  # fmt: skip
+        await pool.open(wait=True)
+        # Nobody asks anew while it is away: all that will be asked stands in the queue already.
+        held = [await pool.getconn() for _ in range(MOST)]
+        (folder / "way").rename(folder / "gone")
+        for link in held:
+            await link.close()
+            await pool.putconn(link)
+        waiting = [asyncio.create_task(told(pool)) for _ in range(MOST)]
+        await asyncio.sleep(AWAY_SECONDS)
+        assert not any(one.done() for one in waiting)
+        back = time.monotonic()
+        (folder / "gone").rename(folder / "way")
+        try:
+            return max(await asyncio.gather(*waiting)) - back
+        finally:
+            await pool.close(timeout=1.0)
+
+    try:
+        assert asyncio.run(play()) < SOON_SECONDS
+    finally:
+        wire.close()
+        shutil.rmtree(folder, ignore_errors=True)
