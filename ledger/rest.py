@@ -231,7 +231,11 @@ def unstorable(data: Any) -> list[dict[str, str]]:
     return errors
 
 
+# What a body's shape calls the forms of a value that has two: no part of what was sent, so no part of the path to what is wrong with it.
+ARRAY, OBJECT = "<array>", "<object>"
+
 _FIXES = {
+    "tags_type": "send an array or an object",
     "missing": "add it",
     "string_type": "send text",
     "string_too_long": "shorten it",
@@ -252,7 +256,7 @@ def _explain(item: Any, known: str) -> dict[str, str]:
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
     message = "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
-    field = ".".join(str(part) for part in item["loc"])[:200]
+    field = ".".join(str(part) for part in item["loc"] if part not in (ARRAY, OBJECT))[:200]
     return {"field": field, "problem": message, "fix": fix}
 
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 from django.http import HttpResponse
-from pydantic import Field
+from pydantic import Discriminator, Field
+from pydantic import Tag as Form
 from rest_framework.exceptions import ParseError
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -18,6 +19,8 @@ from rest_framework.response import Response
 from ledger.access import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
 from ledger.errors import Forbidden, NotFound
 from ledger.rest import (
+    ARRAY,
+    OBJECT,
     READ,
     ApiView,
     Query,
@@ -38,6 +41,13 @@ from runs.said import said
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
+Tags = Annotated[
+    Annotated[list[Tag], Field(max_length=50), Form(ARRAY)] | Annotated[dict[Tag, Tag], Field(max_length=50), Form(OBJECT)],
+    Discriminator(
+        lambda given: {list: ARRAY, dict: OBJECT}.get(type(given)),
+        custom_error_type="tags_type", custom_error_message="is neither an array of texts nor an object with texts",
+    ),
+]  # fmt: skip
 
 
 class StartBody(Strict):
@@ -45,7 +55,7 @@ class StartBody(Strict):
 
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
-    tags: Annotated[list[Tag], Field(max_length=50)] | Annotated[dict[Tag, Tag], Field(max_length=50)] = []
+    tags: Tags = []
 
 
 class SteerBody(Strict):

@@ -192,7 +192,9 @@ def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
         ({"input": None}, ""),
         ({"input": [1]}, ""),
         ({"tags": ["x" * 201]}, "tags"),
-        ({"tags": [5]}, "tags"),
+        ({"tags": [5]}, "tags.0"),
+        ({"tags": {"a": 5}}, "tags.a"),
+        ({"tags": 5}, "tags"),
         ({"colour": "red"}, "colour"),
     ],
 )
