@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import itertools
 import logging
 import os
@@ -24,7 +23,6 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import OperationalError, connections  # noqa: E402
-from django.urls import get_resolver  # noqa: E402
 
 from durableagents import databases, procs  # noqa: E402
 from durableagents.admission import Admission  # noqa: E402
@@ -69,14 +67,6 @@ def _return_large_blocks_at_once() -> None:
         tune(_M_MMAP_THRESHOLD, 1 << 20)
 
 
-def _load_and_freeze() -> None:
-    """Load what the first requests would, and take what is loaded out of the garbage collector's rounds: it never goes, and to walk all of
-    it takes a tenth of a second, in which nobody is answered."""
-    get_resolver().url_patterns  # noqa: B018  loads every page
-    gc.collect()
-    gc.freeze()
-
-
 class SameOrigin:
     """Lets only our own pages open sockets. Browsers send cookies along from every page on the same host, whatever
     its port, and a page elsewhere on it (the sandbox's, say) has no business listening here.
@@ -115,7 +105,7 @@ class Lifespan:
                     await send({"type": "lifespan.startup.failed", "message": refusal})
                     return
                 await self._attempt(warm.rehearse_pool, WARM)
-                await self._attempt(_load_and_freeze)
+                await self._attempt(warm.load_and_freeze)
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":

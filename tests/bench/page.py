@@ -21,6 +21,7 @@ def pages(events: int, looks: int) -> list[Figure]:
     from ledger import events as e
     from ledger.append import append
     from runs import folded, services
+    from runs.warm import load_and_freeze
     from tests.scale.journals import HANDS, lived
 
     user = User.objects.create_user("bench-page")
@@ -30,6 +31,7 @@ def pages(events: int, looks: int) -> list[Figure]:
     run = services.start("bench-pure", {"steps": 1}, by=HANDS)
     lived(run.id, events - 1)
     rows: list[Figure] = []
+    load_and_freeze()  # as the web process does before its first request
 
     def look(tab: str, **more: str) -> None:
         assert client.get(f"/runs/{run.id}", {"tab": tab, **more}).status_code == 200

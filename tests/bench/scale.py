@@ -91,11 +91,13 @@ def seconds_of(process: psutil.Process) -> float:
 
 
 def page_costs() -> Iterator[Cost]:
+    from runs.warm import load_and_freeze
     from tests.bench.consoles import person
     from tests.scale.paths import paths
 
     client = person("operator")
     client.get("/agents")
+    load_and_freeze()  # as the web process does before its first request
     with backend() as served:
         for path in [*paths(), "/audit", "/audit?action=retry", "/audit?by=rare", "/api/v1/audit", "/api/v1/runs?limit=200"]:
             yield _cost(client, served, path)

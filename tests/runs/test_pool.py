@@ -16,7 +16,6 @@ from runs import host
 from runs.statements import Pool
 from tests.runs.wire import LossyWire
 
-AWAY_SECONDS = 2.6  # by then every attempt of psycopg's own has been given up
 SOON_SECONDS = 2.5  # half of what a statement in the queue would wait for nothing
 MOST = 8
 
@@ -32,8 +31,15 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
         return time.monotonic()
 
     async def play() -> float:
+        given_up = asyncio.Semaphore(0)
+
+        async def give_up(pool: Pool) -> None:
+            given_up.release()
+            await host.RECONNECTS["reconnect_failed"](pool)
+
         pool: Pool = AsyncConnectionPool(
-            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=5.0, kwargs={"autocommit": True}, **host.RECONNECTS,
+            wire.dsn, min_size=2, max_size=MOST, open=False, timeout=5.0, kwargs={"autocommit": True},
+            **host.RECONNECTS | {"reconnect_failed": give_up},
         )  # fmt: skip
         await pool.open(wait=True)
         # Nobody asks anew while it is away: all that will be asked stands in the queue already.
@@ -43,7 +49,8 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
             await link.close()
             await pool.putconn(link)
         waiting = [asyncio.create_task(told(pool)) for _ in range(MOST)]
-        await asyncio.sleep(AWAY_SECONDS)
+        for _ in range(MOST):  # each lost connection's own attempts
+            await given_up.acquire()
         assert not any(one.done() for one in waiting)
         back = time.monotonic()
         (folder / "gone").rename(folder / "way")
