@@ -54,8 +54,11 @@ def start_solo(stage: Stage, agent: Agent) -> Run:
 def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     door = Door()
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))
-    with working(stage) as one, working(stage, stage.hire()) as two, beating(one, two):
-        until(lambda: stage.start(slow) and one.slots_used and two.slots_used, what="both in long calls")
+    for _ in range(2):
+        stage.start(slow)
+    with working(stage, slots=1) as one, working(stage, stage.hire(), slots=1) as two, beating(one, two):
+        until(lambda: one.slots_used and two.slots_used, what="each in a long call")
+        one.slots = two.slots = 10
         solo = start_solo(stage, quick)
         until(lambda: one._makes_room or two._makes_room, what="one making room")
         healthy = []
