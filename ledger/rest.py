@@ -231,6 +231,8 @@ def unstorable(data: Any) -> list[dict[str, str]]:
     return errors
 
 
+LONGEST_TEXT = 500  # of a query parameter
+
 # What a body's shape calls the forms of a value that has two: no part of what was sent, so no part of the path to what is wrong with it.
 ARRAY, OBJECT = "<array>", "<object>"
 
@@ -239,13 +241,15 @@ _FIXES = {
     "missing": "add it",
     "string_type": "send text",
     "string_too_long": "shorten it",
-    "string_too_short": "send more than that",
+    "string_too_short": "lengthen it",
     "uuid_parsing": "send a UUID",
     "uuid_type": "send a UUID",
     "dict_type": "send an object",
     "list_type": "send an array",
     "too_long": "send fewer",
 }
+# pydantic speaks of Python's types; a reader has sent JSON.
+_WORDS = [(" after validation", ""), ("dictionary should", "object should"), ("list should", "array should"), ("string should", "text should")]
 
 
 def _explain(item: Any, known: str) -> dict[str, str]:
@@ -256,8 +260,16 @@ def _explain(item: Any, known: str) -> dict[str, str]:
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
     message = "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
-    field = ".".join(str(part) for part in item["loc"] if part not in (ARRAY, OBJECT))[:200]
-    return {"field": field, "problem": message, "fix": fix}
+    for pythons, ours in _WORDS:
+        message = message.replace(pythons, ours)
+    return {"field": _path(item["loc"])[:200], "problem": message, "fix": fix}
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    """To what is wrong, as it was sent: without the names of forms, and without the mark for a member's name being wrong."""
+    if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in (ARRAY, OBJECT):
+        loc = loc[:-1]
+    return ".".join(str(part) or '""' for part in loc if part not in (ARRAY, OBJECT))
 
 
 def _json_type(value: Any) -> str:
@@ -285,8 +297,10 @@ class Query:
     def text(self, name: str) -> str | None:
         """The value, or None when it is absent or empty. Raises ParseError on text nothing is stored as."""
         value = self._values.get(name) or None
-        if value is not None and ("\x00" in value or len(value) > 500):
-            raise ParseError(f"Query parameter {name!r} holds no name that could exist.")
+        if value is not None and "\x00" in value:
+            raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")
+        if value is not None and len(value) > LONGEST_TEXT:
+            raise ParseError(f"Query parameter {name!r} has {len(value)} characters; the limit is {LONGEST_TEXT}.")
         return value
 
     def choice(self, name: str, allowed: Sequence[str]) -> str | None:

@@ -56,9 +56,11 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_lock_number(principal, key)])
-        if not cursor.fetchone()[0]:
-            raise KeyInUse()
+        is_ours = cursor.fetchone()[0]
+    # Looked for only now, and also without the lock: who has it may be another repeat.
     known = IdempotencyRecord.objects.filter(principal=principal, key=key).first()
+    if known is None and not is_ours:
+        raise KeyInUse()
     if known is not None:
         if bytes(known.body_hash) != digest:
             raise KeyReused()

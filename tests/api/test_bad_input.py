@@ -195,6 +195,9 @@ def test_ten_megabytes_are_413(operator: Api, start: Any, address: str) -> None:
         ({"tags": [5]}, "tags.0"),
         ({"tags": {"a": 5}}, "tags.a"),
         ({"tags": 5}, "tags"),
+        ({"tags": {"": "x"}}, 'tags.""'),
+        ({"tags": {"x" * 201: "x"}}, "tags." + "x" * 195),
+        ({"tags": {"[key]": 5}}, "tags.[key]"),
         ({"colour": "red"}, "colour"),
     ],
 )
@@ -203,6 +206,7 @@ def test_each_wrong_field_is_named_with_a_fix(integrator: Api, changed: dict[str
     assert is_problem(answer, 422) and Run.objects.count() == 0
     errors = answer.json()["errors"]
     assert any(field in error["field"] and error["problem"] and error["fix"] for error in errors), errors
+    assert not any(word in str(errors) for word in ("<array>", "<object>", "after validation")), errors
 
 
 def test_nobody_sets_what_is_not_theirs(integrator: Api) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import F
 
@@ -77,17 +80,16 @@ def test_without_a_key_every_request_is_a_run(integrator: Api) -> None:
     assert len({integrator.post("runs", START).json()["id"] for _ in range(3)}) == 3
 
 
-@pytest.mark.django_db(transaction=True)
-def test_while_the_first_is_in_progress_a_repeat_is_told_so(integrator: Api) -> None:
-    from django.contrib.auth import get_user_model
-
+@contextmanager
+def held(key: str) -> Iterator[None]:
+    """Another request of the integrator has this key just now."""
     user = get_user_model().objects.get(username="integrator")
     holding, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"user:{user.pk}", "k-1")])
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"user:{user.pk}", key)])
                 holding.set()
                 release.wait(30)
         finally:
@@ -97,11 +99,27 @@ def test_while_the_first_is_in_progress_a_repeat_is_told_so(integrator: Api) -> 
     other.start()
     try:
         assert holding.wait(30)
-        assert is_problem(keyed(integrator, "k-1"), 409, "idempotency-in-progress")
+        yield
     finally:
         release.set()
         other.join()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_the_first_is_in_progress_a_repeat_is_told_so(integrator: Api) -> None:
+    with held("k-1"):
+        assert is_problem(keyed(integrator, "k-1"), 409, "idempotency-in-progress")
     assert keyed(integrator, "k-1").status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_repeats_at_once_do_not_keep_the_answer_from_each_other(integrator: Api) -> None:
+    first = keyed(integrator, "k-1")
+    with held("k-1"):
+        again = keyed(integrator, "k-1")
+        other = keyed(integrator, "k-1", START | {"input": {"item": "table", "amount": 2}})
+    assert (again.status_code, again.content) == (201, first.content)
+    assert is_problem(other, 422, "idempotency-mismatch") and Run.objects.count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
