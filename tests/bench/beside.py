@@ -66,7 +66,6 @@ def statements(count: int) -> Figure:
 def at_rest(crew: Crew, seconds: float) -> list[Figure]:
     """Two workers and their supervisor with nothing to do, and nothing left of what they did before."""
     until(lambda: not Run.objects.filter(owner__isnull=False).exists(), "the runs' ends", 0.2)
-    time.sleep(_settled_seconds)
     return [
         Figure("transactions a minute at rest", count=round(_a_minute(seconds)), goal="≤ 600"),
         Figure("memory at rest: supervisor, two workers, all that belongs to them", bytes=crew.memory()),
