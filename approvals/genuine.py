@@ -1,7 +1,8 @@
 """Whether what a record says was written by one of our processes: asked of every row that is shown as what somebody did.
 
 Whoever has the application's rights in the database may add rows, and verification finds them, later. What the audit shows is read by
-people at once, so it says so at once. One HMAC a row. A genuine row that was copied is left to verification.
+people at once, so it says so at once. One HMAC a row. That a genuine row stands there once is the database's business: no code can be
+written twice (ledger/migrations/0011_code_once.py), nor can one approval be decided twice.
 """
 
 from __future__ import annotations

@@ -160,6 +160,7 @@ class OverrideRecord(models.Model):
     code = models.BinaryField(null=True)
 
     class Meta:
+        constraints = [models.UniqueConstraint(fields=["code"], name="ledger_override_code_once")]
         indexes = [
             models.Index(fields=["run_id", "id"], name="ledger_override_by_run"),
             models.Index(fields=["-at", "-id"], name="ledger_override_by_moment"),
@@ -203,7 +204,10 @@ class ActRecord(models.Model):
     hash = models.BinaryField(max_length=32, null=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["n"], name="ledger_act_place_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["n"], name="ledger_act_place_once"),
+            models.UniqueConstraint(fields=["code"], name="ledger_act_code_once"),
+        ]
         indexes = [
             models.Index(fields=["run_id", "id"], name="ledger_act_by_run"),
             models.Index(fields=["-at", "-id"], name="ledger_act_by_moment"),

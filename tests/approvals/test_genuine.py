@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from approvals import trail
@@ -81,12 +81,29 @@ def test_a_forged_row_is_marked_on_the_page_and_in_the_api(busy: Run, read: Call
     [
         ("ledger_overriderecord", "by = 'user:fiona'", "pause"), ("approvals_decision", "justification = 'x'", "approve"),
         ("ledger_actrecord", "subject = 'x'", "start"), ("ledger_actrecord", "code = NULL", "declare_dead"), ("approvals_decision", "code = NULL", "approve"),
-        ("ledger_overriderecord", "code = '\\x00'", "pause"),
+        ("ledger_overriderecord", "code = decode(md5(id::text), 'hex')", "pause"),
     ],
 )  # fmt: skip
 def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str) -> None:
     as_superuser(f"UPDATE {table} SET {change}")
     assert marks()[action] is False
+
+
+@pytest.mark.parametrize(
+    ("table", "which"),
+    [
+        ("ledger_actrecord", "run_id IS NULL"), ("ledger_actrecord", "run_id IS NOT NULL"), ("ledger_overriderecord", "action = 'pause'"),
+        ("approvals_decision", "verdict = 'approve'"),
+    ],
+)  # fmt: skip
+def test_nobody_puts_in_a_copy_of_what_somebody_did(busy: Run, table: str, which: str) -> None:
+    """With the application's own rights: its code would be right, and it would be one act more."""
+    with connection.cursor() as cursor:
+        names = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+        cursor.execute(f"{names} AND attname <> ALL ('{{id,n,prev_hash,hash}}')", [table])
+        columns = ", ".join(f'"{name}"' for (name,) in cursor.fetchall())
+        with pytest.raises(IntegrityError, match="once"), transaction.atomic():
+            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE {which}")
 
 
 def test_rows_from_before_there_were_codes_are_told_from_forged_ones(busy: Run, read: Callable[[str], Any]) -> None:

@@ -101,10 +101,26 @@ def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) ->
 
 
 def test_a_copy_of_a_genuine_act_is_found() -> None:
+    """By the database's owner: nobody else gets one in."""
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at, code"
     with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ledger_actrecord DROP CONSTRAINT ledger_act_code_once")
         cursor.execute(f"INSERT INTO ledger_actrecord ({columns}) SELECT {columns} FROM ledger_actrecord WHERE n = 2")
     assert "is a copy" in problems()["acts"][0]
+
+
+def test_a_copy_from_before_is_in_no_upgrades_way() -> None:
+    migration = import_module("ledger.migrations.0011_code_once")
+    add = migration.adding("actrecord", migration.TABLES["actrecord"])
+    is_there = "SELECT count(*) FROM pg_constraint WHERE conname = 'ledger_act_code_once'"
+    test_a_copy_of_a_genuine_act_is_found()
+    with connection.cursor() as cursor:
+        cursor.execute(add)
+    assert sql(is_there) == [(0,)]
+    sql("DELETE FROM ledger_actrecord WHERE id = (SELECT max(id) FROM ledger_actrecord)")
+    with connection.cursor() as cursor:
+        cursor.execute(add)
+    assert sql(is_there) == [(1,)]
 
 
 @pytest.mark.parametrize("n", ["3", "99"])
