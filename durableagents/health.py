@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from django.db import DatabaseError, connection
@@ -16,6 +18,8 @@ from runs.models import Process
 
 WORKER_LIMIT_SECONDS = 10.0
 SWEEPER_LIMIT_SECONDS = 15.0
+# A database that stands still (its host is frozen, its disk hangs) answers nothing and refuses nothing, and keeps no time limit of its own.
+LOOK_SECONDS = 3.0
 
 # When this process last had an answer from the database (monotonic): its age is what /readyz tells during an outage.
 _database_answered_at: float | None = None
@@ -36,16 +40,47 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """The whole can take work: database, a worker that breathes, a sweep that comes round."""
-    checks = {"database": _database()}
-    told: dict[str, Any] = {}
-    if checks["database"]["ok"]:
-        checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
-        checks["sweeper"] = _aged(sweeper.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
-        told["unserved_versions"] = _unserved()
-    else:
-        checks["workers"] = checks["sweeper"] = {"ok": False, "age_seconds": None}
+    checks, told = _looked() or ({"database": _silent(), "workers": _UNKNOWN, "sweeper": _UNKNOWN}, {})
     is_ready = all(check["ok"] for check in checks.values())
     return _answer({"status": "ready" if is_ready else "not ready", "checks": checks, **told}, 200 if is_ready else 503)
+
+
+_Look = tuple[dict[str, dict[str, Any]], dict[str, Any]]
+_UNKNOWN = {"ok": False, "age_seconds": None}
+_lock = threading.Lock()
+_looking: Future[_Look] | None = None
+
+
+def _looked() -> _Look | None:
+    """What a look comes to, or None if it takes too long. Whoever asks while somebody looks shares that look, so that however often a
+    probe comes, one thread and one connection wait for a database that stands still."""
+    global _looking
+    with _lock:
+        if _looking is None or _looking.done():
+            _looking = Future()
+            # A daemon, since a process that was told to end must not wait for the database either.
+            threading.Thread(target=_look, args=(_looking,), name="readyz", daemon=True).start()
+        look = _looking
+    try:
+        return look.result(LOOK_SECONDS)
+    except TimeoutError:
+        return None
+
+
+def _look(answer: Future[_Look]) -> None:
+    try:
+        checks, told = {"database": _database()}, dict[str, Any]()
+        if checks["database"]["ok"]:
+            checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
+            checks["sweeper"] = _aged(sweeper.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
+            told["unserved_versions"] = _unserved()
+        else:
+            checks["workers"] = checks["sweeper"] = _UNKNOWN
+        answer.set_result((checks, told))
+    except BaseException as error:
+        answer.set_exception(error)  # raised where it was asked
+    finally:
+        connection.close()
 
 
 def _unserved() -> int | None:
@@ -62,10 +97,13 @@ def _database() -> dict[str, Any]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError:
-        age = None if _database_answered_at is None else round(time.monotonic() - _database_answered_at, 3)
-        return {"ok": False, "age_seconds": age}
+        return _silent()
     _database_answered_at = time.monotonic()
     return {"ok": True, "age_seconds": 0.0}
+
+
+def _silent() -> dict[str, Any]:
+    return {"ok": False, "age_seconds": None if _database_answered_at is None else round(time.monotonic() - _database_answered_at, 3)}
 
 
 def _worker_age() -> float | None:

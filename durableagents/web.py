@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import logging
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -36,7 +40,11 @@ KEEP_ALIVE_SECONDS = 5
 STOP_SECONDS = 2
 # Pages say nothing over their sockets.
 SOCKET_BYTES = 16 * 1024
+# Then goodbye is said to the fleet, and threads end what they do: none of it is waited for longer, as it may hang on a database that stands still.
+LAST_SECONDS = 5
 _TICK_SECONDS = 0.05
+_CLOCK_SECONDS = 1.0
+log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -87,6 +95,7 @@ class Server(uvicorn.Server):
         self._answers = LastAnswers(app)
         self._patience_seconds, self._on_ready = patience_seconds, on_ready
         self._is_handing_over = False
+        self._wake: Callable[[], object] = lambda: None  # while it starts
         http, socket = protocols(keeper)
         super().__init__(
             uvicorn.Config(
@@ -102,11 +111,20 @@ class Server(uvicorn.Server):
             signal.signal(each, self.handle_exit)
         yield
 
+    async def main_loop(self) -> None:
+        """Once a second for the clock in the answers' head, and at once when told to end: uvicorn looks ten times a second at all hours."""
+        told = asyncio.Event()
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), _CLOCK_SECONDS)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first SIGTERM hands over; SIGINT, or a second signal, doesn't wait."""
         self._is_handing_over = sig == signal.SIGTERM and not self.should_exit
         self.force_exit = self.should_exit
         self.should_exit = True
+        self._wake()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -114,6 +132,8 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._wake = lambda: None  # the loop may be closed when the next signal comes
+        threading.Thread(target=_end_after, args=(self._patience_seconds * self._is_handing_over + STOP_SECONDS + LAST_SECONDS,), daemon=True).start()
         for server in self.servers:
             server.close()
         for listener in sockets or ():
@@ -135,6 +155,13 @@ class Server(uvicorn.Server):
                 connection.shutdown()
             told |= sockets
             await asyncio.sleep(_TICK_SECONDS)
+
+
+def _end_after(seconds: float) -> None:
+    time.sleep(seconds)
+    log.warning("something hangs that was to end; ended without it")
+    logging.shutdown()
+    os._exit(0)
 
 
 def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:

@@ -18,6 +18,16 @@ class Wire:
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
+        self._flows = threading.Event()
+        self._flows.set()
+
+    def stall(self) -> None:
+        """Pass nothing on, and refuse nothing, as a server does whose machine is frozen."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Go on where `stall` stopped."""
+        self._flows.set()
 
     def mend(self) -> None:
         """Take connections."""
@@ -62,6 +72,7 @@ class Wire:
                         end = key.fileobj
                         assert isinstance(end, socket.socket)
                         data = end.recv(65536)
+                        self._flows.wait()
                         if not data:
                             return
                         other[end].sendall(data)

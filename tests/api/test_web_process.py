@@ -118,6 +118,25 @@ def test_it_outlasts_the_database(web: Web, wire: Wire, operator: Any) -> None:
     web.until(lambda: runs().status_code == 200, "it answers again", seconds=30)
 
 
+def test_a_database_that_stands_still_makes_it_not_ready_and_keeps_nobody_waiting(web: Web, wire: Wire) -> None:
+    """Every probe is answered, however many came before and still wait for the database, and the process can be ended."""
+    web.until(lambda: web.client.get("/readyz").json()["checks"]["database"]["ok"], "it reaches the database")
+    wire.stall()
+    threads = psutil.Process(web.process.pid).num_threads()
+    for _ in range(4):
+        answer = web.client.get("/readyz", timeout=60)
+        told = answer.json()["checks"]["database"]
+        assert (answer.status_code, told["ok"]) == (503, False) and told["age_seconds"] > 0
+    assert psutil.Process(web.process.pid).num_threads() <= threads + 3
+    wire.flow()
+    web.until(lambda: web.client.get("/readyz").json()["checks"]["database"]["ok"], "it reaches the database again")
+    wire.stall()
+    assert web.client.get("/readyz", timeout=60).status_code == 503
+    web.process.send_signal(signal.SIGINT)
+    web.process.wait(30)
+    wire.flow()
+
+
 def test_a_restart_of_the_database_between_two_requests_costs_none(web: Web, wire: Wire, operator: Any) -> None:
     def runs() -> httpx.Response:
         return web.client.get("/api/v1/runs", headers=operator.headers)
