@@ -26,7 +26,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ledger import strict_json
+from ledger import misfit, strict_json
 from ledger.access import ROLES, HasRole, actor
 from ledger.actors import Actor
 from ledger.chain import microseconds
@@ -248,8 +248,6 @@ _FIXES = {
     "list_type": "send an array",
     "too_long": "send fewer",
 }
-# pydantic speaks of Python's types; a reader has sent JSON.
-_WORDS = [(" after validation", ""), ("dictionary should", "object should"), ("list should", "array should"), ("string should", "text should")]
 
 
 def _explain(item: Any, known: str) -> dict[str, str]:
@@ -259,17 +257,7 @@ def _explain(item: Any, known: str) -> dict[str, str]:
         fix = f"remove it; known here: {known}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
-    message = "is missing" if item["type"] == "missing" else item["msg"][:1].lower() + item["msg"][1:]
-    for pythons, ours in _WORDS:
-        message = message.replace(pythons, ours)
-    return {"field": _path(item["loc"])[:200], "problem": message, "fix": fix}
-
-
-def _path(loc: Sequence[int | str]) -> str:
-    """To what is wrong, as it was sent: without the names of forms, and without the mark for a member's name being wrong."""
-    if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in (ARRAY, OBJECT):
-        loc = loc[:-1]
-    return ".".join(str(part) or '""' for part in loc if part not in (ARRAY, OBJECT))
+    return {"field": misfit.path(item["loc"], unsent=(ARRAY, OBJECT))[:200], "problem": misfit.problem(item), "fix": fix}
 
 
 def _json_type(value: Any) -> str:

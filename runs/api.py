@@ -95,7 +95,7 @@ class Runs(ApiView):
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "agent", "q", "cursor")
         filters = Filters(
-            state=query.choice("state", State.values) or "", agent=query.text("agent") or "", q=query.text("q") or ""
+            state=query.choice("state", State.values) or "", agent=query.text("agent") or "", q=(query.text("q") or "").strip()
         )
         found = newest(filters, limit=query.limit + 1, beyond=query.moment())
         shown = {row["id"]: row for row in present_runs(found[: query.limit])}

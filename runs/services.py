@@ -18,6 +18,7 @@ from django.db import transaction
 from pydantic import ValidationError
 
 from ledger import events as e
+from ledger import misfit
 from ledger.actors import Actor
 from ledger.append import acted, append, create_head
 from ledger.clock import database_now
@@ -79,11 +80,11 @@ def _validated(agent: Agent, input: Any) -> Any:
 
 def _problem(found: Any, agent: Agent) -> dict[str, str]:
     """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
-    said = found.get("ctx") or {}
+    fix = "give it" if found["type"] == "missing" else f"see the input schema of {agent.graph_id}"
     return {
-        "field": ".".join(["input", *map(str, found["loc"])]),
-        "problem": str(said.get("problem", found["msg"])),
-        "fix": str(said.get("fix", "give it" if found["type"] == "missing" else f"see the input schema of {agent.graph_id}")),
+        "field": misfit.path(["input", *found["loc"]]),
+        "problem": misfit.problem(found),
+        "fix": str((found.get("ctx") or {}).get("fix", fix)),
     }
 
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from pydantic import ValidationError
 
 from ledger import events as e
+from ledger import misfit
 from ledger.actors import OUTSIDE, Actor
 from ledger.append import append
 from ledger.clock import database_now
@@ -299,11 +300,11 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
     except ValidationError as error:
         problems = [
             {
-                "field": ".".join(map(str, p["loc"])) or "body",
-                "problem": p["msg"],
+                "field": misfit.path(p["loc"]) or "body",
+                "problem": misfit.problem(p),
                 "fix": f"send {tool.output.__name__}",
             }
-            for p in error.errors(include_url=False, include_context=False, include_input=False)
+            for p in error.errors(include_url=False, include_input=False)
         ]
         raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
     except ValueError as error:

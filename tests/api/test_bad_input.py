@@ -221,3 +221,23 @@ def test_a_query_string_that_is_no_text_is_refused(operator: Api, address: str, 
     assert answer.status_code == 400
     if address.startswith("/api/"):
         assert is_problem(answer, 400) and "not UTF-8" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("input", "field", "problem"),
+    [
+        ([], "input", "input should be a valid object"),
+        ({}, "input.item", "is missing"),
+        ({"item": ["x"]}, "input.item", "input should be a valid string"),
+        ({"item": "x", "amount": "many"}, "input.amount", "input should be a valid integer, unable to parse string as an integer"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_told_in_the_words_of_who_sent_it(integrator: Api, input: Any, field: str, problem: str) -> None:
+    told = integrator.send("runs", json.dumps({"agent": "order", "input": input}).encode()).json()["errors"]
+    assert {"field": field, "problem": problem} in [{key: each[key] for key in ("field", "problem")} for each in told]
+
+
+def test_a_search_for_blanks_is_none(integrator: Api, start: Any) -> None:
+    run = start()
+    for blanks in ("", "%20", "%20%09%20"):
+        assert [each["id"] for each in integrator.get(f"runs?q={blanks}").json()["results"]] == [run["id"]], blanks

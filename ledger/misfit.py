@@ -1,0 +1,33 @@
+"""What Pydantic finds wrong, told to somebody who has sent JSON. Pure: no Django, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+# Pydantic speaks of Python's types.
+_WORDS = [
+    (re.compile(r" after validation| or instance of \w+"), ""),
+    (re.compile(r"\bdictionary\b"), "object"),
+    (re.compile(r"\b(valid )?list\b(?= should|$)"), r"\1array"),
+    (re.compile(r"\bstring(?= should)"), "text"),
+]
+
+
+def problem(found: Mapping[str, Any]) -> str:
+    """What is wrong with a value, from one item of `ValidationError.errors()`; a type may say so itself, in the error's context."""
+    own = (found.get("ctx") or {}).get("problem")
+    if own is not None:
+        return str(own)
+    message: str = "is missing" if found["type"] == "missing" else found["msg"][:1].lower() + found["msg"][1:]
+    for pythons, ours in _WORDS:
+        message = pythons.sub(ours, message)
+    return message
+
+
+def path(loc: Sequence[int | str], *, unsent: Collection[str] = ()) -> str:
+    """The way to what is wrong, as it was sent: without the names of forms (`unsent`), and without the mark for a member's name being wrong."""
+    if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in unsent:
+        loc = loc[:-1]
+    return ".".join(str(part) or '""' for part in loc if part not in unsent)
