@@ -106,8 +106,9 @@ class Waits:
                 elif key in self.known:
                     self.known[key].consumed = seq
             case e.ToolReconciled():
+                # What a retry settles on a witness's word names the wait that would come next: the run's end had withdrawn the last one.
                 for key, known in self.known.items():
-                    if key[:3] == (event.slot, event.attempt, "reconcile") and not known.ends:
+                    if key[:3] == (event.slot, event.attempt, "reconcile") and key.n >= event.n and not known.ends:
                         known.ends.append((event.verdict, event.by, seq))
             case e.RunRetried():
                 self.has_ended = False

@@ -174,7 +174,7 @@ def test_a_nursery_that_does_not_answer_is_done_without(crew: Crew) -> None:
     (nursery,) = until(lambda: [pid for pid in crew.descendants() if "nursery" in title(pid)], what="the nursery")
     os.kill(nursery, signal.SIGSTOP)
     os.kill(hit, signal.SIGKILL)
-    until(lambda: len(crew.serving()) == 2 and hit not in crew.serving(), what="a new worker", seconds=40)
+    until(lambda: hit not in crew.serving() and len(crew.serving()) == 2, what="a new worker", seconds=40)
     assert other in crew.serving() and not is_alive(nursery)
 
 

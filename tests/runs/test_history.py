@@ -100,6 +100,8 @@ def test_without_any_sound_checkpoint_nothing_executes(stage: Stage, outside: Ou
 
 BREAKS = {
     "an event changed": "UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = {last}",
+    "an event's time changed": "UPDATE ledger_event SET at = at - interval '1 second' WHERE run_id = %s AND seq = {last}",
+    "under which lease an event was written changed": "UPDATE ledger_event SET epoch = epoch + 1 WHERE run_id = %s AND seq = {last}",
     "an event's columns changed": "UPDATE ledger_event SET slot = '0.3/9' WHERE run_id = %s AND seq = {last}",
     "an event's fact changed": "UPDATE ledger_event SET fact = 'other' WHERE run_id = %s AND seq = {last}",
     "an event of an unknown kind": "UPDATE ledger_event SET kind = 'RunDreamed' WHERE run_id = %s AND seq = {last}",

@@ -77,6 +77,14 @@ def test_the_watch_frees_what_is_proven_and_lets_the_living_be(stage: Stage) -> 
     assert Process.objects.get(pk=gone.id).ended_at is not None
 
 
+def test_who_looks_for_the_dead_of_this_host_finds_them_and_nobody_else(stage: Stage) -> None:
+    """What a supervisor reports besides its own children's deaths."""
+    living, gone = stage.worker, stage.hire(is_dead=True)
+    assert fleet.beat(kind="web", pid=os.getpid())
+    assert [(each.id, each.kind) for each in fleet.gone_here()] == [(gone.id, "worker")]
+    assert Process.objects.get(pk=living.id).ended_at is None
+
+
 def test_silence_on_another_host_is_no_proof(stage: Stage, settings: Any) -> None:
     run = stage.start(agent_of(ends_with(1)))
     worker = stage.hire(is_dead=True)
