@@ -33,7 +33,7 @@ CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/trouble.py", "runs/hos
 
 MUTANTS = [
     # --- one writer
-    Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", LIGHT),
+    Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
     Mutant(
         "a claim keeps epoch and lease", STEPS, "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
@@ -52,7 +52,7 @@ MUTANTS = [
     Mutant("everybody makes room for a run that is driven alone", HOST, "found.chosen == self.worker.id and", "found.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
     Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done:", "if not is_done:", "tests/runs/test_calls.py -k falls_free"),
-    Mutant("sequence numbers have gaps", APPEND, "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
+    Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
         "an intent is recorded after the call", CALLS, "        await self._intend(grant)\n        return await self.dispatch()",
@@ -124,7 +124,7 @@ MUTANTS = [
     # --- the outside
     Mutant("a callback is taken twice", SETTLE, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
     Mutant("a late callback overwrites a person's word", SETTLE, "if not _still_counts(run, wait):", "if False:", "tests/runs/test_callbacks.py"),
-    Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
+    Mutant("an answered call is repeated", "runs/sql/0004_functions_anew.sql", "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
     Mutant("the newest signal is given out first", "runs/sql/signals.sql", "taken_by IS NULL ORDER BY n LIMIT 1", "taken_by IS NULL ORDER BY n DESC LIMIT 1", "tests/runs/test_signals.py -k given_out"),
     Mutant("a deadline that moved is not looked at again", SWEEPER, "wait.resolved_at is not None or wait.deadline > now or", "wait.resolved_at is not None or", "tests/runs/test_recovery.py -k moved"),
     Mutant("a wait is settled twice", "runs/acts.py", "    if wait.resolved_at is not None:\n        raise IllegalTransition(\"settle a wait\"", "    if False:\n        raise IllegalTransition(\"settle a wait\"", "tests/runs/test_interrupted_stops.py"),

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from ledger.sqlfiles import functions
 from tests.conftest import CHECKOUT
 from tests.crash.mutants import spoilt
 from tests.crash.mutations import LIGHT, MUTANTS, Mutant
@@ -18,6 +19,21 @@ def test_a_seeded_bug_applies_and_is_a_program(mutant: Mutant) -> None:
         ast.parse(text)
     for path in [] if mutant.check == LIGHT else mutant.check.partition(" -k ")[0].split():
         assert (CHECKOUT / path).is_file(), path
+
+
+def _newest() -> dict[str, str]:
+    """The file that says last what each SQL function is."""
+    files = sorted(CHECKOUT.glob("*/sql/*.sql"), key=lambda path: path.name if path.name[:4].isdigit() else "")
+    return {name: str(path.relative_to(CHECKOUT)) for path in files for name in functions(path.read_text())}
+
+
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.is_sql], ids=lambda mutant: mutant.name)
+def test_a_bug_in_sql_is_in_what_the_database_executes(mutant: Mutant) -> None:
+    """Not in a function that a later file declares anew: nobody could notice it."""
+    sound = (CHECKOUT / mutant.path).read_text()
+    before, after = functions(sound), functions(spoilt(sound, mutant))
+    (changed,) = (name for name in before if before[name] != after[name])
+    assert _newest()[changed] == mutant.path
 
 
 def test_there_are_many_and_each_is_another() -> None:
