@@ -35,9 +35,9 @@ class ReadableTime(TimestamptzLoader):
     def load(self, data: Any) -> datetime:
         try:
             # What the server nearly always writes, read ten times as fast: a long journal is thousands of times.
-            at = datetime.fromisoformat(bytes(data).decode())
+            at = datetime.fromisoformat(str(data, "ascii"))
             if at.tzinfo is not None:
-                return at.astimezone(UTC)
+                return at if at.tzinfo is UTC else at.astimezone(UTC)
         except ValueError:
             pass
         try:

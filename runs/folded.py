@@ -45,6 +45,17 @@ _ASKED = f"""
     SELECT facts.*, known.* FROM (
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event WHERE run_id = %s AND seq <= %s
     ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
+# A run that is folded from its start: what is to be known of its rows up to the last one there is, and then the rows without that. A row that
+# is changed in between is folded as changed and known as it was, so whoever asks next finds it out.
+_KNOWN = """
+    SELECT last.*, known.* FROM (
+        SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event WHERE run_id = %s ORDER BY seq DESC LIMIT 1
+    ) AS last, LATERAL (
+        SELECT sum(xmin::text::bigint + hashtid(ctid)) FROM ledger_event WHERE run_id = %s AND seq <= last.seq
+    ) AS known"""
+_PLAIN = """
+    SELECT seq, at, kind, slot, attempt, clear FROM ledger_event
+    WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
 _LINES = """
     SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
     WHERE run_id = %s AND seq = ANY(%s)"""
@@ -82,27 +93,38 @@ class Kept:
 
     def catch_up(self, *, is_opened: bool) -> None:
         """Fold what is new; everything anew where what is folded isn't what the database has."""
-        if self.last is not NOTHING and (is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS):
-            rows = self._asked()
-        else:
-            rows = self._rows(self.last.seq)
-        if self.last is not NOTHING:
-            if self._goes_on(rows):
-                del rows[0]
-            else:
-                self.forget()
-                rows = self._rows(_FIRST)
         if self.last is NOTHING:
-            self.asked_at = time.monotonic()
+            self._anew()
+            return
+        must_ask = is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS
+        rows = self._asked() if must_ask else _rows(_FACTS, self.run_id, self.last.seq, AT_ONCE)
+        if not self._goes_on(rows):
+            self._anew()
+            return
+        is_more = len(rows) == AT_ONCE
+        del rows[0]
         while rows:
-            self._take(rows)
-            rows = self._rows(self.last.seq + 1) if len(rows) >= AT_ONCE - 1 else []
+            self._take([row[:6] for row in rows])
+            self.prints += sum(row[8] for row in rows)
+            self.last = _last(rows[-1])
+            rows = _rows(_FACTS, self.run_id, self.last.seq + 1, AT_ONCE) if is_more else []
+            is_more = len(rows) == AT_ONCE
+
+    def _anew(self) -> None:
+        self.forget()
+        self.asked_at = time.monotonic()
+        for seq, hash_, print_, prints in _rows(_KNOWN, self.run_id, self.run_id):
+            since = _FIRST
+            while rows := _rows(_PLAIN, self.run_id, since, seq, AT_ONCE):
+                self._take(rows)
+                if len(rows) < AT_ONCE:
+                    break
+                since = rows[-1][0] + 1
+            self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
 
     def _asked(self) -> list[tuple[Any, ...]]:
         """From the last folded event on; nothing if what is folded isn't what the database has."""
-        with connection.cursor() as cursor:
-            cursor.execute(_ASKED, [self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE])
-            rows = cursor.fetchall()
+        rows = _rows(_ASKED, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
         self.asked_at = time.monotonic()
         found, prints = rows[0][-2:]
         return rows if (found, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
@@ -111,20 +133,20 @@ class Kept:
         """Whether the first row is the last one folded, and the second links to it."""
         return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
 
-    def _rows(self, since: int) -> list[tuple[Any, ...]]:
-        with connection.cursor() as cursor:
-            cursor.execute(_FACTS, [self.run_id, since, AT_ONCE])
-            return list(cursor.fetchall())
-
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
-        take = self.fold.take
-        for seq, at, kind, slot, attempt, stored, _, _, row_print, *_ in rows:
+        take, taken = self.fold.take, 0
+        for seq, at, kind, slot, attempt, stored in rows:
             stored = bytes(stored)
             clear, damage = clear_of(kind, stored)
             take(Bare(seq, at, kind, slot, attempt, clear, damage))
-            self.prints += row_print
-            self.bytes += BYTES_PER_EVENT + len(stored)
-        self.last = _last(rows[-1])
+            taken += BYTES_PER_EVENT + len(stored)
+        self.bytes += taken
+
+
+def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
 
 
 def _last(row: tuple[Any, ...]) -> Last:

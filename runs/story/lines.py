@@ -152,13 +152,16 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
             return {}, f"its content can't be read: {error}"
     if not isinstance(clear, dict):
         return {}, "its content is not an object"
-    wrong = []
-    for name, surely, hint, is_needed in _fields(kind):
-        if name in clear:
-            if type(clear[name]) not in surely and not _fits(clear[name], hint):
-                wrong.append(name)
-        elif is_needed:
-            wrong.append(name)
+    known = _fields(kind)
+    try:
+        for name, surely, _, _ in known:
+            if type(clear[name]) not in surely:
+                break
+        else:
+            return clear, ""
+    except KeyError:
+        pass  # one that is missing, or one that may be left out
+    wrong = [name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)]
     return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
 
 
