@@ -63,6 +63,11 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     return found
 
 
+def is_harmless(text: str) -> bool:
+    """Whether the text can be drawn as it stands: `pieces` and, up to its length, `line` and `middle` would say nothing of it."""
+    return _HARMLESS.fullmatch(text) is not None
+
+
 def line(text: str, most: int = MAX_LINE) -> list[Piece]:
     """`text` as one line of at most `most` characters, its end named if it was cut: what a title or a list can hold of a foreign value."""
     found: list[Piece] = []
