@@ -13,6 +13,7 @@ A run is folded by one thread at a time, and what it is asked for is copied whil
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +26,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.clock import ReadableTime
 from runs.drawn import Drawn
 from runs.story import Bare, Fold, Line, clear_of, read
 
@@ -38,7 +40,7 @@ BYTES_PER_EVENT = 640
 
 _FIRST = -(2**63)
 _FACTS = """
-    SELECT seq, at, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
+    SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
 # The same, beside what is to be known of the rows up to there; one row without an event where there are no more.
 _ASKED = f"""
@@ -54,7 +56,7 @@ _KNOWN = """
         SELECT sum(xmin::text::bigint + hashtid(ctid)) FROM ledger_event WHERE run_id = %s AND seq <= last.seq
     ) AS known"""
 _PLAIN = """
-    SELECT seq, at, kind, slot, attempt, clear FROM ledger_event
+    SELECT seq, at::text, kind, slot, attempt, clear FROM ledger_event
     WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
 _LINES = """
     SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
@@ -134,19 +136,36 @@ class Kept:
         return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
-        take, taken = self.fold.take, 0
-        for seq, at, kind, slot, attempt, stored in rows:
-            stored = bytes(stored)
-            clear, damage = clear_of(kind, stored)
-            take(Bare(seq, at, kind, slot, attempt, clear, damage))
-            taken += BYTES_PER_EVENT + len(stored)
-        self.bytes += taken
+        take, moment = self.fold.take, _TIMES.read
+        with _uncollected():
+            for seq, at, kind, slot, attempt, stored in rows:
+                clear, damage = clear_of(kind, stored)
+                take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
+        self.bytes += sum(BYTES_PER_EVENT + len(row[5]) for row in rows)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without rounds of the garbage collector. Nearly all that a fold makes stays, so each would walk through it in vain. Whoever switched it
+    off switches it on again; another thread that folds meanwhile has a round too many."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# Times come as text and are read here: to have the driver call for each of ten thousand takes twice as long.
+_TIMES = ReadableTime(0)
 
 
 def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        return list(cursor.fetchall())
+        with _uncollected():
+            return list(cursor.fetchall())
 
 
 def _last(row: tuple[Any, ...]) -> Last:

@@ -129,7 +129,8 @@ def _model_requested(timeline: Timeline, line: Fact) -> None:
     row = timeline._talks.get(name)
     if row is None:
         row = timeline._talks[name] = timeline.add(line, "think", "think", note=line.clear["model"])
-    timeline.reopen(row)
+    else:
+        timeline.reopen(row)
     row.bars.append(Bar(line.at, None, "work"))
 
 
