@@ -27,6 +27,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.clock import ReadableTime
+from runs import doubts
 from runs.drawn import Drawn
 from runs.story import Bare, Fold, Line, clear_of, read
 
@@ -58,12 +59,9 @@ _KNOWN = """
 _PLAIN = """
     SELECT seq, at::text, kind, slot, attempt, clear FROM ledger_event
     WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
-_LINES = """
-    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
-    WHERE run_id = %s AND seq = ANY(%s)"""
-_WINDOW = """
-    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
-    WHERE run_id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"""
+_WHOLE = f"SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash, code, {doubts.IS_OLD} FROM ledger_event e WHERE run_id = %s"
+_LINES = f"{_WHOLE} AND seq = ANY(%s)"
+_WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
 class Last(NamedTuple):
@@ -229,28 +227,38 @@ class _Stored:
     sealed: Any
     hash: Any
     prev_hash: Any
+    code: Any
+    is_old: bool
 
 
 class Opened:
     """Events of one run with their payloads, each read once for one request."""
 
-    def __init__(self, run_id: UUID) -> None:
-        self._run_id = run_id
+    def __init__(self, run_id: UUID, drawn: Drawn | None = None) -> None:
+        self._run_id, self._drawn = run_id, drawn or Drawn()
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
         """Of these events those that are there."""
         if missing := [seq for seq in set(seqs) if seq not in self._lines]:
-            self._lines.update((line.seq, line) for line in _lines(_LINES, self._run_id, missing))
+            self._lines.update((line.seq, line) for line in _lines(self._drawn, _LINES, self._run_id, missing))
         return self._lines
 
+    def journal(self, before: int | None, most: int) -> list[Line]:
+        """A part of the journal, newest first."""
+        found = _lines(self._drawn, _WINDOW, self._run_id, 2**63 - 1 if before is None else before, most)
+        doubts.mark_gaps(found)
+        return found
 
-def journal(run_id: UUID, before: int | None, most: int) -> list[Line]:
-    """A part of a journal, newest first."""
-    return _lines(_WINDOW, run_id, 2**63 - 1 if before is None else before, most)
 
-
-def _lines(statement: str, *values: Any) -> list[Line]:
+def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[Line]:
+    """Events as they are stored. What is to be doubted is noted with what is drawn, which may outlast this look."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return list(read(_Stored(*row) for row in cursor.fetchall()))
+        cursor.execute(statement, [run_id, *values])
+        rows = [_Stored(*row) for row in cursor.fetchall()]
+    found = list(read(rows))
+    for row, line in zip(rows, found, strict=True):
+        if not line.damage and (why := doubts.doubt(run_id, row)):
+            line.damage = why
+            drawn.doubt(line.seq, why)
+    return found

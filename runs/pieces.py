@@ -118,6 +118,7 @@ def event(line: Line, told: Callable[[], str]) -> SafeString:
     kind = escape(line.kind) if line.is_known else datum(line.kind)
     says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else told()
     slot = f" · slot {visible(line.slot)}" if line.slot else ""
+    says += f'<br><b class="bad">{escape(line.gap)}</b>' if line.gap else ""
     digest = line.hash_hex
     return SafeString(
         f'<div class="event" id="e{line.seq}"><span class="seq">{line.seq}</span>\n'

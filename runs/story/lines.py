@@ -49,7 +49,8 @@ class Bare:
 
 @dataclass
 class Line:
-    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on."""
+    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on,
+    `gap` what is missing before it."""
 
     seq: int
     at: datetime
@@ -62,6 +63,7 @@ class Line:
     hash: bytes = field(repr=False, default=b"")
     prev_hash: bytes = field(repr=False, default=b"")
     damage: str = ""
+    gap: str = ""
 
     @cached_property
     def payload(self) -> Any:
@@ -94,7 +96,7 @@ class Line:
     @property
     def face(self) -> int:
         """What it looks like."""
-        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage)
+        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage, self.gap)
         return hash(whole)
 
     @property
