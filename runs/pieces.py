@@ -1,4 +1,4 @@
-"""What a run's page holds by the hundred, drawn by hand: an effect of the lane, an event of the journal, the bars of a row.
+"""What a run's page holds by the hundred, drawn by hand: an effect of the lane, an event of the journal, a thing said, the bars of a row.
 
 To draw one by Django's templates takes some 200 microseconds, which for a first look at a run was most of its page. All else is markup in
 templates. Everything that isn't a number of ours goes through `visible` or `escape`, which is what a template does by itself.
@@ -13,9 +13,11 @@ from typing import Any
 from django.urls import NoReverseMatch, reverse
 from django.utils.safestring import SafeString
 
-from ledger.templatetags.console import clock, datum, drawn_leaves, quads, said, short, title_of, visible, words
+from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
+from ledger.templatetags.console import said as without_class
 from runs.story import Effect, Line
 from runs.story.scale import Placed
+from runs.story.transcript import Said
 from runs.toolcards import ToolCard
 
 # How each standing of an effect is called: chip and its tone, a note and its.
@@ -44,7 +46,7 @@ def effect(e: Effect, tools: dict[str, Any]) -> SafeString:
         f'<span class="small muted break">{_upstream(e, tools.get(e.tool))}{_sending(e)}</span>'
         f'<span class="small muted">{clock(e.changed_at, "brief")}</span>\n'
         f"{_wide(note_tone, note) if note else ''}\n{_afterwards(e)}\n"
-        f"{_wide('break', visible(said(e.error))) if e.error and e.status != 'committed' else ''}\n"
+        f"{_wide('break', visible(without_class(e.error))) if e.error and e.status != 'committed' else ''}\n"
         f'<details class="more wide-row" id="effect-more-{e.seq}"><summary>Arguments{" and result" if is_answered else ""}</summary>'
         f"{drawn_leaves(e.arguments)}{_RESULT + drawn_leaves(e.result) if is_answered else ''}"
         f'<dl class="pairs small">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in _pairs(e))}</dl></details></div>\n\n'
@@ -127,6 +129,19 @@ def event(line: Line, told: Callable[[], str]) -> SafeString:
         f'<details class="more" id="ev-{line.seq}"><summary>epoch {line.epoch}{slot} · <code>{digest[:12]}…</code></summary>\n'
         f"{drawn_leaves(line.facts)}{drawn_leaves(line.shown) if line.shown is not None else ''}\n"
         f'<p class="hash muted">hash {quads(digest)}<br>after {quads(line.prev_hex)}</p></details></div>\n'
+    )
+
+
+def thing_said(said: Said) -> SafeString:
+    """One thing said in a conversation."""
+    who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
+    title = f"<span>{visible(said.title)}</span>" if said.title else ""
+    tool = f"<code>{visible(said.tool)}</code>" if said.tool else ""
+    tokens = "" if said.tokens_in is None else f" · {escape(str(said.tokens_in))} in, {escape(str(said.tokens_out))} out"
+    text = f'<div class="text" tabindex="0">{visible(said.text)}</div>' if said.text else ""
+    return SafeString(
+        f'<div class="said {escape(said.role)}"><p class="who-said">{who}{title}{tool}<span class="right">{clock(said.at)}{tokens}</span></p>'
+        f"{text}{drawn_leaves(said.data) if said.data is not None else ''}</div>\n"
     )
 
 

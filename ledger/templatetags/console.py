@@ -66,7 +66,8 @@ _AMOUNT = re.compile(r"(?:[A-Z]{3} )?[$€£¥]?[0-9][0-9,. ]{0,18}(?: ?[A-Z]{3}
 def way(path: object) -> SafeString:
     """The path of a value, with both ends where it is long."""
     text = str(path)
-    return SafeString(escape(text)) if len(text) <= seen.MAX_PATH and seen.is_harmless(text) else _drawn(seen.middle(text))
+    is_plain = len(text) <= seen.MAX_PATH and "\n" not in text and seen.is_harmless(text)
+    return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
 # Joined and escaped by hand, as everything is here that a page has a thousand of: Django's own means take ten times as long.

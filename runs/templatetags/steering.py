@@ -14,6 +14,7 @@ from runs.lists import BADGE_TO
 from runs.models import Wait
 from runs.story import Effect, Line
 from runs.story.scale import Placed
+from runs.story.transcript import Said
 
 register = template.Library()
 
@@ -67,6 +68,17 @@ def event(context: template.Context, line: Line) -> SafeString:
     html = drawn.get(face)
     if html is None:
         html = pieces.event(line, lambda: fragment(context, "runs/events", line.kind, line=line))
+        drawn.keep(face, html)
+    return SafeString(html)
+
+
+@register.simple_tag(takes_context=True)
+def thing_said(context: template.Context, said: Said) -> SafeString:
+    """One thing said in a conversation. It looks the same whenever it is drawn."""
+    drawn, face = context["d"].drawn, ("said", said.face)
+    html = drawn.get(face)
+    if html is None:
+        html = pieces.thing_said(said)
         drawn.keep(face, html)
     return SafeString(html)
 
