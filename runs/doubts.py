@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.chain import body_hash, link_hash
-from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.codes import is_genuine, may_lack_code
 from ledger.events import decode
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Uncoded
@@ -30,7 +30,7 @@ def doubt(run_id: UUID, row: Any) -> str:
         return "it was changed: its content does not give its hash"
     if row.code is None:
         return "" if row.is_old or _may_lack_code(clear) else "it has no code: none of our processes wrote it"
-    if row.kind in SQL_MADE or not is_genuine(code_key(), run_id, row.seq, body, bytes(row.code)):
+    if not is_genuine(code_key(), run_id, row.seq, body, bytes(row.code)):
         return "it was not written with this installation's key, or not in this run"
     return ""
 
