@@ -31,8 +31,9 @@ _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
 _RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
 
-# Nearly all text: printable ASCII with single blanks has nothing to name.
-_HARMLESS = re.compile(r"[!-~]+(?: [!-~]+)*")
+# Nearly all text: printable ASCII without long runs of blanks or line breaks has nothing to name.
+_HARMLESS = re.compile(r"[ -~\n]*")
+_LONG_BLANKS, _LONG_BREAKS = " " * (MAX_BLANKS + 1), "\n" * (MAX_NEWLINES + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Piece:
 
 def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     """`text` cut into what may be drawn and what must be named. In code, indentation is drawn, not counted."""
-    if _HARMLESS.fullmatch(text):
-        return [Piece(text)]
+    if is_harmless(text):
+        return [Piece(text)] if text else []
     found: list[Piece] = []
     plain: list[str] = []
     for piece in _walk(text, is_code):
@@ -61,6 +62,11 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
     if plain:
         found.append(Piece("".join(plain)))
     return found
+
+
+def is_harmless(text: str) -> bool:
+    """Whether the text can be drawn as it stands: nothing in it is hidden, poses as something else or pushes the rest away."""
+    return _HARMLESS.fullmatch(text) is not None and _LONG_BLANKS not in text and _LONG_BREAKS not in text
 
 
 def line(text: str, most: int = MAX_LINE) -> list[Piece]:

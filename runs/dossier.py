@@ -292,10 +292,22 @@ class Dossier:
         start = max(end - ACTS_SHOWN, 0)
         return Window(found[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
 
+    @property
+    def doubts(self) -> list[tuple[int, str]]:
+        """Events that this page shows, or tells of, and that nobody should believe: where, and why."""
+        if self.sight.tab == "journal":
+            self.journal  # noqa: B018  read before it is drawn
+        return self.drawn.doubts
+
+    @property
+    def missing(self) -> int:
+        """How many events the journal lacks between its first place and its last."""
+        return self.story.last.seq - self.story.length if self.story.last is not None else 0
+
     @cached_property
     def journal(self) -> Window:
         """A page of the journal, newest first. `older` is the seq that the next page goes on before."""
-        shown = folded.journal(self.run.id, self.sight.before, EVENTS_SHOWN)
+        shown = self.opened.journal(self.sight.before, EVENTS_SHOWN)
         return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
 
 
@@ -316,7 +328,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     head = head or Head.standing_in(run_id)
     if story.last is not None:
         head.seq = story.last.seq
-    opened, agent = folded.Opened(run_id), _agent(run.graph_id)
+    opened, agent = folded.Opened(run_id, drawn), _agent(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.
     lane = {effect.face: html for effect in story.effects.shown if (html := drawn.get(("effect", agent is None, effect.face))) is not None}
     return Dossier(run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, asked, agent, now, is_headless)

@@ -10,6 +10,7 @@ from collections.abc import Hashable
 
 MOST_PIECES = 600
 MOST_BYTES = 2**20
+MOST_DOUBTS = 5
 
 
 class Drawn:
@@ -17,6 +18,7 @@ class Drawn:
 
     def __init__(self) -> None:
         self._pieces: dict[Hashable, str] = {}
+        self._doubts: dict[int, str] = {}
         self.bytes = 0
 
     def get(self, key: Hashable) -> str | None:
@@ -29,3 +31,13 @@ class Drawn:
         if len(html) * 4 <= MOST_BYTES:
             self._pieces[key] = html
             self.bytes += len(html)
+
+    def doubt(self, seq: int, why: str) -> None:
+        """An event that is shown, or stands behind what is, can't be believed. What was drawn of it is kept, so this is too."""
+        if len(self._doubts) < MOST_DOUBTS:
+            self._doubts[seq] = why
+
+    @property
+    def doubts(self) -> list[tuple[int, str]]:
+        """The first ones that were met."""
+        return sorted(self._doubts.copy().items())

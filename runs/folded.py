@@ -13,6 +13,7 @@ A run is folded by one thread at a time, and what it is asked for is copied whil
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +26,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.clock import ReadableTime
+from runs import doubts
 from runs.drawn import Drawn
 from runs.story import Bare, Fold, Line, clear_of, read
 
@@ -38,19 +41,27 @@ BYTES_PER_EVENT = 640
 
 _FIRST = -(2**63)
 _FACTS = """
-    SELECT seq, at, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
+    SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
 # The same, beside what is to be known of the rows up to there; one row without an event where there are no more.
 _ASKED = f"""
     SELECT facts.*, known.* FROM (
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event WHERE run_id = %s AND seq <= %s
     ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
-_LINES = """
-    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
-    WHERE run_id = %s AND seq = ANY(%s)"""
-_WINDOW = """
-    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash FROM ledger_event
-    WHERE run_id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"""
+# A run that is folded from its start: what is to be known of its rows up to the last one there is, and then the rows without that. A row that
+# is changed in between is folded as changed and known as it was, so whoever asks next finds it out.
+_KNOWN = """
+    SELECT last.*, known.* FROM (
+        SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event WHERE run_id = %s ORDER BY seq DESC LIMIT 1
+    ) AS last, LATERAL (
+        SELECT sum(xmin::text::bigint + hashtid(ctid)) FROM ledger_event WHERE run_id = %s AND seq <= last.seq
+    ) AS known"""
+_PLAIN = """
+    SELECT seq, at::text, kind, slot, attempt, clear FROM ledger_event
+    WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
+_WHOLE = f"SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash, code, {doubts.IS_OLD} FROM ledger_event e WHERE run_id = %s"
+_LINES = f"{_WHOLE} AND seq = ANY(%s)"
+_WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
 class Last(NamedTuple):
@@ -82,27 +93,38 @@ class Kept:
 
     def catch_up(self, *, is_opened: bool) -> None:
         """Fold what is new; everything anew where what is folded isn't what the database has."""
-        if self.last is not NOTHING and (is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS):
-            rows = self._asked()
-        else:
-            rows = self._rows(self.last.seq)
-        if self.last is not NOTHING:
-            if self._goes_on(rows):
-                del rows[0]
-            else:
-                self.forget()
-                rows = self._rows(_FIRST)
         if self.last is NOTHING:
-            self.asked_at = time.monotonic()
+            self._anew()
+            return
+        must_ask = is_opened or time.monotonic() > self.asked_at + UNASKED_SECONDS
+        rows = self._asked() if must_ask else _rows(_FACTS, self.run_id, self.last.seq, AT_ONCE)
+        if not self._goes_on(rows):
+            self._anew()
+            return
+        is_more = len(rows) == AT_ONCE
+        del rows[0]
         while rows:
-            self._take(rows)
-            rows = self._rows(self.last.seq + 1) if len(rows) >= AT_ONCE - 1 else []
+            self._take([row[:6] for row in rows])
+            self.prints += sum(row[8] for row in rows)
+            self.last = _last(rows[-1])
+            rows = _rows(_FACTS, self.run_id, self.last.seq + 1, AT_ONCE) if is_more else []
+            is_more = len(rows) == AT_ONCE
+
+    def _anew(self) -> None:
+        self.forget()
+        self.asked_at = time.monotonic()
+        for seq, hash_, print_, prints in _rows(_KNOWN, self.run_id, self.run_id):
+            since = _FIRST
+            while rows := _rows(_PLAIN, self.run_id, since, seq, AT_ONCE):
+                self._take(rows)
+                if len(rows) < AT_ONCE:
+                    break
+                since = rows[-1][0] + 1
+            self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
 
     def _asked(self) -> list[tuple[Any, ...]]:
         """From the last folded event on; nothing if what is folded isn't what the database has."""
-        with connection.cursor() as cursor:
-            cursor.execute(_ASKED, [self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE])
-            rows = cursor.fetchall()
+        rows = _rows(_ASKED, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
         self.asked_at = time.monotonic()
         found, prints = rows[0][-2:]
         return rows if (found, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
@@ -111,20 +133,37 @@ class Kept:
         """Whether the first row is the last one folded, and the second links to it."""
         return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
 
-    def _rows(self, since: int) -> list[tuple[Any, ...]]:
-        with connection.cursor() as cursor:
-            cursor.execute(_FACTS, [self.run_id, since, AT_ONCE])
-            return list(cursor.fetchall())
-
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
-        take = self.fold.take
-        for seq, at, kind, slot, attempt, stored, _, _, row_print, *_ in rows:
-            stored = bytes(stored)
-            clear, damage = clear_of(kind, stored)
-            take(Bare(seq, at, kind, slot, attempt, clear, damage))
-            self.prints += row_print
-            self.bytes += BYTES_PER_EVENT + len(stored)
-        self.last = _last(rows[-1])
+        take, moment = self.fold.take, _TIMES.read
+        with _uncollected():
+            for seq, at, kind, slot, attempt, stored in rows:
+                clear, damage = clear_of(kind, stored)
+                take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
+        self.bytes += sum(BYTES_PER_EVENT + len(row[5]) for row in rows)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without rounds of the garbage collector. Nearly all that a fold makes stays, so each would walk through it in vain. Whoever switched it
+    off switches it on again; another thread that folds meanwhile has a round too many."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# Times come as text and are read here: to have the driver call for each of ten thousand takes twice as long.
+_TIMES = ReadableTime(0)
+
+
+def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        with _uncollected():
+            return list(cursor.fetchall())
 
 
 def _last(row: tuple[Any, ...]) -> Last:
@@ -188,28 +227,38 @@ class _Stored:
     sealed: Any
     hash: Any
     prev_hash: Any
+    code: Any
+    is_old: bool
 
 
 class Opened:
     """Events of one run with their payloads, each read once for one request."""
 
-    def __init__(self, run_id: UUID) -> None:
-        self._run_id = run_id
+    def __init__(self, run_id: UUID, drawn: Drawn | None = None) -> None:
+        self._run_id, self._drawn = run_id, drawn or Drawn()
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
         """Of these events those that are there."""
         if missing := [seq for seq in set(seqs) if seq not in self._lines]:
-            self._lines.update((line.seq, line) for line in _lines(_LINES, self._run_id, missing))
+            self._lines.update((line.seq, line) for line in _lines(self._drawn, _LINES, self._run_id, missing))
         return self._lines
 
+    def journal(self, before: int | None, most: int) -> list[Line]:
+        """A part of the journal, newest first."""
+        found = _lines(self._drawn, _WINDOW, self._run_id, 2**63 - 1 if before is None else before, most)
+        doubts.mark_gaps(found)
+        return found
 
-def journal(run_id: UUID, before: int | None, most: int) -> list[Line]:
-    """A part of a journal, newest first."""
-    return _lines(_WINDOW, run_id, 2**63 - 1 if before is None else before, most)
 
-
-def _lines(statement: str, *values: Any) -> list[Line]:
+def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[Line]:
+    """Events as they are stored. What is to be doubted is noted with what is drawn, which may outlast this look."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return list(read(_Stored(*row) for row in cursor.fetchall()))
+        cursor.execute(statement, [run_id, *values])
+        rows = [_Stored(*row) for row in cursor.fetchall()]
+    found = list(read(rows))
+    for row, line in zip(rows, found, strict=True):
+        if not line.damage and (why := doubts.doubt(run_id, row)):
+            line.damage = why
+            drawn.doubt(line.seq, why)
+    return found

@@ -32,8 +32,9 @@ def said(run_id: UUID, *, most: int, since: Place = (0, 0), skip: int = 0) -> li
     """Up to `most` things said, in the journal's order, beginning at a place, or after so many rows from there."""
     with folded(run_id) as kept:
         transcript = kept.fold.transcript
-        first = bisect_left(transcript.events, since[0])
-        events = [(seq, transcript.talks[n]) for seq, n in zip(transcript.events[first:], transcript.owners[first:], strict=True)]
+        seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
+        first = bisect_left(seqs, since[0])
+        events = [(seq, talks[n]) for seq, n in zip(seqs[first:], owners[first:], strict=True)]
     rows: list[Row] = []
     numbers: dict[str, int] = {}
     models: dict[str, str] = {}

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from html import escape
 from typing import Any, TypeGuard
 
 from django import template
 from django.template.loader import select_template
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ledger import visible as seen
@@ -23,7 +24,8 @@ register = template.Library()
 @register.filter
 def visible(value: object) -> SafeString:
     """Outside text with everything hidden made visible. Every piece is escaped; only our own markup is markup."""
-    return _drawn(seen.pieces(str(value)))
+    text = str(value)
+    return SafeString(escape(text)) if seen.is_harmless(text) else _drawn(seen.pieces(text))
 
 
 @register.filter
@@ -63,15 +65,18 @@ _AMOUNT = re.compile(r"(?:[A-Z]{3} )?[$€£¥]?[0-9][0-9,. ]{0,18}(?: ?[A-Z]{3}
 @register.filter
 def way(path: object) -> SafeString:
     """The path of a value, with both ends where it is long."""
-    return _drawn(seen.middle(str(path)))
+    text = str(path)
+    is_plain = len(text) <= seen.MAX_PATH and "\n" not in text and seen.is_harmless(text)
+    return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
+# Joined and escaped by hand, as everything is here that a page has a thousand of: Django's own means take ten times as long.
 def _drawn(found: Iterable[seen.Piece]) -> SafeString:
-    return format_html_join("", "{}", ((_mark(piece) if piece.is_mark else piece.text,) for piece in found))
+    return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in found]))
 
 
-def _mark(piece: seen.Piece) -> SafeString:
-    return format_html('<span class="u" title="{}">{}</span>', piece.title, piece.text)
+def _mark(piece: seen.Piece) -> str:
+    return f'<span class="u" title="{escape(piece.title)}">{escape(piece.text)}</span>'
 
 
 @register.filter
@@ -95,6 +100,20 @@ def line_of(value: object) -> str:
 @register.filter
 def leaves(value: object) -> list[seen.Leaf]:
     return seen.leaves(value)
+
+
+@register.simple_tag
+def drawn_leaves(value: object, is_wide: object = False) -> SafeString:
+    """A document, leaf by leaf: each with the way to it."""
+    drawn = [f'<dl class="args small{" wide-2" if is_wide else ""}">']
+    for leaf in seen.leaves(value):
+        text = visible(leaf.text) if leaf.kind == "string" else escape(leaf.text)
+        is_empty = leaf.kind == "string" and not leaf.text
+        drawn.append(f"<dt>{way(leaf.path or 'value')}</dt>\n<dd>{text}{_EMPTY if is_empty else ''}</dd>")
+    return SafeString("".join([*drawn, "</dl>\n"]))
+
+
+_EMPTY = '<span class="kind">empty text</span>'
 
 
 @register.filter
@@ -170,7 +189,7 @@ def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
         return ""
     at = at.astimezone(UTC)
     text = at.strftime(_FORMS.get(form, _FORMS["full"]))
-    return format_html('<time datetime="{}" data-clock="{}" title="{}">{}</time>', at.isoformat(), form, _stamp(at), f"{text} UTC")
+    return SafeString(f'<time datetime="{at.isoformat()}" data-clock="{escape(form)}" title="{_stamp(at)}">{text} UTC</time>')
 
 
 @register.simple_tag
@@ -236,11 +255,16 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 @register.simple_tag(takes_context=True)
 def fragment(context: template.Context, folder: str, name: object, **more: Any) -> SafeString:
     """The template `folder/name.html`, or `folder/default.html`: a new state or kind adds a file and edits none."""
-    # A name may come from a damaged row, and a loader asked for an impossible path raises what is no "not found".
-    own = [f"{folder}/{name}.html"] if _NAME.fullmatch(str(name)) else []
-    chosen = select_template([*own, f"{folder}/default.html"])
     with context.push(**more):
-        return SafeString(chosen.template.render(context))  # type: ignore[attr-defined]
+        return SafeString(_chosen(folder, str(name)).render(context))
+
+
+@lru_cache(maxsize=512)
+def _chosen(folder: str, name: str) -> template.base.Template:
+    # A name may come from a damaged row, and a loader asked for an impossible path raises what is no "not found".
+    own = [f"{folder}/{name}.html"] if _NAME.fullmatch(name) else []
+    chosen: template.base.Template = select_template([*own, f"{folder}/default.html"]).template  # type: ignore[attr-defined]
+    return chosen
 
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,60}")

@@ -28,8 +28,6 @@ __all__ = ["Bare", "Crash", "Effect", "Fact", "Fold", "Gate", "Line", "Opener", 
 
 CLOSED_TOLD = 20
 DAMAGED_TOLD = 5
-_END = {"RunCompleted", "RunFailed", "RunCancelled"}
-_TROUBLE = {"RunFailed", "ModelFailed", "ToolFailed", "ToolOutcomeUnknown", "OperatorNeeded"}
 
 
 @dataclass(slots=True)
@@ -123,6 +121,8 @@ class Fold:
     closed: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
     answers: list[Fact] = field(default_factory=list)
     questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
+    # The last crash, until the next worker's first step.
+    _down: Crash | None = field(default=None, repr=False)
     # What each kind of event is to which part, looked up once for an event instead of once for each part.
     _steps: dict[str, list[tuple[Any, Callable[[Any, Fact], None]]]] = field(default_factory=dict, repr=False)
 
@@ -143,39 +143,29 @@ class Fold:
                 self.damaged.append(line)
             return
         kind = line.kind
-        if self.crashes:
-            self._came_back(line)
+        if self._down is not None:
+            self._came_back(self._down, line)
         if kind == "WorkerLost":
             self._lost(line)
-        self.timeline.stepped(line)
+        if self.timeline.crash is not None:
+            self.timeline.stepped(line)
         for part, step in self._steps.get(kind, ()):
             step(part, line)
-        self.started_at = self.started_at or line.at
-        own = _OWN.get(kind)
-        if own is not None:
+        if self.started_at is None:
+            self.started_at = line.at
+        for own in _OWN.get(kind, ()):
             own(self, line)
-        if kind in _END:
-            self.ended_at = line.at
-        if kind in _TROUBLE:
-            self._trouble(line)
 
-    def _came_back(self, line: Fact) -> None:
-        crash = self.crashes[-1]
-        if crash.back_at is None and line.kind != "WorkerLost" and is_step(line) and self.owner is not None and self.owner.seq > crash.seq:
-            crash.back_at = line.at
+    def _came_back(self, crash: Crash, line: Fact) -> None:
+        if line.kind != "WorkerLost" and is_step(line) and self.owner is not None and self.owner.seq > crash.seq:
+            crash.back_at, self._down = line.at, None
 
     def _lost(self, line: Fact) -> None:
         clear = line.clear
         crash = Crash(line.at, line.seq, clear["worker"], clear["pid"], clear["proof"])
         crash.in_flight = self.effects.count("sent")
         self.crashes.append(crash)
-
-    def _trouble(self, line: Fact) -> None:
-        """The latest of each kind, in order: a page tells of no other."""
-        where = line.clear.get("tool") or line.clear.get("conversation") or (self.path[-1] if self.path else "")
-        plain = line.clear.get("reason") or line.clear.get("code") or line.kind
-        self.troubles.pop(line.kind, None)
-        self.troubles[line.kind] = Trouble(line.kind, line.at, line.seq, where, plain)
+        self._down = crash
 
     def _case(self, slot: str | None) -> Effect | None:
         effect = self.effects.by_slot.get(slot) if slot is not None else None
@@ -365,17 +355,34 @@ def _settled(fold: Fold, line: Fact) -> None:
     fold.closed.append(line)
 
 
-_OWN: dict[str, Callable[[Fold, Fact], None]] = {
-    "RunCreated": _created,
-    "VisitEntered": _entered,
-    "RunClaimed": _claimed,
-    "PauseRequested": _requested,
-    "CancelRequested": _requested,
-    "RunPaused": _done,
-    "RunCancelled": _done,
-    "RunCompleted": _completed,
-    "RunRetried": _retried,
-    "WaitOpened": _opened,
-    "InputAnswered": _answered,
-    "ToolReconciled": _settled,
+def _ended(fold: Fold, line: Fact) -> None:
+    fold.ended_at = line.at
+
+
+def _troubled(fold: Fold, line: Fact) -> None:
+    """The latest of each kind, in order: a page tells of no other."""
+    where = line.clear.get("tool") or line.clear.get("conversation") or (fold.path[-1] if fold.path else "")
+    plain = line.clear.get("reason") or line.clear.get("code") or line.kind
+    fold.troubles.pop(line.kind, None)
+    fold.troubles[line.kind] = Trouble(line.kind, line.at, line.seq, where, plain)
+
+
+_OWN: dict[str, tuple[Callable[[Fold, Fact], None], ...]] = {
+    "RunCreated": (_created,),
+    "VisitEntered": (_entered,),
+    "RunClaimed": (_claimed,),
+    "PauseRequested": (_requested,),
+    "CancelRequested": (_requested,),
+    "RunPaused": (_done,),
+    "RunCancelled": (_done, _ended),
+    "RunCompleted": (_completed, _ended),
+    "RunFailed": (_ended, _troubled),
+    "RunRetried": (_retried,),
+    "ModelFailed": (_troubled,),
+    "ToolFailed": (_troubled,),
+    "ToolOutcomeUnknown": (_troubled,),
+    "OperatorNeeded": (_troubled,),
+    "WaitOpened": (_opened,),
+    "InputAnswered": (_answered,),
+    "ToolReconciled": (_settled,),
 }

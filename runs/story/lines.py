@@ -49,7 +49,8 @@ class Bare:
 
 @dataclass
 class Line:
-    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on."""
+    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on,
+    `gap` what is missing before it."""
 
     seq: int
     at: datetime
@@ -62,6 +63,7 @@ class Line:
     hash: bytes = field(repr=False, default=b"")
     prev_hash: bytes = field(repr=False, default=b"")
     damage: str = ""
+    gap: str = ""
 
     @cached_property
     def payload(self) -> Any:
@@ -94,7 +96,7 @@ class Line:
     @property
     def face(self) -> int:
         """What it looks like."""
-        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage)
+        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage, self.gap)
         return hash(whole)
 
     @property
@@ -152,13 +154,16 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
             return {}, f"its content can't be read: {error}"
     if not isinstance(clear, dict):
         return {}, "its content is not an object"
-    wrong = []
-    for name, surely, hint, is_needed in _fields(kind):
-        if name in clear:
-            if type(clear[name]) not in surely and not _fits(clear[name], hint):
-                wrong.append(name)
-        elif is_needed:
-            wrong.append(name)
+    known = _fields(kind)
+    try:
+        for name, surely, _, _ in known:
+            if type(clear[name]) not in surely:
+                break
+        else:
+            return clear, ""
+    except KeyError:
+        pass  # one that is missing, or one that may be left out
+    wrong = [name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)]
     return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
 
 

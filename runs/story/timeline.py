@@ -30,15 +30,15 @@ class Timeline:
     _gates: dict[str, Row] = field(default_factory=dict)
     _waits: dict[tuple[str, str, int], Row] = field(default_factory=dict)
     _open: dict[int, Row] = field(default_factory=dict)
-    _crash: Row | None = None
+    crash: Row | None = None
     _is_claimed: bool = False
     _pause: Row | None = None
 
     def stepped(self, line: Fact) -> None:
-        """A crash is over with the next worker's first step."""
-        if self._crash is not None and self._is_claimed and is_step(line):
-            self.finish(self._crash, line.at)
-            self._crash = None
+        """A crash is over with the next worker's first step. Where there is none that isn't over, whoever folds may spare the call."""
+        if self.crash is not None and self._is_claimed and is_step(line):
+            self.finish(self.crash, line.at)
+            self.crash = None
 
     def add(self, line: Fact, kind: str, label: str, *, depth: int = 1, tone: str = "", note: str = "") -> Row:
         row = Row(kind, label, line.at, line.seq, depth=depth, tone=tone, note=note, is_open=True)
@@ -129,7 +129,8 @@ def _model_requested(timeline: Timeline, line: Fact) -> None:
     row = timeline._talks.get(name)
     if row is None:
         row = timeline._talks[name] = timeline.add(line, "think", "think", note=line.clear["model"])
-    timeline.reopen(row)
+    else:
+        timeline.reopen(row)
     row.bars.append(Bar(line.at, None, "work"))
 
 
@@ -286,10 +287,10 @@ def _lost(timeline: Timeline, line: Fact) -> None:
     row.reached, row.silent = line.clear.get("reached", ""), line.clear.get("silent_ms")
     row.bars.append(Bar(line.at, None, "down"))
     row.count = line.clear["pid"]
-    if timeline._crash is not None:
-        timeline._crash.is_cut = True
-        timeline.finish(timeline._crash, line.at)
-    timeline._crash, timeline._is_claimed = row, False
+    if timeline.crash is not None:
+        timeline.crash.is_cut = True
+        timeline.finish(timeline.crash, line.at)
+    timeline.crash, timeline._is_claimed = row, False
 
 
 def _claimed(timeline: Timeline, line: Fact) -> None:

@@ -75,28 +75,70 @@ Opener = Callable[[Iterable[int]], Mapping[int, Line]]
 
 @dataclass
 class Transcript:
-    """All conversations of a run in the order in which they began; `events` are those in which something was said, `owners` whose they are."""
+    """All conversations of a run in the order in which they began; `events` are those in which something was said, `owners` whose they are.
 
-    talks: list[Talk] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
+    Most looks at a run ask for none of it: so events are only put down, and told apart when somebody does. `heard` are kind, seq and time of
+    those put down, with the node, conversation or slot that they are of, and the assistant.
+    """
+
+    heard: list[tuple[str, int, datetime, str, str]] = field(default_factory=list)
+    _talks: list[Talk] = field(default_factory=list)
+    _events: list[int] = field(default_factory=list)
+    _owners: list[int] = field(default_factory=list)
     _open: dict[str, int] = field(default_factory=dict)
     _node: str = ""
 
-    def talk(self, line: Fact) -> Talk:
+    @property
+    def talks(self) -> list[Talk]:
+        self._tell_apart()
+        return self._talks
+
+    @property
+    def events(self) -> list[int]:
+        self._tell_apart()
+        return self._events
+
+    @property
+    def owners(self) -> list[int]:
+        self._tell_apart()
+        return self._owners
+
+    def _tell_apart(self) -> None:
+        for kind, seq, at, name, assistant in self.heard:
+            match kind:
+                case "VisitEntered":
+                    self._node = name
+                case "ModelRequested" | "ModelResponded" | "ModelFailed":
+                    talk = self._talk(seq, at, name)
+                    if kind == "ModelRequested":
+                        talk.assistant = assistant
+                    elif kind == "ModelResponded":
+                        talk.turns += 1
+                        talk.answers.append(seq)
+                case _:
+                    self._observed(seq, name)
+        self.heard.clear()
+
+    def _talk(self, seq: int, at: datetime, name: str) -> Talk:
         """The conversation that a model's event belongs to, with the event noted."""
-        name = line.clear["conversation"]
         n = self._open.get(name)
         if n is None:
-            n = self._open[name] = len(self.talks)
-            self.talks.append(Talk(name=name, node=self._node, at=line.at))
-        return self.note(line, n)
+            n = self._open[name] = len(self._talks)
+            self._talks.append(Talk(name=name, node=self._node, at=at))
+        return self._note(seq, n)
 
-    def note(self, line: Fact, n: int) -> Talk:
-        self.events.append(line.seq)
-        self.owners.append(n)
-        self.talks[n].events.append(line.seq)
-        return self.talks[n]
+    def _observed(self, seq: int, slot: str) -> None:
+        """A tool's answer belongs to the conversation whose slot its own slot lies under, the first of them."""
+        names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
+        known = [self._open[name] for name in names if name in self._open]
+        if known:
+            self._note(seq, min(known))
+
+    def _note(self, seq: int, n: int) -> Talk:
+        self._events.append(seq)
+        self._owners.append(n)
+        self._talks[n].events.append(seq)
+        return self._talks[n]
 
     def shown(self) -> list[Talk]:
         """The conversations as they are now, for a reader without the fold's lock."""
@@ -116,38 +158,26 @@ class Transcript:
 
 
 def _entered(transcript: Transcript, line: Fact) -> None:
-    transcript._node = line.clear["node"]
+    transcript.heard.append((line.kind, line.seq, line.at, line.clear["node"], ""))
 
 
 def _requested(transcript: Transcript, line: Fact) -> None:
-    talk = transcript.talk(line)
-    talk.assistant = line.clear["model"]
+    transcript.heard.append((line.kind, line.seq, line.at, line.clear["conversation"], line.clear["model"]))
 
 
-def _responded(transcript: Transcript, line: Fact) -> None:
-    talk = transcript.talk(line)
-    talk.turns += 1
-    talk.answers.append(line.seq)
-
-
-def _failed(transcript: Transcript, line: Fact) -> None:
-    transcript.talk(line)
+def _answered(transcript: Transcript, line: Fact) -> None:
+    transcript.heard.append((line.kind, line.seq, line.at, line.clear["conversation"], ""))
 
 
 def _observed(transcript: Transcript, line: Fact) -> None:
-    """A tool's answer belongs to the conversation whose slot its own slot lies under, the first of them."""
-    slot = line.slot or ""
-    names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
-    known = [transcript._open[name] for name in names if name in transcript._open]
-    if known:
-        transcript.note(line, min(known))
+    transcript.heard.append((line.kind, line.seq, line.at, line.slot or "", ""))
 
 
 STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
     "VisitEntered": _entered,
     "ModelRequested": _requested,
-    "ModelResponded": _responded,
-    "ModelFailed": _failed,
+    "ModelResponded": _answered,
+    "ModelFailed": _answered,
     "ToolRead": _observed,
     "ToolReturned": _observed,
     "ToolFailed": _observed,

@@ -9,10 +9,12 @@ from django.utils.safestring import SafeString
 
 from ledger.pages import shown_count
 from ledger.templatetags.console import fragment
-from runs import looks
+from runs import looks, pieces
 from runs.lists import BADGE_TO
 from runs.models import Wait
-from runs.story import Effect
+from runs.story import Effect, Line
+from runs.story.scale import Placed
+from runs.story.transcript import Said
 
 register = template.Library()
 
@@ -54,6 +56,34 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
     dossier = context["d"]
     html = dossier.drawn_effects.get(shown.face)
     if html is None:
-        html = str(fragment(context, "runs/effects", shown.status, e=shown, tool=dossier.tools.get(shown.tool)))
+        html = pieces.effect(shown, dossier.tools)
         dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
     return SafeString(html)
+
+
+@register.simple_tag(takes_context=True)
+def event(context: template.Context, line: Line) -> SafeString:
+    """A line of the journal. It looks the same whenever it is drawn."""
+    drawn, face = context["d"].drawn, ("event", line.face)
+    html = drawn.get(face)
+    if html is None:
+        html = pieces.event(line, lambda: fragment(context, "runs/events", line.kind, line=line))
+        drawn.keep(face, html)
+    return SafeString(html)
+
+
+@register.simple_tag(takes_context=True)
+def thing_said(context: template.Context, said: Said) -> SafeString:
+    """One thing said in a conversation. It looks the same whenever it is drawn."""
+    drawn, face = context["d"].drawn, ("said", said.face)
+    html = drawn.get(face)
+    if html is None:
+        html = pieces.thing_said(said)
+        drawn.keep(face, html)
+    return SafeString(html)
+
+
+@register.simple_tag
+def track(placed: Placed, point: str = "", has_seam: bool = False) -> SafeString:
+    """The bars of a row of the timeline."""
+    return pieces.track(placed, point=point, has_seam=has_seam)

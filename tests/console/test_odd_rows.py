@@ -8,7 +8,9 @@ import pytest
 from django.db import connection
 
 from approvals.models import Approval, Decision
+from ledger.models import Event
 from ledger.verification import verify, verify_all
+from runs import folded
 from runs.models import Incident, Run
 from tests.console.conftest import Reader, start
 from tests.console.stage import question, working
@@ -82,3 +84,50 @@ def test_an_incident_that_makes_no_sense_hides_no_other(operator: Reader, asked:
     for path in ("/fleet/recoveries", "/api/v1/incidents", f"/api/v1/runs/{asked.id}/incidents"):
         assert operator.get(path).status_code == 200, path
     assert verify(asked.id).problems != []
+
+
+NOT_BELIEVED = {
+    "its words changed": ("sealed = '\\x0031'", "its content does not give its hash"),
+    "its time changed": ("at = at - interval '1 day'", "its content does not give its hash"),
+    "its code gone": ("code = NULL", "none of our processes wrote it"),
+    "its code another's": ("code = (SELECT o.code FROM ledger_event o WHERE o.run_id = e.run_id AND o.seq = 1)", "installation&#x27;s key"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT_BELIEVED)
+@pytest.mark.parametrize("tab", ["timeline", "journal", "decisions"])
+def test_what_nobody_wrote_so_is_marked_on_the_page_that_tells_of_it(operator: Reader, asked: Run, what: str, tab: str) -> None:
+    """Though its row looks well; at each look, also where a piece of the page is kept, and until the row is mended."""
+    page = f"/runs/{asked.id}?tab={tab}"
+    put = Event.objects.get(run_id=asked.id, kind="ApprovalRequested")
+
+    def told() -> str:
+        return operator.get(page).content.decode()
+
+    assert "not to be believed" not in told() and "damaged" not in told()
+    change, why = NOT_BELIEVED[what]
+    other_hands(f"UPDATE ledger_event e SET {change} WHERE run_id = %s AND seq = %s", asked.id, put.seq)
+    for _ in range(2):
+        assert f"Event {put.seq} is not to be believed" in told() and why in told()
+    other_hands("UPDATE ledger_event SET sealed = %s, at = %s, code = %s WHERE run_id = %s AND seq = %s", put.sealed, put.at, put.code, asked.id, put.seq)
+    assert "not to be believed" not in told()
+
+
+def test_a_journal_with_a_gap_says_so(operator: Reader, asked: Run) -> None:
+    other_hands("DELETE FROM ledger_event WHERE run_id = %s AND seq = 2", asked.id)
+    assert "1 event of this run is missing" in operator.get(f"/runs/{asked.id}").content.decode()
+    assert "event 2 is missing" in operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
+
+
+def test_an_event_put_between_does_not_link(operator: Reader, asked: Run) -> None:
+    other_hands("UPDATE ledger_event SET hash = sha256('x') WHERE run_id = %s AND seq = 2", asked.id)
+    told = operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
+    assert "it does not link to event 2" in told and "Event 2 is not to be believed" in told
+
+
+def test_what_is_from_before_there_were_codes_is_believed(operator: Reader, asked: Run) -> None:
+    other_hands("UPDATE ledger_event SET code = NULL WHERE run_id = %s", asked.id)
+    assert "not to be believed" in operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
+    other_hands("INSERT INTO ledger_uncoded (run_id, seq, acts) SELECT run_id, seq, 0 FROM ledger_head WHERE run_id = %s", asked.id)
+    folded.forget_all()
+    assert "not to be believed" not in operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
