@@ -100,8 +100,11 @@ async def claim(
     the database refuses to give is told to `on_damaged`, with what it says."""
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
-            for (run_id,) in await (await connection.execute(_READY, [list(graph_ids)])).fetchall():
+            ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()
+            for (run_id,) in ready:
                 failpoints.hit("CP9", run=str(run_id))
+            if not ready:  # one that becomes so now must not be claimed past the point
+                return []
         cursor = await connection.execute(CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo])
         rows = await cursor.fetchall()
     for run_id, *_, problem in rows:

@@ -132,7 +132,7 @@ MUTANTS = [
     Mutant("a late answer rewrites the past", SETTLE, " and not tape.went_on_from(wait.slot)", "", NEWS),
     Mutant("late news is passed over at a retry", DRIVE, "if self.tape.unheard:", "if False:", NEWS),
     Mutant("a witness is heard while another worker repeats the call", LATE, "return run.owner is None or attempt.intent.replay_class == \"unsafe_on_replay\"", "return True", NEWS),
-    Mutant("a verdict is written behind a run's end", LATE, "if run.state in ENDED or attempt.result", "if attempt.result", NEWS),
+    Mutant("a verdict is written behind a run's end", LATE, "if run.state in ENDED or attempt.result", "if attempt.result", "tests/runs/test_late.py"),
     Mutant("what a run's end withdrew opens again whatever came", "runs/again.py", "if attempt.result is None and not attempt.is_settled and (is_asked or is_open):", "if True:", NEWS),
     Mutant("a callback's time runs out before its call was taken", SWEEPER, "if not is_accepted or is_asked:", "if False:", NEWS),
     # --- recovery

@@ -15,6 +15,8 @@ from runs import fleet, late, recovery
 from runs.late import hand_in, lost_worker
 from runs.models import Incident, Process, Run
 from runs.store import Worker
+from tests.runs.fold import check_against_journal
+from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, now, output, overrides, problems, waiting
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -248,3 +250,24 @@ def test_a_word_does_not_help_where_the_worker_is_seen_to_live(stage: Stage, too
     stage.reconcile(run, "happened", {"ref": "R"})
     assert stage.drive() == "completed"
     fleet.hang_up()
+
+
+def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """Nobody was asked to the end about it, and nobody waits for it: what its sender says is shown, and heard by a retry."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End([each.ref for each in await ctx.gather(ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x")))])
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    worker = comes_back(stage, run, "mail", at="CP2")
+    outside.trouble("look", KeyError("a bug"))
+    assert stage.drive() == "failed" and kinds(run)[-2:] == ["WaitOpened", "RunFailed"]
+    before = facts(run)
+    assert tells(stage, worker) is False
+    assert (str(fresh(run).state), facts(run), kinds(run)[-1]) == ("failed", before, "ToolAnsweredLate"), "no verdict behind the end"
+    act("retry", run)
+    assert waiting(run) == []
+    check_against_journal(run)
+    assert stage.drive() == "completed" and output(run) == ["mail:a", "look:x"] and len(outside.seen("mail")) == 1
+    check_form(run)
+    check_against_journal(run)

@@ -208,27 +208,6 @@ def test_after_the_end_a_witness_settles_nothing_and_a_retry_asks_nobody_what_it
     check_against_journal(run)
 
 
-def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Nobody was asked to the end about it, and nobody waits for it: what its sender says is shown, and heard by a retry."""
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End([each.ref for each in await ctx.gather(ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x")))])
-
-    run = stage.start(agent_of(node, tools=tools.all()))
-    worker = comes_back(stage, run, "mail", at="CP2")
-    outside.trouble("look", KeyError("a bug"))
-    assert stage.drive() == "failed" and kinds(run)[-2:] == ["WaitOpened", "RunFailed"]
-    before = facts(run)
-    assert tells(stage, worker) is False
-    assert (str(fresh(run).state), facts(run), kinds(run)[-1]) == ("failed", before, "ToolAnsweredLate"), "no verdict behind the end"
-    act("retry", run)
-    assert waiting(run) == []
-    check_against_journal(run)
-    assert stage.drive() == "completed" and output(run) == ["mail:a", "look:x"] and len(outside.seen("mail")) == 1
-    check_form(run)
-    check_against_journal(run)
-
-
 def test_an_answer_of_a_keyed_call_that_another_worker_repeats_stays_without_effect(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
