@@ -114,13 +114,19 @@ class Kept:
         self.forget()
         self.asked_at = time.monotonic()
         for seq, hash_, print_, prints in _rows(_KNOWN, self.run_id, self.run_id):
-            since = _FIRST
-            while rows := _rows(_PLAIN, self.run_id, since, seq, AT_ONCE):
-                self._take(rows)
-                if len(rows) < AT_ONCE:
-                    break
-                since = rows[-1][0] + 1
+            since: int | None = _FIRST
+            while since is not None:
+                since = self._take_some(since, seq)
             self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
+
+    def _take_some(self, since: int, until: int) -> int | None:
+        """Take so many rows as are read at once; where the next ones begin, if there may be any."""
+        with connection.cursor() as cursor:
+            cursor.execute(_PLAIN, [self.run_id, since, until, AT_ONCE])
+            with _uncollected():
+                rows = list(cursor.fetchall())
+                self._take(rows)
+                return rows[-1][0] + 1 if len(rows) == AT_ONCE else None
 
     def _asked(self) -> list[tuple[Any, ...]]:
         """From the last folded event on; nothing if what is folded isn't what the database has."""
@@ -135,16 +141,15 @@ class Kept:
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
         take, moment = self.fold.take, _TIMES.read
-        with _uncollected():
-            for seq, at, kind, slot, attempt, stored in rows:
-                clear, damage = clear_of(kind, stored)
-                take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
+        for seq, at, kind, slot, attempt, stored in rows:
+            clear, damage = clear_of(kind, stored)
+            take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
         self.bytes += sum(BYTES_PER_EVENT + len(row[5]) for row in rows)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without rounds of the garbage collector. Nearly all that a fold makes stays, so each would walk through it in vain. Whoever switched it
+    """Without rounds of the garbage collector. What a fold makes stays or goes by itself, so each would walk through it in vain. Whoever switched it
     off switches it on again; another thread that folds meanwhile has a round too many."""
     was_on = gc.isenabled()
     gc.disable()
@@ -162,8 +167,7 @@ _TIMES = ReadableTime(0)
 def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        with _uncollected():
-            return list(cursor.fetchall())
+        return list(cursor.fetchall())
 
 
 def _last(row: tuple[Any, ...]) -> Last:

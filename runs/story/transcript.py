@@ -78,10 +78,11 @@ class Transcript:
     """All conversations of a run in the order in which they began; `events` are those in which something was said, `owners` whose they are.
 
     Most looks at a run ask for none of it: so events are only put down, and told apart when somebody does. `heard` are kind, seq and time of
-    those put down, with the node, conversation or slot that they are of, and the assistant.
+    those put down, with the node, conversation or slot that they are of, and the assistant: all in one list, for the collector would walk
+    through a tuple for each.
     """
 
-    heard: list[tuple[str, int, datetime, str, str]] = field(default_factory=list)
+    heard: list[Any] = field(default_factory=list)
     _talks: list[Talk] = field(default_factory=list)
     _events: list[int] = field(default_factory=list)
     _owners: list[int] = field(default_factory=list)
@@ -104,7 +105,8 @@ class Transcript:
         return self._owners
 
     def _tell_apart(self) -> None:
-        for kind, seq, at, name, assistant in self.heard:
+        each = iter(self.heard)
+        for kind, seq, at, name, assistant in zip(each, each, each, each, each, strict=True):
             match kind:
                 case "VisitEntered":
                     self._node = name
@@ -158,19 +160,19 @@ class Transcript:
 
 
 def _entered(transcript: Transcript, line: Fact) -> None:
-    transcript.heard.append((line.kind, line.seq, line.at, line.clear["node"], ""))
+    transcript.heard.extend((line.kind, line.seq, line.at, line.clear["node"], ""))
 
 
 def _requested(transcript: Transcript, line: Fact) -> None:
-    transcript.heard.append((line.kind, line.seq, line.at, line.clear["conversation"], line.clear["model"]))
+    transcript.heard.extend((line.kind, line.seq, line.at, line.clear["conversation"], line.clear["model"]))
 
 
 def _answered(transcript: Transcript, line: Fact) -> None:
-    transcript.heard.append((line.kind, line.seq, line.at, line.clear["conversation"], ""))
+    transcript.heard.extend((line.kind, line.seq, line.at, line.clear["conversation"], ""))
 
 
 def _observed(transcript: Transcript, line: Fact) -> None:
-    transcript.heard.append((line.kind, line.seq, line.at, line.slot or "", ""))
+    transcript.heard.extend((line.kind, line.seq, line.at, line.slot or "", ""))
 
 
 STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
