@@ -9,12 +9,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.db import connection, transaction
 from django.dispatch import receiver
 from django_q.signals import pre_enqueue
 from django_q.tasks import async_task
+
+from runs.live import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.tasks.drive"
@@ -51,6 +55,11 @@ class NotQueueable(TypeError):
 def drive(run_id: UUID) -> None:
     """Ring for a run that wants driving. The message commits or rolls back with the caller's transaction."""
     async_task(DRIVE, str(run_id))
+
+
+def ring(run_id: UUID | str) -> None:
+    """Call a worker for a run whose message is written, after the commit of what wrote it."""
+    transaction.on_commit(partial(notify_after_commit, connection, CALL_SQL, [str(run_id)]))  # it catches its own errors, and says why
 
 
 @receiver(pre_enqueue, dispatch_uid="runs.queue.refuse")
