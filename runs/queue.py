@@ -29,17 +29,9 @@ _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_fa
 # For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
 NOTIFY_SQL = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/live.py
-# For one run one worker is enough: of those that have its version and room, as they said a moment ago, one is drawn by lot, weighted by
-# its room, and called by name. Where there is none, or the run must be driven alone, all are called. Who is called and can't calls all.
+# For one run one worker is enough: see runs/sql/0014_starts.sql. It is chosen by what it said in this time.
 FRESH_SECONDS = 2.5
-CALL_SQL = f"""
-    SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', coalesce((
-        SELECT p.id::text FROM runs_run r
-        JOIN runs_served s ON s.graph_id = r.graph_id AND NOT s.is_quarantined
-        JOIN runs_process p ON p.id = s.worker AND p.kind = 'worker' AND p.ended_at IS NULL
-        WHERE r.id = %s AND NOT r.is_solo AND p.slots_used < p.slots_total
-          AND p.last_heartbeat_at > clock_timestamp() - interval '{FRESH_SECONDS} seconds'
-        ORDER BY -ln(1 - random()) / (p.slots_total - p.slots_used) LIMIT 1), ''))"""
+CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
 
 # It logs a line per message sent and per message taken; a doorbell isn't worth one.
 logging.getLogger("django-q").setLevel(logging.WARNING)

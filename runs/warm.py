@@ -33,6 +33,7 @@ BEGIN
     PERFORM runs_start(one, '', '', 'rehearsal:' || one, '[]'::jsonb, '', '', NULL, '', ARRAY[]::text[], ARRAY[line], 0);
     UPDATE runs_run SET ready_at = clock_timestamp() - interval '1 second' WHERE id = one;  -- a claim looks at what was ready before it began
     PERFORM runs_answer_to(0, '', '');
+    PERFORM runs_call('rehearsal', one, 0);  -- nobody hears what is taken back
     SELECT * INTO found FROM runs_claim(worker, 'rehearsal', 0, ARRAY['rehearsal:' || one], 1, false);
     PERFORM runs_record(one, found.epoch, found.lease, '', ARRAY[line], ARRAY[]::ledger_fact[], NULL, ROW(1, 0, 0, 0, 0)::runs_usage,
                         ROW(0, 'x', 1, '', '{}'::bytea, sha256('{}'))::runs_cut);

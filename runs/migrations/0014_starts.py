@@ -7,6 +7,7 @@ from ledger.sqlfiles import sql_file
 SQL = sql_file(__file__, "0014_starts.sql")
 UNDO = """
 DROP FUNCTION runs_start(uuid, text, text, text, jsonb, text, text, bigint, text, text[], ledger_line[], float8);
+DROP FUNCTION runs_call(text, uuid, float8);
 DROP FUNCTION runs_answer_to(bigint, text, text);
 DROP FUNCTION runs_drivable(float8);
 DROP TYPE runs_started;

@@ -48,6 +48,22 @@ BEGIN
     RETURN told;
 END $$;
 
+-- Call for a run that wants driving. One worker is enough: of those that have its version and room, as they said a moment ago, one is drawn by
+-- lot, weighted by its room, and called by name. Where there is none, or the run must be driven alone, all are called. Who is called and
+-- can't calls all. A call may be lost, so nobody waits for the disk.
+CREATE OR REPLACE FUNCTION runs_call(p_channel text, p_run uuid, p_fresh_seconds float8) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify(p_channel, coalesce((
+        SELECT p.id::text FROM runs_run r
+        JOIN runs_served s ON s.graph_id = r.graph_id AND NOT s.is_quarantined
+        JOIN runs_process p ON p.id = s.worker AND p.kind = 'worker' AND p.ended_at IS NULL
+        WHERE r.id = p_run AND NOT r.is_solo AND p.slots_used < p.slots_total
+          AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => p_fresh_seconds)
+        ORDER BY -ln(1 - random()) / (p.slots_total - p.slots_used) LIMIT 1), ''));
+END $$;
+
 -- Whether this request is the one that works under its Idempotency-Key, and the answer that an earlier one kept.
 DO $$ BEGIN
     CREATE TYPE runs_kept_answer AS (is_ours boolean, body_hash bytea, status smallint, body text);
