@@ -64,6 +64,7 @@ def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, 
 
 def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Accepted:
     """As `start`, in the caller's transaction, which ends without the run if this raises."""
+    assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     found = registry.find(agent)
     payload = _validated(found, input)
     run = Run(
@@ -83,6 +84,7 @@ def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str,
     if fingerprint != found.fingerprint():
         note_use(found)
     run.ready_at = run.created_at = run.updated_at = at
+    run._state.adding = False  # the function has stored it
     head = Head(run_id=run.id, seq=seq, chain=chain)
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     queue.ring(run.id)
