@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
-_http = get_asgi_application()
+django.setup(set_prefix=False)
 
 # Django has to be set up before anything below may be imported.
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -26,6 +26,7 @@ from django.db import OperationalError, connections  # noqa: E402
 
 from durableagents import databases, procs  # noqa: E402
 from durableagents.admission import Admission  # noqa: E402
+from durableagents.handler import Handler  # noqa: E402
 from durableagents.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.proxies import Proxies  # noqa: E402
 from durableagents.routing import websocket_urlpatterns  # noqa: E402
@@ -41,8 +42,7 @@ _M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def pool_connections() -> None:
-    """Give this process a pool. Under ASGI each request has a thread of its own, so Django's kept
-    connections (they belong to a thread) would be opened per request and left behind by each.
+    """Give this process a pool: Django's kept connections belong to a thread each, and a request takes whichever thread is free.
 
     Only here: the pool does not survive the forks of the workers, and this process never forks.
     An attempt is given up soon after a failure, so that the first request after an outage connects at once
@@ -105,6 +105,7 @@ class Lifespan:
                     await send({"type": "lifespan.startup.failed", "message": refusal})
                     return
                 await self._attempt(warm.rehearse_pool, WARM)
+                await self._attempt(_http.rehearse)
                 await self._attempt(warm.load_and_freeze)
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
@@ -146,6 +147,7 @@ class Lifespan:
             return None
 
 
+_http = Handler()
 application = ProtocolTypeRouter(
     {
         "http": Proxies(Headers(BodyLimit(Admission(_http)))),

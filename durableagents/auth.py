@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, Q, When
+from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from durableagents.models import ApiKey
-from durableagents.people import held
-from ledger.access import ROLES, HasRole, actor, know_roles, roles
+from durableagents.people import ACCOUNT, GROUPS, account
+from ledger.access import ROLES, HasRole, actor, roles
 
 __all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "actor", "issue_key", "roles"]
 
 _PREFIX = "da_"
 _SHOWN = 10
-_STALE = Q(last_used_at__isnull=True) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
+_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
+_IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
+_LOOK_UP = f"""
+    SELECT {_IS_NOTED}, {GROUPS.format(user="u.id")}, {", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)}, {ACCOUNT}
+    FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
+    WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
+# At most one write a minute and key: a busy integrator must not turn every read into a write. Nobody waits until it is on disk: should it
+# be lost with the server, the next use is noted.
+_NOTE = f"""
+    UPDATE durableagents_apikey k SET last_used_at = statement_timestamp()
+    WHERE k.id = %s AND NOT {_IS_NOTED} AND set_config('synchronous_commit', 'off', true) = 'off'"""
 
 
 def issue_key(user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None) -> str:
@@ -48,23 +58,28 @@ class ApiKeyAuthentication(BaseAuthentication):
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        key = (
-            ApiKey.objects.select_related("user")
-            .annotate(held=held("user_id"), is_noted=Case(When(_STALE, then=False), default=True))
-            .filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
-            .filter(hash=digest(token.strip()), revoked_at__isnull=True, user__is_active=True)
-            .first()
-        )
+        key = _key(digest(token.strip()))
         if key is None:
             raise AuthenticationFailed("This API key is unknown, expired or revoked.")
-        know_roles(key.user, key.held)
-        if not key.is_noted:
-            # At most one write a minute and key: a busy integrator must not turn every read into a write.
-            ApiKey.objects.filter(_STALE, pk=key.pk).update(last_used_at=Now())
         return key.user, key
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="durableagents"'
+
+
+def _key(hash: bytes) -> ApiKey | None:
+    """The key with this digest that may be used now, with its account and the account's roles."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOOK_UP, [hash])
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        is_noted, groups, *columns = row
+        key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
+        if not is_noted:
+            cursor.execute(_NOTE, [key.pk])
+    key.user = account(columns[len(_COLUMNS) :], groups)
+    return key
 
 
 def digest(token: str | bytes) -> bytes:

@@ -30,9 +30,11 @@ from ledger.clock import MOMENT
 
 MOST_REMEMBERED = 10_000
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
-_GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
+# Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
+ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
+GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
 _SESSION = f"""
-    SELECT {MOMENT}, s.session_data, s.expire_date, {_GROUPS.format(user="u.id")}, {", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)}
+    SELECT {MOMENT}, s.session_data, s.expire_date, {GROUPS.format(user="u.id")}, {ACCOUNT}
     FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
 
 _owners: dict[str, int] = {}
@@ -55,7 +57,7 @@ class SessionStore(Sessions):
             self._session_key: str | None = None
             return None
         self.read_at, data, ends, groups, *columns = row
-        self.person = _user(columns, groups) if columns[0] is not None else None
+        self.person = account(columns, groups) if columns[0] is not None else None
         return Session(session_key=key, session_data=data, expire_date=ends)
 
     def load(self) -> dict[str, Any]:
@@ -75,7 +77,8 @@ def _remember(key: str | None, owner: Any) -> None:
         _owners[key] = int(owner)
 
 
-def _user(columns: list[Any], groups: list[str]) -> User:
+def account(columns: list[Any], groups: list[str]) -> User:
+    """An account, with its roles, as SQL above reads it."""
     user = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
     know_roles(user, groups)
     return user

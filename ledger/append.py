@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from django.db import connection
 
 from ledger.actors import Actor
-from ledger.chain import body_hash, genesis
+from ledger.chain import body_hash
 from ledger.clock import database_now
 from ledger.codes import event_code, row_code
 from ledger.errors import JustificationRequired, NotFound, RecordDamaged
@@ -97,11 +98,6 @@ def _fact(entry: Fact) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def create_head(run_id: UUID) -> None:
-    """The head of a new run; its chain begins at the run's id."""
-    Head.objects.create(run_id=run_id, chain=genesis(run_id))
-
-
 def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Fact] = ()) -> int:
     """Append events in the caller's transaction, under the head's lock. Returns the last event's seq."""
     booked, more = facts(entries)
@@ -161,15 +157,16 @@ def override(
 
 def acted(
     action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
-    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
+    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, at: datetime | None = None,
 ) -> None:  # fmt: skip
-    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside does is no act of a person."""
+    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside does is no act of a person.
+    `at` is for whoever has just read the database's clock."""
     if not (by.is_person or by.auth == "shell"):
         return
     record = ActRecord(
         run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person, role=by.role, auth=by.auth,
         address=by.address, justification=justification, seq=head.seq if head else None, chain=bytes(head.chain) if head else None,
-        before=before or {}, after=after or {}, at=database_now(),
+        before=before or {}, after=after or {}, at=at or database_now(),
     )  # fmt: skip
     if head is None:
         record.n, record.prev_hash = _next_place("acts")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
+from django.db import transaction
 from django.http import HttpResponse
 from pydantic import Discriminator, Field
 from pydantic import Tag as Form
@@ -36,7 +37,7 @@ from runs.engine.agents import registry
 from runs.forgeries import forgeries
 from runs.lists import Filters, newest
 from runs.models import Run, State
-from runs.present import present_agent, present_runs
+from runs.present import present_accepted, present_agent, present_runs
 from runs.said import said
 from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow, SentRow
 
@@ -107,11 +108,11 @@ class Runs(ApiView):
         body = read_body(request, StartBody)
 
         def start() -> tuple[int, Any]:
-            run = services.start(body.agent, body.input, by=self.by, tags=body.tags)
-            return 201, present_runs([run])[0]
+            return 201, present_accepted(services.accept(body.agent, body.input, by=self.by, tags=body.tags))
 
         if key is None:
-            status, answer = start()
+            with transaction.atomic():
+                status, answer = start()
             return Response(answer, status=status, headers=_location(answer["id"]))
         principal = f"user:{request.user.pk}"
         status, text = idempotency.answer_once(principal, key, request.data, start)

@@ -13,11 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from functools import partial
 from typing import Any
 
 import psycopg
-from django.db import connections, transaction
+from django.db import connections
 from django.utils import timezone
 from django_q.brokers import Broker
 from django_q.conf import Conf
@@ -25,8 +24,7 @@ from django_q.signing import SignedPackage
 
 from runs import notices
 from runs.dsn import Patience, dsn
-from runs.live import notify_after_commit
-from runs.queue import CALL_SQL, DRIVE, ENQUEUE_SQL, is_run_id
+from runs.queue import DRIVE, ENQUEUE_SQL, is_run_id, ring
 
 # Hosts look at the run table each second without any message.
 PACE_SECONDS = 5.0
@@ -58,7 +56,7 @@ class DoorbellBroker(Broker):
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
             cursor.execute(ENQUEUE_SQL, [message["args"][0]])
-        transaction.on_commit(partial(_ring, message["args"][0]), using=Conf.ORM)  # it catches its own errors, and says why
+        ring(message["args"][0])
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """The next message, or None after seconds without one. Never raises: django-q2's pusher would stop for ten seconds."""
@@ -151,10 +149,6 @@ class DoorbellBroker(Broker):
     @staticmethod
     def get_connection(list_key: str | None = None) -> None:
         """None: the stock broker opens a connection here, and a sentinel started while the database is away would die of it."""
-
-
-def _ring(run_id: str) -> None:
-    notify_after_commit(connections[Conf.ORM], CALL_SQL, [run_id])
 
 
 def _package(run_ids: list[str]) -> str:

@@ -30,7 +30,12 @@ COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "se
 _IS_OLD = f"""code IS NULL AND EXISTS (
     SELECT 1 FROM ledger_uncoded u WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
 _READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
-CHECKPOINTS = "SELECT seq, generation, node, visit, fingerprint, state, checksum FROM runs_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 3"
+# Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
+STANDING = """
+    SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
+           c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
+    FROM ledger_head h LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
+    WHERE h.run_id = %s ORDER BY c.seq DESC"""
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"

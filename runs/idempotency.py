@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 from rest_framework.exceptions import ParseError
 from rest_framework.renderers import JSONRenderer
 
 from ledger.errors import DurableAgentsError
-from runs.models import IdempotencyRecord
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_KEEP = """
+    INSERT INTO runs_idempotencyrecord (principal, key, body_hash, status, body, created_at)
+    VALUES (%s, %s, %s, %s, to_jsonb(%s::text), statement_timestamp())"""
 
 
 class KeyInUse(DurableAgentsError):
@@ -55,27 +56,20 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     """
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_lock_number(principal, key)])
-        is_ours = cursor.fetchone()[0]
-    # Looked for only now, and also without the lock: who has it may be another repeat.
-    known = IdempotencyRecord.objects.filter(principal=principal, key=key).first()
-    if known is None and not is_ours:
-        raise KeyInUse()
-    if known is not None:
-        if bytes(known.body_hash) != digest:
+        cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
+        is_ours, body_hash, status, known = cursor.fetchone()
+    # Also without the lock: who has it may be another repeat.
+    if body_hash is not None:
+        if bytes(body_hash) != digest:
             raise KeyReused()
-        return known.status, known.body.encode()
+        return status, known.encode()
+    if not is_ours:
+        raise KeyInUse()
     status, body = act()
     # Kept as text: jsonb would reorder the members, and a repeat is the same bytes.
     text = JSONRenderer().render(body)
-    IdempotencyRecord.objects.create(
-        principal=principal,
-        key=key,
-        body_hash=digest,
-        status=status,
-        body=text.decode(),
-        created_at=Now(),
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_KEEP, [principal, key, digest, status, text.decode()])
     return status, text
 
 

@@ -22,9 +22,10 @@ from ledger.present import (
 from runs import versions
 from runs.engine.agents import Agent
 from runs.models import ENDED, WAITING, Run, State, Wait
+from runs.services import Accepted
 
 __all__ = [
-    "masked", "payload_of", "present_agent", "present_entry", "present_event", "present_override", "present_run",
+    "masked", "payload_of", "present_accepted", "present_agent", "present_entry", "present_event", "present_override", "present_run",
  "present_runs", "present_wait", "status_of",
 ]  # fmt: skip
 
@@ -73,6 +74,12 @@ def present_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found = _found([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [present_run(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], found) for run in runs]
+
+
+def present_accepted(accepted: Accepted) -> dict[str, Any]:
+    """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
+    run = accepted.run
+    return present_run(run, accepted.head, (), None, versions.why_not_driven(run, accepted.drivable))
 
 
 def _found(stops: Sequence[Wait]) -> dict[UUID, Any]:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.db import connection, transaction
 from django.dispatch import receiver
 from django_q.signals import pre_enqueue
 from django_q.tasks import async_task
+
+from runs.live import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.tasks.drive"
@@ -25,17 +29,9 @@ _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_fa
 # For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
 NOTIFY_SQL = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/live.py
-# For one run one worker is enough: of those that have its version and room, as they said a moment ago, one is drawn by lot, weighted by
-# its room, and called by name. Where there is none, or the run must be driven alone, all are called. Who is called and can't calls all.
+# For one run one worker is enough: see runs/sql/0014_starts.sql. It is chosen by what it said in this time.
 FRESH_SECONDS = 2.5
-CALL_SQL = f"""
-    SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', coalesce((
-        SELECT p.id::text FROM runs_run r
-        JOIN runs_served s ON s.graph_id = r.graph_id AND NOT s.is_quarantined
-        JOIN runs_process p ON p.id = s.worker AND p.kind = 'worker' AND p.ended_at IS NULL
-        WHERE r.id = %s AND NOT r.is_solo AND p.slots_used < p.slots_total
-          AND p.last_heartbeat_at > clock_timestamp() - interval '{FRESH_SECONDS} seconds'
-        ORDER BY -ln(1 - random()) / (p.slots_total - p.slots_used) LIMIT 1), ''))"""
+CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
 
 # It logs a line per message sent and per message taken; a doorbell isn't worth one.
 logging.getLogger("django-q").setLevel(logging.WARNING)
@@ -51,6 +47,11 @@ class NotQueueable(TypeError):
 def drive(run_id: UUID) -> None:
     """Ring for a run that wants driving. The message commits or rolls back with the caller's transaction."""
     async_task(DRIVE, str(run_id))
+
+
+def ring(run_id: UUID | str) -> None:
+    """Call a worker for a run whose message is written, after the commit of what wrote it."""
+    transaction.on_commit(partial(notify_after_commit, connection, CALL_SQL, [str(run_id)]))  # it catches its own errors, and says why
 
 
 @receiver(pre_enqueue, dispatch_uid="runs.queue.refuse")

@@ -75,15 +75,6 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
             yield from _strings(each, depth - 1)
 
 
-def remember(run: Run, input: Any) -> None:
-    """Write down what a new run is found by, in the transaction that makes it."""
-    found = terms(run.id, by=run.created_by, tags=run.tags, input=input)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO runs_searchterm (term, run_id) SELECT unnest(%s::text[]), %s ON CONFLICT DO NOTHING", [found, run.id]
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """A run that a search finds, with what lists sort and count it by."""

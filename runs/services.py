@@ -7,21 +7,22 @@ worker sees it at its next step boundary.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import uuid_utils
-from django.db import transaction
+from django.db import connection, transaction
 from pydantic import ValidationError
 
 from ledger import events as e
 from ledger import misfit
 from ledger.actors import Actor
-from ledger.append import acted, append, create_head
-from ledger.clock import database_now
+from ledger.append import acted, lines
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
 from runs import again, live, queue, search
@@ -29,6 +30,7 @@ from runs.acts import Act, finish_cancelled, make_ready, resolve, save, unpause,
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
+from runs.fleet import FRESH_SECONDS
 from runs.models import ENDED, WAITING, Run, State
 from runs.past import tape_of
 from runs.questions import answer
@@ -37,32 +39,58 @@ from runs.signals import signal
 from runs.subject import ABOUT_LENGTH, subject
 from runs.versions import note_use
 
-__all__ = ["answer", "cancel", "find", "is_awaited", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
+__all__ = ["accept", "answer", "cancel", "find", "is_awaited", "pause", "receive_callback", "reconcile", "resume", "retry", "signal", "start"]
 
 # --- starting -----------------------------------------------------------------------------------------------------------
+
+
+_START = "SELECT * FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A new run with its head, and the versions that somebody drives."""
+
+    run: Run
+    head: Head
+    drivable: frozenset[str]
 
 
 @transaction.atomic
 def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Run:
     """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion, VersionChanged,
     InvalidInput."""
+    return accept(agent, input, by=by, tags=tags).run
+
+
+def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Accepted:
+    """As `start`, in the caller's transaction, which ends without the run if this raises."""
+    assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     found = registry.find(agent)
     payload = _validated(found, input)
-    now = database_now()
     run = Run(
-        id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id, ready_at=now,
+        id=UUID(str(uuid_utils.uuid7())), agent=found.name, version=found.version, graph_id=found.graph_id,
         tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
-        creator=by.person, created_at=now, updated_at=now, about=subject(payload)[:ABOUT_LENGTH],
+        creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
-    create_head(run.id)
-    run.save(force_insert=True)
-    note_use(found)
-    seq = append(run.id, e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload), by=by)
-    acted("start", by=by, head=Head.objects.get(run_id=run.id), subject=run.graph_id, after={"state": str(run.state)})
-    search.remember(run, payload)
-    queue.drive(run.id)
+    created = e.RunCreated(agent=found.name, version=found.version, by=by.ref, payload=payload)
+    told, values = lines([created], run.id, 0)
+    words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _START.format(lines=told),
+            [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id, by.ref, by.person, run.about, words, *values, FRESH_SECONDS],
+        )
+        seq, chain, at, fingerprint, drivable = cursor.fetchone()
+    if fingerprint != found.fingerprint():
+        note_use(found)
+    run.ready_at = run.created_at = run.updated_at = at
+    run._state.adding = False  # the function has stored it
+    head = Head(run_id=run.id, seq=seq, chain=chain)
+    acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
+    queue.ring(run.id)
     live.ring(run.id, seq)
-    return run
+    return Accepted(run, head, frozenset(drivable))
 
 
 def _validated(agent: Agent, input: Any) -> Any:

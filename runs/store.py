@@ -30,7 +30,7 @@ from runs import failpoints
 from runs.dsn import Patience
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
-from runs.history import CHECKPOINTS, EVENTS, SIGNAL, checked, newest_sound, read, with_cut
+from runs.history import EVENTS, SIGNAL, STANDING, checked, newest_sound, read, with_cut
 from runs.notices import first_line
 from runs.statements import Connection, Pool, one_row, reply_of, turns
 from runs.trouble import Refusals, is_transient, patiently, translated
@@ -346,17 +346,15 @@ class PgJournal:
             raise StaleLease(f"run {self.run_id} is at epoch {epoch}, the reader came with epoch {self.lease.epoch}")
 
     async def _load(self) -> History:
+        """Two reads. Whoever takes the run from us between them is seen at our next commit, as at any later time."""
         async with self.pool.connection() as connection:
-            cursor = await connection.execute(CHECKPOINTS, [self._id])
-            cut = newest_sound(self.run_id, await cursor.fetchall())
-            cursor = await connection.execute(EVENTS, [self._id, cut.seq])
-            rows = await cursor.fetchall()
-            cursor = await connection.execute(_FLAGS, [self._id])
-            head = await cursor.fetchone()
-        assert head is not None
-        epoch, lease, *flags = head
-        self._check_lease(epoch, lease)
-        created, tail = read(self._id, rows, cut, at_least=self.seq, graph_id=self._graph_id)
+            found = await (await connection.execute(STANDING, [self._id])).fetchall()
+            assert found, "the head of a run that was claimed"
+            (epoch, lease, *flags), cuts = found[0][:7], [row[7:] for row in found if row[7] is not None]
+            self._check_lease(epoch, lease)
+            cut = newest_sound(self.run_id, cuts)
+            rows = await (await connection.execute(EVENTS, [self._id, cut.seq])).fetchall()
+        created, tail = read(self._id, rows, cut, at_least=max(self.seq, flags[0]), graph_id=self._graph_id)
         return History(cut.snapshot, tail, created, self._note(Reply(*flags)))
 
 
@@ -364,10 +362,6 @@ def _named(events: Sequence[Event]) -> str:
     """What is written, and where: for whoever has to look."""
     return ", ".join(event.KIND if event.slot is None else f"{event.KIND} of slot {event.slot}" for event in events)
 
-
-_FLAGS = """
-SELECT epoch, lease, seq, clock_timestamp(), is_pause_requested, is_cancel_requested, is_on_hold FROM ledger_head WHERE run_id = %s
-"""
 
 _WRITTEN = "SELECT 1 FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s LIMIT 1"
 _HAND_OVER = "SELECT runs_hand_over(%s, %s)"

@@ -139,7 +139,9 @@ def served() -> dict[str, bool]:
 
 def drivable() -> frozenset[str]:
     """The versions that some living worker drives."""
-    return frozenset(graph_id for graph_id, is_quarantined in served().items() if not is_quarantined)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
+        return frozenset(cursor.fetchone()[0])
 
 
 def unserved() -> list[str]:

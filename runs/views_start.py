@@ -68,7 +68,7 @@ class StartPage(Page):
         def act() -> tuple[int, Any]:
             nonlocal is_new
             is_new = True
-            return 201, {"id": str(services.start(agent.graph_id, document, by=by, tags=tags).id)}
+            return 201, {"id": str(services.accept(agent.graph_id, document, by=by, tags=tags).run.id)}
 
         asked = {"agent": agent.graph_id, "input": document, "tags": tags}
         with transaction.atomic():

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import PoolTimeout
 
 from runs import notices
+from runs.engine.agents import registry
 
 log = logging.getLogger("runs.warm")
 
@@ -29,13 +30,10 @@ DECLARE
     found runs_candidate;
 BEGIN
     line := ROW('VisitEntered', NULL, 0, NULL, '{}'::bytea, NULL, sha256('{}'))::ledger_line;
-    INSERT INTO ledger_head (run_id, epoch, seq, claimed_seq, deaths, chain, is_pause_requested, is_cancel_requested, is_on_hold, steps,
-                             tokens_in, tokens_out, usd_micro, tool_calls, model_calls)
-    VALUES (one, 0, 0, 0, 0, sha256('x'), false, false, false, 0, 0, 0, 0, 0, 0);
-    INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, is_solo, priority, tags, trace_id,
-                          created_by, created_at, updated_at, error_code, ready_at)
-    VALUES (one, '', '', 'rehearsal:' || one, 'pending', 0, '', 0, false, false, 0, '[]', '', '', clock_timestamp(), clock_timestamp(), '',
-            clock_timestamp() - interval '1 second');
+    PERFORM runs_start(one, '', '', 'rehearsal:' || one, '[]'::jsonb, '', '', NULL, '', ARRAY[]::text[], ARRAY[line], 0);
+    UPDATE runs_run SET ready_at = clock_timestamp() - interval '1 second' WHERE id = one;  -- a claim looks at what was ready before it began
+    PERFORM runs_answer_to(0, '', '');
+    PERFORM runs_call('rehearsal', one, 0);  -- nobody hears what is taken back
     SELECT * INTO found FROM runs_claim(worker, 'rehearsal', 0, ARRAY['rehearsal:' || one], 1, false);
     PERFORM runs_record(one, found.epoch, found.lease, '', ARRAY[line], ARRAY[]::ledger_fact[], NULL, ROW(1, 0, 0, 0, 0)::runs_usage,
                         ROW(0, 'x', 1, '', '{}'::bytea, sha256('{}'))::runs_cut);
@@ -73,5 +71,7 @@ def load_and_freeze() -> None:
     """Load what the first requests to the web process would, and take what is loaded out of the garbage collector's rounds: it never goes,
     and to walk all of it takes a tenth of a second, in which nobody is answered."""
     get_resolver().url_patterns  # noqa: B018  loads every page
+    for agent in registry.agents():
+        agent.fingerprint()
     gc.collect()
     gc.freeze()

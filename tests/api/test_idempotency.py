@@ -13,6 +13,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 
 from runs import sweeper
 from runs.idempotency import _lock_number
@@ -35,6 +36,22 @@ def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator:
         first["Location"],
     )
     assert Run.objects.count() == 1
+
+
+def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> None:
+    """Each is a turn in two queues, the server's and this process's own: before the run is durable nobody can claim it."""
+
+    def costs() -> list[str]:
+        with CaptureQueriesContext(connection) as found:
+            assert keyed(integrator, "k-2").status_code == 201
+        return [each["sql"] for each in found if "SAVEPOINT" not in each["sql"]]
+
+    integrator.get("runs")  # which notes that the key is used
+    integrator.post("runs", START)  # and that the version is
+    whose, kept_answer, start, act, keep = costs()
+    assert "durableagents_apikey" in whose and "runs_start(" in start and "ledger_actrecord" in act
+    assert "runs_answer_to(" in kept_answer and "INSERT INTO runs_idempotencyrecord" in keep
+    assert len(costs()) == 2
 
 
 def test_a_body_that_means_the_same_is_the_same_body(integrator: Api) -> None:

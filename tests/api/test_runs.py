@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.utils.timezone import now as clock_now
 
 from ledger.models import OverrideRecord
+from runs.models import Process, Served
 from tests.api.conftest import START, Api, is_problem
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +34,29 @@ def test_a_started_run_is_there_with_all_its_parts(integrator: Api, auditor: Api
     assert run["tags"] == ["a", "b"] and run["created_by"] == "key:integrator"
     assert datetime.fromisoformat(run["created_at"]).tzinfo is not None
     assert auditor.get("runs").json()["results"] == [run]
+
+
+@pytest.mark.parametrize(
+    ("graph_id", "changed", "blocked"),
+    [
+        ("order@1.0.0", {}, None),
+        ("other@1.0.0", {}, "no running worker has order@1.0.0"),
+        ("order@1.0.0", {"is_quarantined": True}, "no worker is running"),
+        ("order@1.0.0", {"ended_at": clock_now()}, "no worker is running"),
+        ("order@1.0.0", {"last_heartbeat_at": clock_now() - timedelta(minutes=1)}, "no worker is running"),
+    ],
+)
+def test_the_answer_to_a_start_says_who_drives_it_as_reading_does(
+    integrator: Api, auditor: Api, graph_id: str, changed: dict[str, Any], blocked: str | None
+) -> None:
+    is_quarantined = changed.pop("is_quarantined", False)
+    known = {"kind": "worker", "host": "h", "boot": "b", "pid": 1, "born_ticks": 1, "started_at": clock_now(), "last_heartbeat_at": clock_now()}
+    worker = Process.objects.create(id=uuid4(), **(known | changed))
+    Served.objects.create(worker=worker.id, graph_id=graph_id, is_quarantined=is_quarantined)
+    for headers in ({}, {"Idempotency-Key": "k"}):
+        answer = integrator.post("runs", START, headers=headers)
+        assert answer.json()["blocked"] == blocked
+        assert auditor.get(answer["Location"]).json() == answer.json()
 
 
 def test_a_bare_name_is_the_newest_version(start: Callable[..., Any]) -> None:

@@ -25,6 +25,7 @@ SHIPPED = {
     "runs/sql/0004_functions_anew.sql": "2459d8c6a7f4b908e96ae55f0ead17866dfcfc8d00bf504917f849c3c520f48d",
     "runs/sql/0007_claims.sql": "8c7939c4cb2ac5c2fa50b2ec5307b014582637bd401a18efed070c32fb910b84",
     "runs/sql/0005_grants.sql": "d93f63d130f2c72e0b921271728908cdfcc71f17f2be90bec9af1eddc14f8bef",
+    "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",

@@ -8,7 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger import events as e
-from ledger.append import append, create_head
+from ledger.append import append
+from ledger.chain import genesis
+from ledger.models import Head
 from runs.engine.journal import Entry
 from tests.world import OLGA, SHOP
 
@@ -21,7 +23,7 @@ def journal(db: None) -> Journal:
 
     def write() -> UUID:
         run_id = uuid4()
-        create_head(run_id)
+        Head.objects.create(run_id=run_id, chain=genesis(run_id))
         append(run_id, e.RunCreated(agent="a", version="1.0.0", by=SHOP.ref, payload={"text": "go"}), by=SHOP)
         append(run_id, e.VisitEntered(node="first", visit=1), e.ValueRead(slot="0.1/1", what="now", payload=1), by=SHOP)
         invoked = e.ToolInvoked(
