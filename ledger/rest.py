@@ -97,6 +97,18 @@ class AlwaysJSON(BaseContentNegotiation):
         return only, str(only.media_type)
 
 
+class AnyTextRenderer(JSONRenderer):
+    """Sends half a character, which only a damaged row holds and UTF-8 can't, in its escaped form: the rest of the answer is sound."""
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None) -> bytes:
+        try:
+            text: bytes = super().render(data, accepted_media_type, renderer_context)
+        except UnicodeEncodeError:
+            self.ensure_ascii = True
+            text = super().render(data, accepted_media_type, renderer_context)
+        return text
+
+
 class ApiView(APIView):
     """Base of every API view. Says who may by `roles`; without it nobody may."""
 
@@ -105,7 +117,7 @@ class ApiView(APIView):
     http_method_names = ["get", "head", "post"]
     permission_classes: Sequence[type[BasePermission]] = [HasRole]
     parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
-    renderer_classes: Sequence[type[BaseRenderer]] = [JSONRenderer]
+    renderer_classes: Sequence[type[BaseRenderer]] = [AnyTextRenderer]
     content_negotiation_class = AlwaysJSON
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:

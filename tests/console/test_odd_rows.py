@@ -36,12 +36,17 @@ def asked() -> Run:
     return Run.objects.get(pk=run.pk)
 
 
+TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
 ODD = {
     "a wait's detail is a list": "UPDATE runs_wait SET detail = '[1, 2]' WHERE run_id = %s",
     "a wait's detail is null": "UPDATE runs_wait SET detail = 'null' WHERE run_id = %s",
     "a wait's queue is an object": """UPDATE runs_wait SET detail = '{"queue": {"a": 1}}' WHERE run_id = %s""",
     "an event's bytes are no text": "UPDATE ledger_event SET clear = '\\xff' WHERE run_id = %s AND seq = 2",
     "an event's bytes are a number": "UPDATE ledger_event SET clear = '5' WHERE run_id = %s AND seq = 2",
+    "an event's words hold half a character": """UPDATE ledger_event SET clear = replace(convert_from(clear, 'UTF8'), '"by":"', '"by":"\\\\ud800')::bytea WHERE run_id = %s""",
+    "an event's payload holds half a character": """UPDATE ledger_event SET sealed = '\\x00'::bytea || '{"justification":"\\\\ud800","text":"\\\\udfff"}'::bytea WHERE run_id = %s AND seq > 1""",
+    "a state holds half a character": """UPDATE runs_checkpoint SET state = '\\x00'::bytea || '{"note":"\\\\ud800"}'::bytea WHERE run_id = %s""",
+    "its plan holds half a character": """UPDATE approvals_approval SET plan = '{"arguments":{"a":"\\\\ud800"},"headline":"\\\\ud800"}'::bytea WHERE run_id = %s""",
     "the epoch is negative": "UPDATE ledger_event SET epoch = -5 WHERE run_id = %s AND seq = 2",
     "its head is gone": "DELETE FROM ledger_head WHERE run_id = %s",
     "its wait is gone": "DELETE FROM runs_wait WHERE run_id = %s",
@@ -55,9 +60,12 @@ ODD = {
 def test_a_row_that_makes_no_sense_is_its_runs_trouble_alone(operator: Reader, asked: Run, what: str) -> None:
     sound = start()
     other_hands(ODD[what], asked.id)
-    for path in ("/", "/runs", "/inbox", "/audit", f"/runs/{asked.id}", f"/runs/{asked.id}/verification", "/audit/verification"):
+    for path in ("/", "/runs", "/inbox", "/audit", *(f"/runs/{asked.id}?tab={tab}" for tab in TABS), f"/runs/{asked.id}/verification", "/audit/verification"):
         assert operator.get(path).status_code == 200, path
-    for path in ("runs", f"runs/{asked.id}", f"runs/{asked.id}/events", f"runs/{asked.id}/verification", "verification", "approvals", f"runs/{asked.id}/overrides"):
+    for approval in Approval.objects.filter(run=asked):
+        assert operator.get(f"/approvals/{approval.id}").status_code in (200, 404)  # what tells nobody whom it asks is shown to nobody
+        assert operator.get(f"/api/v1/approvals/{approval.id}").status_code in (200, 404)
+    for path in ("runs", f"runs/{asked.id}", f"runs/{asked.id}/transcript", f"runs/{asked.id}/events", f"runs/{asked.id}/verification", "verification", "approvals", f"runs/{asked.id}/overrides"):
         assert operator.get(f"/api/v1/{path}").status_code == 200, path
     found = {each.run_id: each.problems for each in verify_all()}
     assert found[asked.id] != [] and found[sound.id] == []
