@@ -72,7 +72,7 @@ class Line:
             payload = unseal(self.sealed)
         except (ValueError, RecursionError) as error:
             return {"unreadable": str(error)}
-        return {"unreadable": f"nested deeper than {MOST_DEEP} levels"} if _is_too_deep(payload) else payload
+        return {"unreadable": f"nested deeper than {MOST_DEEP} levels"} if _is_too_deep(payload) else _in_whole_characters(payload)
 
     @cached_property
     def shown(self) -> Any:
@@ -149,7 +149,7 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
     except ValueError:
         # The quick parser is the stricter one (half a surrogate pair, depth): what it refuses, the one that everybody else reads with decides on.
         try:
-            clear = json.loads(stored)
+            clear = _in_whole_characters(json.loads(stored))
         except (ValueError, RecursionError) as error:
             return {}, f"its content can't be read: {error}"
     if not isinstance(clear, dict):
@@ -193,6 +193,27 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is Any:
         return True
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _in_whole_characters(value: Any) -> Any:
+    """Half a character, which only a damaged row holds and no page could be sent with, as its escape."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _escaped(value)
+    return value
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_escaped(key): _escaped(inner) for key, inner in value.items()}
+        case list():
+            return [_escaped(inner) for inner in value]
+        case _:
+            return value
 
 
 def _is_too_deep(payload: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ledger.models import Event
 from ledger.verification import verify, verify_all
 from runs import folded
 from runs.models import Incident, Run
+from runs.story.lines import Line, clear_of
 from tests.console.conftest import Reader, start
 from tests.console.stage import question, working
 
@@ -139,3 +141,11 @@ def test_what_is_from_before_there_were_codes_is_believed(operator: Reader, aske
     other_hands("INSERT INTO ledger_uncoded (run_id, seq, acts) SELECT run_id, seq, 0 FROM ledger_head WHERE run_id = %s", asked.id)
     folded.forget_all()
     assert "not to be believed" not in operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
+
+
+def test_half_a_character_is_read_as_its_escape() -> None:
+    stored = rb'{"kind":"ToolReconciled","slot":"a","attempt":0,"tool":"x","verdict":"happened","by":"\ud800"}'
+    clear, damage = clear_of("ToolReconciled", stored)
+    assert (clear["by"], damage) == (r"\ud800", "")
+    line = Line(1, datetime(2026, 1, 1, tzinfo=UTC), "ToolReconciled", "a", 0, 0, clear, sealed=b"\0" + rb'{"receipt":["\udfff",{"\ud800":"so"}]}')
+    assert line.payload == {"receipt": [r"\udfff", {r"\ud800": "so"}]}
