@@ -97,6 +97,10 @@ class AlwaysJSON(BaseContentNegotiation):
         return only, str(only.media_type)
 
 
+class EscapingRenderer(JSONRenderer):
+    ensure_ascii = True
+
+
 class AnyTextRenderer(JSONRenderer):
     """Sends half a character, which only a damaged row holds and UTF-8 can't, in its escaped form: the rest of the answer is sound."""
 
@@ -104,8 +108,7 @@ class AnyTextRenderer(JSONRenderer):
         try:
             text: bytes = super().render(data, accepted_media_type, renderer_context)
         except UnicodeEncodeError:
-            self.ensure_ascii = True
-            text = super().render(data, accepted_media_type, renderer_context)
+            text = EscapingRenderer().render(data, accepted_media_type, renderer_context)
         return text
 
 
