@@ -49,20 +49,21 @@ _Look = tuple[dict[str, dict[str, Any]], dict[str, Any]]
 _UNKNOWN = {"ok": False, "age_seconds": None}
 _lock = threading.Lock()
 _looking: Future[_Look] | None = None
+_looking_since = 0.0
 
 
 def _looked() -> _Look | None:
     """What a look comes to, or None if it takes too long. Whoever asks while somebody looks shares that look, so that however often a
     probe comes, one thread and one connection wait for a database that stands still."""
-    global _looking
+    global _looking, _looking_since
     with _lock:
         if _looking is None or _looking.done():
-            _looking = Future()
+            _looking, _looking_since = Future(), time.monotonic()
             # A daemon, since a process that was told to end must not wait for the database either.
             threading.Thread(target=_look, args=(_looking,), name="readyz", daemon=True).start()
-        look = _looking
+        look, left = _looking, max(_looking_since + LOOK_SECONDS - time.monotonic(), 0.0)
     try:
-        return look.result(LOOK_SECONDS)
+        return look.result(left)
     except TimeoutError:
         return None
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.events import unseal
-from ledger.models import Head, OverrideRecord
+from ledger.models import Event, Head, OverrideRecord
 from ledger.visible import Change, compare, leaves
 from ledger.visible import line as one_line
 from runs import folded, versions
@@ -139,6 +139,7 @@ class Dossier:
     agent: Agent | None
     now: datetime
     is_headless: bool = False
+    cut: int = 0
 
     @property
     def url(self) -> str:
@@ -301,8 +302,8 @@ class Dossier:
 
     @property
     def missing(self) -> int:
-        """How many events the journal lacks between its first place and its last."""
-        return self.story.last.seq - self.story.length if self.story.last is not None else 0
+        """How many events the journal lacks, up to the one that the head names as the last."""
+        return self.cut + (self.story.last.seq - self.story.length if self.story.last is not None else 0)
 
     @cached_property
     def journal(self) -> Window:
@@ -326,12 +327,15 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     head = Head.objects.filter(run_id=run_id).first()
     is_headless = head is None
     head = head or Head.standing_in(run_id)
+    last = story.last.seq if story.last is not None else 0
+    # What came in between is there. What isn't was cut off: whoever writes an event and whoever moves the head are one transaction.
+    cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
-        head.seq = story.last.seq
+        head.seq = last
     opened, agent = folded.Opened(run_id, drawn), _agent(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.
     lane = {effect.face: html for effect in story.effects.shown if (html := drawn.get(("effect", agent is None, effect.face))) is not None}
-    return Dossier(run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, asked, agent, now, is_headless)
+    return Dossier(run, head, story.open(opened, lane), opened, drawn, lane, sight, waits, asked, agent, now, is_headless, cut)
 
 
 def case_of(waits: Iterable[Wait]) -> str | None:

@@ -29,7 +29,7 @@ from django.db import connection
 from ledger.clock import ReadableTime
 from runs import doubts
 from runs.drawn import Drawn
-from runs.story import Bare, Fold, Line, clear_of, read
+from runs.story import Bare, Fold, Line, clear_of, mislabelled, read
 
 MOST_BYTES = 64 * 2**20
 MOST_RUNS = 256
@@ -143,6 +143,7 @@ class Kept:
         take, moment = self.fold.take, _TIMES.read
         for seq, at, kind, slot, attempt, stored in rows:
             clear, damage = clear_of(kind, stored)
+            damage = damage or mislabelled(kind, slot, attempt, clear)
             take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
         self.bytes += sum(BYTES_PER_EVENT + len(row[5]) for row in rows)
 

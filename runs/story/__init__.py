@@ -18,13 +18,13 @@ from ledger.visible import Change, compare, leaves
 from runs.story import effects, gates, pace, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
-from runs.story.lines import Bare, Fact, Line, clear_of, is_step, line_of, read
+from runs.story.lines import Bare, Fact, Line, clear_of, is_step, line_of, mislabelled, read
 from runs.story.pace import WORKING, Pace
 from runs.story.rows import Row, Shown
 from runs.story.timeline import Timeline
 from runs.story.transcript import Opener, Talk, Transcript
 
-__all__ = ["Bare", "Crash", "Effect", "Fact", "Fold", "Gate", "Line", "Opener", "Row", "Story", "Talk", "Trouble", "Want", "clear_of", "line_of", "read", "tell"]
+__all__ = ["Bare", "Crash", "Effect", "Fact", "Fold", "Gate", "Line", "Opener", "Row", "Story", "Talk", "Trouble", "Want", "clear_of", "line_of", "mislabelled", "read", "tell"]
 
 CLOSED_TOLD = 20
 DAMAGED_TOLD = 5

@@ -127,6 +127,7 @@ def read(rows: Iterable[Row]) -> Iterator[Line]:
     """Stored events as lines, in the order given."""
     for row in rows:
         clear, damage = clear_of(row.kind, bytes(row.clear))
+        damage = damage or mislabelled(row.kind, row.slot, row.attempt, clear)
         yield Line(
             seq=row.seq,
             at=row.at,
@@ -165,6 +166,13 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
         pass  # one that is missing, or one that may be left out
     wrong = [name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)]
     return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
+
+
+def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]) -> str:
+    """What is wrong with an event's columns, which no hash covers: they say again what its content says."""
+    if not clear or (clear.get("kind", kind), clear.get("slot"), clear.get("attempt", 0)) == (kind, slot, attempt):
+        return ""
+    return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, and its content says something else"
 
 
 @cache

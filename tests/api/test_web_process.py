@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -128,6 +129,10 @@ def test_a_database_that_stands_still_makes_it_not_ready_and_keeps_nobody_waitin
         told = answer.json()["checks"]["database"]
         assert (answer.status_code, told["ok"]) == (503, False) and told["age_seconds"] > 0
     assert psutil.Process(web.process.pid).num_threads() <= threads + 3
+    began = time.monotonic()
+    with ThreadPoolExecutor(6) as several:
+        answers = list(several.map(lambda _: httpx.get(f"{web.client.base_url}/readyz", timeout=60).status_code, range(6)))
+    assert answers == [503] * 6 and time.monotonic() - began < 30, "nobody waits for those before it"
     wire.flow()
     web.until(lambda: web.client.get("/readyz").json()["checks"]["database"]["ok"], "it reaches the database again")
     wire.stall()

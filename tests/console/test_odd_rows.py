@@ -123,10 +123,24 @@ def test_what_nobody_wrote_so_is_marked_on_the_page_that_tells_of_it(operator: R
     assert "not to be believed" not in told()
 
 
-def test_a_journal_with_a_gap_says_so(operator: Reader, asked: Run) -> None:
-    other_hands("DELETE FROM ledger_event WHERE run_id = %s AND seq = 2", asked.id)
-    assert "1 event of this run is missing" in operator.get(f"/runs/{asked.id}").content.decode()
-    assert "event 2 is missing" in operator.get(f"/runs/{asked.id}?tab=journal").content.decode()
+@pytest.mark.parametrize("which", ["first", "second", "last", "all"])
+def test_a_journal_with_a_gap_says_so(operator: Reader, asked: Run, which: str) -> None:
+    last = Event.objects.filter(run_id=asked.id).count()
+    seqs = {"first": [1], "second": [2], "last": [last], "all": list(range(1, last + 1))}[which]
+    other_hands("DELETE FROM ledger_event WHERE run_id = %s AND seq = ANY(%s)", asked.id, seqs)
+    for tab in TABS:
+        told = operator.get(f"/runs/{asked.id}?tab={tab}").content.decode()
+        assert f"{len(seqs)} event{'s' if which == 'all' else ''} of this run {'are' if which == 'all' else 'is'} missing" in told, tab
+        assert ("event 2 is missing" in told) == (which == "second" and tab == "journal")
+
+
+@pytest.mark.parametrize("change", ["kind = 'Nope'", "kind = 'ToolReturned'", "slot = '9.9/9'", "slot = NULL", "attempt = 1"])
+def test_columns_that_say_something_else_than_what_was_hashed_are_named(operator: Reader, asked: Run, change: str) -> None:
+    number = Event.objects.get(run_id=asked.id, kind="ApprovalRequested").seq
+    other_hands(f"UPDATE ledger_event SET {change} WHERE run_id = %s AND seq = %s", asked.id, number)
+    for tab in TABS:
+        told = operator.get(f"/runs/{asked.id}?tab={tab}").content.decode()
+        assert f"Event {number} (" in told and "is damaged" in told and "its content says something else" in told, tab
 
 
 def test_an_event_put_between_does_not_link(operator: Reader, asked: Run) -> None:
