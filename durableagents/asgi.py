@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import django
+import psycopg
+from psycopg_pool import ConnectionPool
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
 django.setup(set_prefix=False)
@@ -57,6 +59,19 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
+    # Django gives the pool its check itself, and no way to give another.
+    connections["default"].pool._check = _sound  # type: ignore[attr-defined]
+
+
+def _sound(link: psycopg.Connection[Any]) -> None:
+    """Raises OperationalError if the server hung up while nobody looked. The others that lay idle are looked at once then: met one by one,
+    each request would find some of them and wait longer and longer in between."""
+    try:
+        ConnectionPool.check_connection(link)
+    except psycopg.OperationalError:
+        pool: ConnectionPool[Any] = connections["default"].pool  # type: ignore[attr-defined]
+        pool.check()
+        raise
 
 
 def _return_large_blocks_at_once() -> None:

@@ -21,6 +21,11 @@ class Wire:
         self._flows = threading.Event()
         self._flows.set()
 
+    @property
+    def connections(self) -> int:
+        with self._lock:
+            return len(self._pairs)
+
     def stall(self) -> None:
         """Pass nothing on, and refuse nothing, as a server does whose machine is frozen."""
         self._flows.clear()

@@ -142,6 +142,20 @@ def test_a_database_that_stands_still_makes_it_not_ready_and_keeps_nobody_waitin
     wire.flow()
 
 
+def test_nor_does_it_where_many_connections_lay_idle(web: Web, wire: Wire, operator: Any) -> None:
+    def runs(_: int = 0) -> int:
+        return httpx.get(f"{web.client.base_url}/api/v1/runs", headers=operator.headers, timeout=30).status_code
+
+    with ThreadPoolExecutor(8) as several:
+        web.until(lambda: set(several.map(runs, range(24))) == {200} and wire.connections >= 6, "many connections are open")
+        wire.cut()
+        wire.mend()
+        assert [runs() for _ in range(4)] == [200] * 4
+        wire.cut()
+        wire.mend()
+        assert set(several.map(runs, range(8))) == {200}
+
+
 def test_a_restart_of_the_database_between_two_requests_costs_none(web: Web, wire: Wire, operator: Any) -> None:
     def runs() -> httpx.Response:
         return web.client.get("/api/v1/runs", headers=operator.headers)
