@@ -21,11 +21,10 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
@@ -158,7 +157,7 @@ class Server(uvicorn.Server):
 
 
 def _end_after(seconds: float) -> None:
-    time.sleep(seconds)
+    sleep(seconds)
     log.warning("something hangs that was to end; ended without it")
     logging.shutdown()
     os._exit(0)

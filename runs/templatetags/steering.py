@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from django import template
@@ -64,21 +65,21 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
 @register.simple_tag(takes_context=True)
 def event(context: template.Context, line: Line) -> SafeString:
     """A line of the journal. It looks the same whenever it is drawn."""
-    drawn, face = context["d"].drawn, ("event", line.face)
-    html = drawn.get(face)
-    if html is None:
-        html = pieces.event(line, lambda: fragment(context, "runs/events", line.kind, line=line))
-        drawn.keep(face, html)
-    return SafeString(html)
+    return _once(context, ("event", line.face), lambda: pieces.event(line, lambda: fragment(context, "runs/events", line.kind, line=line)))
 
 
 @register.simple_tag(takes_context=True)
 def thing_said(context: template.Context, said: Said) -> SafeString:
     """One thing said in a conversation. It looks the same whenever it is drawn."""
-    drawn, face = context["d"].drawn, ("said", said.face)
+    return _once(context, ("said", said.face), lambda: pieces.thing_said(said))
+
+
+def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) -> SafeString:
+    """A piece as it was drawn before, or drawn now and kept with the run's fold."""
+    drawn = context["d"].drawn
     html = drawn.get(face)
     if html is None:
-        html = pieces.thing_said(said)
+        html = draw()
         drawn.keep(face, html)
     return SafeString(html)
 
