@@ -13,13 +13,14 @@ PY := .venv/bin/python
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-# Two test processes, a file's tests in one of them; `make test PARALLEL=` runs them in one row.
-PARALLEL ?= -n 2 --dist loadfile
+# Three test processes on two cores, for half of the stories wait for processes and clocks most of the time; a file's
+# tests in one of them (tests/sharing.py). `make test PARALLEL=` runs them in one row.
+PARALLEL ?= -n 3 --dist loadfile
 
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 
-.PHONY: help up test lint crash bench bench-scale clean-data install lock
+.PHONY: help up test test-all lint crash bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +31,12 @@ up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains 
 test: install lint ## all checks and tests, on a database, ports and data of their own
 	@exec $(PY) -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
-lint: install ## ruff, mypy, import contracts
+test-all: install lint ## the same with the long ranges, and every example of each property
+	@exec $(PY) -m pytest --long $(PARALLEL) $(PYTEST_ARGS)
+
+lint: install ## ruff (rules and format), mypy, import contracts
 	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check --quiet . || { echo "make: not formatted: run .venv/bin/ruff format ." >&2; exit 1; }
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && DURABLEAGENTS_DATA="$$scratch" $(PY) -m mypy
 	@.venv/bin/lint-imports --no-cache
 

@@ -4,8 +4,8 @@
 import os
 import sys
 
-# Those that a person starts and that look at no more than what starting needs; the others tell it as a system check. What `up` starts
-# has been told of by `up`.
+# Those that a person starts and that look at no more than what starting needs; the others tell it as a system check.
+# What `up` starts has been told of by `up`.
 _TOLD = {"up", "web", "worker"}
 
 

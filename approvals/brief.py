@@ -1,4 +1,5 @@
-"""What an approver is shown of one question: everything that the decision binds, read from the bytes that its hash covers."""
+"""What an approver is shown of one question: everything that the decision binds, read from the bytes that its hash
+covers."""
 
 from __future__ import annotations
 
@@ -15,11 +16,29 @@ from approvals.policy import QUEUES, may_decide
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
-from ledger.visible import Change, compare, leaves
-from runs.authority import own_act
+from ledger.templatetags.console import line_of, plainly
+from ledger.web.text_safety import Change, compare, leaves
 from runs.engine.agents import registry
-from runs.subject import subject
-from runs.toolcards import ToolCard, cards_of
+from runs.queries.tool_cards import ToolCard, cards_of
+from runs.search import subject
+from runs.services.authority import own_act
+
+# What an approval's chip says, and its tone.
+CHIPS: dict[ApprovalState, tuple[str, str]] = {
+    ApprovalState.OPEN: ("waiting for {queue}", "wait"),
+    ApprovalState.APPROVED: ("approved", "ok"),
+    ApprovalState.REJECTED: ("rejected", "bad"),
+    ApprovalState.EXPIRED: ("expired: denied", "bad"),
+    ApprovalState.WITHDRAWN: ("withdrawn", ""),
+}
+
+
+def chip_of(approval: Approval) -> tuple[str, str]:
+    """The words and the tone of its chip. Of a state that there is not (a damaged row) the state itself."""
+    if approval.state not in ApprovalState.values:
+        return str(approval.state), ""
+    words, tone = CHIPS[ApprovalState(approval.state)]
+    return words.format(queue=approval.queue), tone
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +51,8 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Brief:
-    """One question whole, as of event `seq` of its run. `changes` are the arguments, each against the revision before if there is one."""
+    """One question whole, as of event `seq` of its run. `changes` are the arguments, each against the revision before
+    if there is one."""
 
     approval: Approval
     plan: dict[str, Any]
@@ -59,13 +79,24 @@ class Brief:
         return title_of(self.approval, self.tool)
 
     @property
+    def is_for_me(self) -> bool:
+        """Whether it waits for the reader."""
+        return self.is_open and self.is_mine
+
+    @property
+    def name(self) -> str:
+        """What a browser's tab says: what is asked, and about whom."""
+        return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"
+
+    @property
     def asks(self) -> str:
         """The agent's own title, where it is not the tool's: a value, and never the console's words."""
         return asks_of(self.approval, self.tool)
 
     @property
     def is_effect_fixed(self) -> bool:
-        """Whether the effect is what the tool's author wrote, the same for every call; otherwise it is the agent's text."""
+        """Whether the effect is what the tool's author wrote, the same for every call; otherwise it is the agent's
+        text."""
         return self.tool is not None and self.approval.effect == self.tool.effect
 
     @property
@@ -78,8 +109,8 @@ class Brief:
 
     @property
     def evidence(self) -> list[dict[str, Any]]:
-        found = self.plan.get("evidence")
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        evidence = self.plan.get("evidence")
+        return [one for one in evidence if isinstance(one, dict)] if isinstance(evidence, list) else []
 
     @property
     def about(self) -> str:
@@ -93,8 +124,8 @@ class Brief:
 
 
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
-    """What is asked for in fixed words: the tool's title as its author wrote it, or that the run may go on. Nothing that an agent,
-    a model or an integrator chose for this one case stands in it."""
+    """What is asked for in fixed words: the tool's title as its author wrote it, or that the run may go on. Nothing
+    that an agent, a model or an integrator chose for this one case stands in it."""
     if tool is not None:
         return tool.title
     return "Let the run go on" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
@@ -109,7 +140,8 @@ _NO_TOOL = ("", "approve")
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:
-    """The plan, read from the exact bytes that were hashed; nothing where they are no plan (the row was changed by other hands)."""
+    """The plan, read from the exact bytes that were hashed; nothing where they are no plan (the row was changed by
+    other hands)."""
     try:
         plan = json.loads(bytes(approval.plan))
     except (ValueError, RecursionError):
@@ -118,7 +150,8 @@ def plan_of(approval: Approval) -> dict[str, Any]:
 
 
 def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
-    """Arguments in the order in which the tool's author wrote its fields: the canonical bytes have them by the alphabet."""
+    """Arguments in the order in which the tool's author wrote its fields: the canonical bytes have them by the
+    alphabet."""
     if tool is None or not isinstance(arguments, dict):
         return arguments
     first = [name for name in tool.fields if name in arguments]
@@ -159,17 +192,17 @@ _CHAIN = """
 
 
 def _revisions(approval_id: UUID) -> list[tuple[Approval, Decision | None]]:
-    """A question and its revisions before, newest first, each with its decision: two queries, however many there are."""
+    """A question and its revisions before, newest first, each with its decision: two queries for any number."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id])).annotate(head_seq=seq)
     known = {row.id: row for row in rows}
     decisions = {one.approval_id: one for one in Decision.objects.filter(approval_id__in=list(known))} if known else {}
-    found: list[tuple[Approval, Decision | None]] = []
+    history: list[tuple[Approval, Decision | None]] = []
     at: UUID | None = approval_id
-    while at in known and len(found) < len(known):
-        found.append((known[at], decisions.get(at)))
+    while at in known and len(history) < len(known):
+        history.append((known[at], decisions.get(at)))
         at = known[at].previous_id
-    return found
+    return history
 
 
 def cards_by_name(graph_id: str) -> dict[str, ToolCard]:

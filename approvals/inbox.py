@@ -1,4 +1,5 @@
-"""The lists of questions: what waits for whom, by deadline, and what was decided. Every list goes to its end, page by page."""
+"""The lists of questions: what waits for whom, by deadline, and what was decided. Every list goes to its end, page by
+page."""
 
 from __future__ import annotations
 
@@ -17,16 +18,15 @@ from django.urls import reverse
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import QUEUES, may_decide
-from ledger.keyset import Order, closed, opened
-from ledger.tally import Counted, Tally, badge
+from ledger.web.cursors import Order, closed, opened
+from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search
-from runs.questions import open_for
-from runs.subject import subject
-from runs.toolcards import ToolCard
+from runs.queries.tool_cards import ToolCard
+from runs.search import subject
+from runs.services.questions import open_for
 
 PAGE = 50
 COUNT_TO = 1000
-BADGE_TO = 99
 OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")
 DECIDED = Order("approvals_approval", "decided_at", only="NOT (state = 'open')")
 
@@ -104,9 +104,11 @@ def queues_of(held: frozenset[str]) -> list[str]:
 def inbox(
     held: frozenset[str], tally: Tally, wanted: Wanted = Wanted(), *, chosen: Approval | None = None, limit: int = PAGE
 ) -> Listed:
-    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if decided.
+    """Questions by deadline: for approvers those that they may decide, for everyone else all. Newest decision first if
+    decided.
 
-    The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its list.
+    The list begins at the chosen question where the first page hasn't got it, so that what is open is always in its
+    list.
     """
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
@@ -118,7 +120,10 @@ def inbox(
     if chosen is not None and place is None and len(rows) > limit and chosen.id not in {row.id for row in rows[:limit]}:
         here = _place_of(chosen, wanted)
         if here is not None:
-            rows, is_from_start = _rows(order.ids(_arms(held), limit=limit + 1, beyond=here, is_from=True), wanted), False
+            rows, is_from_start = (
+                _rows(order.ids(_arms(held), limit=limit + 1, beyond=here, is_from=True), wanted),
+                False,
+            )
     return _listed(rows, wanted, limit, total, is_from_start)
 
 
@@ -132,8 +137,8 @@ def _arms(held: frozenset[str]) -> list[dict[str, str]]:
 
 
 def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
-    found = Approval.objects.select_related("run").filter(id__in=ids)
-    return sorted(found, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
+    approvals = Approval.objects.select_related("run").filter(id__in=ids)
+    return sorted(approvals, key=lambda one: _edge(one, wanted), reverse=wanted.is_decided)
 
 
 def _place_of(chosen: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
@@ -152,10 +157,10 @@ def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
         rows = rows.filter(state=ApprovalState.OPEN).order_by("deadline", "id")
-    found = list(rows)
+    approvals = list(rows)
     place = opened(wanted.beyond)
-    rest = [one for one in found if place is None or _is_beyond(one, place, wanted)]
-    return _listed(rest[: limit + 1], wanted, limit, len(found), place is None)
+    rest = [one for one in approvals if place is None or _is_beyond(one, place, wanted)]
+    return _listed(rest[: limit + 1], wanted, limit, len(approvals), place is None)
 
 
 def _is_beyond(one: Approval, place: tuple[datetime, UUID], wanted: Wanted) -> bool:

@@ -24,13 +24,14 @@ class ApprovalState(models.TextChoices):
 A = ApprovalState
 # What a decision is made on: written when the question is put, never after.
 FROZEN = [
-    "run", "wait", "queue", "revision", "previous", "tool", "title", "effect", "rule", "plan", "plan_hash", "evidence", "why", "requested_by",
-    "requester", "opened_at",
+    "run", "wait", "queue", "revision", "previous", "tool", "title", "effect", "rule", "plan", "plan_hash", "evidence",
+    "why", "requested_by", "requester", "opened_at",
 ]  # fmt: skip
 
 
 class Approval(models.Model):
-    """One revision of one question to one queue. `plan` is the exact text that `plan_hash` covers and the page shows."""
+    """One revision of one question to one queue. `plan` is the exact text that `plan_hash` covers and the page
+    shows."""
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="approvals")
@@ -59,10 +60,20 @@ class Approval(models.Model):
         indexes = [
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),
             # The inbox, by queue and over all queues; what was decided; and the API's lists: each in its own order.
-            models.Index(fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"),
-            models.Index(fields=["deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_deadline"),
-            models.Index(fields=["queue", "-decided_at", "-id"], condition=~models.Q(state="open"), name="approvals_decided_by_queue"),
-            models.Index(fields=["-decided_at", "-id"], condition=~models.Q(state="open"), name="approvals_decided_by_time"),
+            models.Index(
+                fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
+            ),
+            models.Index(
+                fields=["deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_deadline"
+            ),
+            models.Index(
+                fields=["queue", "-decided_at", "-id"],
+                condition=~models.Q(state="open"),
+                name="approvals_decided_by_queue",
+            ),
+            models.Index(
+                fields=["-decided_at", "-id"], condition=~models.Q(state="open"), name="approvals_decided_by_time"
+            ),
             models.Index(fields=["-opened_at", "-id"], name="approvals_by_time"),
             models.Index(fields=["state", "-opened_at", "-id"], name="approvals_by_state"),
             models.Index(fields=["queue", "state", "-opened_at", "-id"], name="approvals_by_queue_state"),
@@ -132,7 +143,8 @@ class Decision(models.Model):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
-            "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash, "justification": self.justification,
-            "by": self.by, "person": self.person, "role": self.role, "auth": self.auth, "address": self.address, "seq": self.seq,
-            "chain": bytes(self.chain or b"").hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
+            "approval": str(self.approval_id), "verdict": self.verdict, "plan_hash": self.plan_hash,
+            "justification": self.justification, "by": self.by, "person": self.person, "role": self.role,
+            "auth": self.auth, "address": self.address, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),
+            "before": self.before, "after": self.after, "at": microseconds(self.at),
         }  # fmt: skip

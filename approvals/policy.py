@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# A queue's decisions belong to one role. Operators and superusers decide nothing by being that.
-QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal"}
+# A queue's decisions belong to one role. Operators and superusers decide nothing by being that. Which queues there are
+# is the installation's to say (`DURABLEAGENTS_QUEUES`): apps.py puts them in when the app is loaded.
+QUEUES: dict[str, str] = {}
 VERDICTS = {"approve": "approved", "reject": "rejected"}
 
 

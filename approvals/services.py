@@ -12,17 +12,17 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import QUEUES, VERDICTS, may_decide
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.append import append, justified
+from ledger.append import justified
 from ledger.clock import database_now
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.keys import code_key
 from ledger.models import Event, Head
-from runs import live, waits
-from runs.acts import locked, resolve, snapshot, wake
-from runs.authority import own_act
+from runs.journal import wait_hooks
+from runs.journal.digests import hasher
 from runs.models import Run, Wait
-from runs.runtime import hasher
+from runs.services.authority import own_act
+from runs.services.command import journal, locked, resolve, snapshot, wake
 
 # How long a yes may lie unused: a run that is paused for longer has to ask again.
 GRANT_LIVES = timedelta(days=7)
@@ -45,7 +45,8 @@ class StalePlan(DurableAgentsError):
 
     def __init__(self, approval: Approval) -> None:
         super().__init__(
-            f"The decision names another plan than the one that waits (revision {approval.revision}). Read it again, then decide.",
+            f"The decision names another plan than the one that waits (revision {approval.revision}). "
+            "Read it again, then decide.",
             plan_hash=approval.plan_hash, revision=approval.revision,
         )  # fmt: skip
 
@@ -54,23 +55,24 @@ class StalePlan(DurableAgentsError):
 def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: str, by: Actor) -> Approval:
     """Approve or reject exactly the plan that was read.
 
-    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan, RecordDamaged; then nothing has changed.
+    Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan, RecordDamaged; then
+    nothing has changed.
     """
-    found = Approval.objects.select_related("run").filter(pk=approval_id).first()
-    if found is None:
+    unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    if unlocked is None:
         raise NotFound("approval", approval_id)
-    _check_authority(found, by)
-    _check_four_eyes(found.run, by)
+    _check_authority(unlocked, by)
+    _check_four_eyes(unlocked.run, by)
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
             f"verdict must be {fix}.", errors=[{"field": "verdict", "problem": "not a verdict", "fix": fix}]
         )
     text = justified(verdict, justification)
-    head, run = locked(found.run_id, under=by)
-    wait = Wait.objects.select_for_update().filter(pk=found.wait_id).first()
+    head, run = locked(unlocked.run_id, under=by)
+    wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
     if wait is None:
-        raise RecordDamaged(found.run_id, "what waits for this decision")
+        raise RecordDamaged(unlocked.run_id, "what waits for this decision")
     approval = Approval.objects.select_for_update().get(pk=approval_id)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)
@@ -87,8 +89,9 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
         approval.reject()
     _close(run, wait, approval, VERDICTS[verdict], by=by, justification=text, now=now)
     decision = Decision(
-        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person, role=by.role,
-        auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before, after=snapshot(run, head), at=now,
+        approval=approval, verdict=verdict, plan_hash=plan_hash, justification=text, by=by.ref, person=by.person,
+        role=by.role, auth=by.auth, address=by.address, seq=head.seq, chain=bytes(head.chain), before=before,
+        after=snapshot(run, head), at=now,
     )  # fmt: skip
     decision.code = row_code(code_key(), "decision", decision.coded())
     decision.save(force_insert=True)
@@ -97,14 +100,15 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
 
 def _deadline(approval: Approval, wait: Wait) -> datetime:
     """Until when it may be decided: the journal says so too, where nobody moves it."""
-    told = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
-    asked = [e.decode(bytes(clear)) for clear in told.values_list("clear", flat=True)]
-    of_this = [x.deadline for x in asked if isinstance(x, e.ApprovalRequested) and x.approval_id == str(approval.id)]
+    events = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
+    requests = [e.decode(bytes(clear)) for clear in events.values_list("clear", flat=True)]
+    of_this = [x.deadline for x in requests if isinstance(x, e.ApprovalRequested) and x.approval_id == str(approval.id)]
     return min([approval.deadline, *map(datetime.fromisoformat, of_this)])
 
 
 def _is_what_was_hashed(approval: Approval) -> bool:
-    """Whether the bytes that the page shows are those that the hash binds. The database keeps them; this does not rely on it."""
+    """Whether the bytes that the page shows are those that the hash binds. The database keeps them; this does not rely
+    on it."""
     try:
         return hasher()(json.loads(bytes(approval.plan))) == approval.plan_hash
     except ValueError:
@@ -114,7 +118,8 @@ def _is_what_was_hashed(approval: Approval) -> bool:
 def _check_authority(approval: Approval, by: Actor) -> None:
     if not may_decide(approval.queue, [by.role]):
         raise Forbidden(
-            f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; you act as {by.role or 'no role'}."
+            f"Only {QUEUES.get(approval.queue, 'nobody')} decides in {approval.queue}; "
+            f"you act as {by.role or 'no role'}."
         )
 
 
@@ -140,10 +145,10 @@ def _close(
     resolve(wait, verdict, by=by.ref, now=now)
     wake(run, now=now)
     event = e.ApprovalDecided(
-        slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash, by=by.ref, role=by.role,
-        payload={"justification": justification},
+        slot=wait.slot, n=wait.n, approval_id=str(approval.id), verdict=verdict, plan_hash=approval.plan_hash,
+        by=by.ref, role=by.role, payload={"justification": justification},
     )  # fmt: skip
-    live.ring(run.id, append(run.id, event, by=by))
+    journal(run.id, event, by=by)
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
@@ -157,9 +162,9 @@ def register() -> None:
     """Plug gates into the engine's waits."""
     from approvals.store import REOPEN, WITHDRAW, opener
 
-    if opener not in waits.gate_opener:
-        waits.gate_opener.append(opener)
-        waits.on_withdraw.append(WITHDRAW)
-        waits.on_reopen.append(REOPEN)
-    waits.on_due["approval"] = expire
-    waits.queues.update(QUEUES)
+    if opener not in wait_hooks.gate_opener:
+        wait_hooks.gate_opener.append(opener)
+        wait_hooks.on_withdraw.append(WITHDRAW)
+        wait_hooks.on_reopen.append(REOPEN)
+    wait_hooks.on_due["approval"] = expire
+    wait_hooks.queues.update(QUEUES)

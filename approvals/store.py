@@ -10,8 +10,8 @@ from runs.engine.journal import GateOpening, WaitSpec
 
 # A gate that follows a rejected one for the same tool and queue of the same run is its next revision.
 _OPEN = """
-INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule, plan, plan_hash, evidence, why,
-                                requested_by, requester, opened_at, deadline)
+INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
+                                plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
        (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s
 FROM (SELECT 1) AS one LEFT JOIN LATERAL (
@@ -25,12 +25,16 @@ REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL
 FROM runs_wait w WHERE a.run_id = %s AND a.state = 'withdrawn' AND w.id = a.wait_id AND w.resolved_at IS NULL
 """
-WITHDRAW = "UPDATE approvals_approval SET state = 'withdrawn', decided_at = clock_timestamp() WHERE run_id = %s AND state = 'open'"
+WITHDRAW = """
+UPDATE approvals_approval a SET state = 'withdrawn', decided_at = clock_timestamp()
+FROM runs_wait w WHERE a.run_id = %s AND a.state = 'open' AND w.id = a.wait_id AND w.resolution = 'withdrawn'
+"""
 
 
 def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """The statement that puts a question to its queue."""
     return _OPEN, [
-        gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan, gate.plan_hash,
-        Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, wait.run_id, gate.tool, gate.queue,
+        gate.approval_id, wait.run_id, wait.id, gate.queue, gate.tool, gate.title, gate.effect, gate.rule, gate.plan,
+        gate.plan_hash, Jsonb(gate.evidence), gate.why, gate.requested_by, wait.run_id, wait.deadline, wait.run_id,
+        gate.tool, gate.queue,
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The audit's list: what people did, from every append-only table that records it, as one list with one order.
 
-The order is total: moment, source, number. So a page goes on exactly where the one before ended, also among acts of the same moment.
+The order is total: moment, source, number. So a page goes on exactly where the one before ended, also among acts of the
+same moment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from approvals.genuine import EARLIEST, NOT_YET, genuine
 from approvals.models import Decision
 from ledger.chain import microseconds
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
+from ledger.web.cursors import at_microseconds, numbered, numbers_of
 from runs.models import Run
 
 PAGE = 50
@@ -29,19 +31,21 @@ DECISIONS = ("approve", "reject")
 OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile")
 ACTS = ("start", "answer", "signal", "declare_dead")
 ACCOUNTS = (
-    "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given", "role_taken", "role_added",
-    "role_renamed", "role_removed", "permission_given", "permission_taken", "key_issued", "key_changed", "key_revoked", "key_removed",
+    "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",
+    "role_taken", "role_added", "role_renamed", "role_removed", "permission_given", "permission_taken", "key_issued",
+    "key_changed", "key_revoked", "key_removed",
 )  # fmt: skip
+# Of an act's chip: its own, or that of its kind.
+TONES = {"approve": "ok", "reject": "bad", "override": "hold"}
 # What may be asked for: an act, or all that was done to accounts.
 ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
 _KINDS_OF_ACTOR = ("user", "key", "os", "database", "system")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
-_PLACE = re.compile(r"([0-9]{1,17})\.([0-3])\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing that a person did. `kind` names its source and the template that words it; `record` is the row."""
+    """One thing that a person did. `kind` names its source; `record` is the row."""
 
     kind: str
     rank: int
@@ -53,9 +57,14 @@ class Act:
     is_genuine: bool | None = None  # see genuine.py
 
     @property
+    def tone(self) -> str:
+        """Of its chip."""
+        return TONES.get(self.action) or TONES.get(self.kind, "")
+
+    @property
     def place(self) -> str:
         """Where it stands in the list, for going on after it."""
-        return f"{microseconds(self.at)}.{self.rank}.{self.record.pk}"
+        return numbered(microseconds(self.at), self.rank, self.record.pk)
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,8 @@ class Filters:
     @classmethod
     def of(cls, query: Any) -> Filters:
         """From a request's query string."""
-        told = {f.name: str(query.get(cls.NAMES.get(f.name, f.name), "") or "") for f in fields(cls)}
-        return cls(**{name: value.strip().replace("\x00", "")[:200] for name, value in told.items()})
+        values = {f.name: str(query.get(cls.NAMES.get(f.name, f.name), "") or "") for f in fields(cls)}
+        return cls(**{name: value.strip().replace("\x00", "")[:200] for name, value in values.items()})
 
     @property
     def is_any(self) -> bool:
@@ -98,13 +107,11 @@ class Filters:
     @cached_property
     def place(self) -> tuple[datetime, int, int] | None:
         """The act that the page goes on after."""
-        if not (found := _PLACE.fullmatch(self.before)):
+        if not (numbers := numbers_of(self.before, 17, 1, 18)) or numbers[1] >= len(SOURCES):
             return None
-        micros, rank, number = map(int, found.groups())
-        try:
-            return datetime.fromtimestamp(micros // 10**6, UTC).replace(microsecond=micros % 10**6), rank, number
-        except (OverflowError, ValueError, OSError):
-            return None
+        micros, rank, number = numbers
+        at = at_microseconds(micros)
+        return None if at is None else (at, rank, number)
 
     @cached_property
     def actor(self) -> Q:
@@ -115,14 +122,16 @@ class Filters:
     def problems(self) -> dict[str, str]:
         """What can't be understood, by its name in the address, and what would be right."""
         since, until = self.moments
-        found = {
+        fixes = {
             "action": "" if self.action in ("", *ACTIONS) else f"one of {', '.join(ACTIONS)}",
-            "run": "" if not self.run or _HEX.fullmatch(_digits(self.run)) else "a run's id or its beginning, at least four digits of it",
+            "run": ""
+            if not self.run or _HEX.fullmatch(_digits(self.run))
+            else "a run's id or its beginning, at least four digits of it",
             "from": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.since and since is None else "",
             "to": "a day (2026-11-21) or a moment (2026-11-21T08:00Z)" if self.until and until is None else "",
             "before": "the place that `next` or *Older* names" if self.before and self.place is None else "",
         }
-        return {name: fix for name, fix in found.items() if fix}
+        return {name: fix for name, fix in fixes.items() if fix}
 
 
 def _moment(text: str, *, is_end: bool) -> datetime | None:
@@ -141,7 +150,7 @@ def _digits(run: str) -> str:
     return run.lower().replace("-", "")
 
 
-# --- the sources ----------------------------------------------------------------------------------------------------------
+# --- the sources ------------------------------------------------------------------------------------------------------
 
 Rows = QuerySet[Any]
 
@@ -162,12 +171,14 @@ class Source:
         """Its newest rows that fit, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # What claims a later time than now would stay on top for ever; the page says that there is some, verification which.
+        # What claims a later time than now would stay on top for ever; the page says that there is some, verification
+        # which.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
         for wanted, column, condition in (
-            (filters.run, self.run, _of_run), (filters.agent, self.run, _of_agent), (filters.queue, self.queue, _of_queue),
+            (filters.run, self.run, _of_run), (filters.agent, self.run, _of_agent),
+            (filters.queue, self.queue, _of_queue),
         ):  # fmt: skip
             if wanted and not column:
                 return []
@@ -181,7 +192,8 @@ class Source:
         return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
 
     def _after(self, place: tuple[datetime, int, int]) -> Q:
-        """What stands below that place. The first condition is implied by the second; it is what lets the index find it."""
+        """What stands below that place. The first condition is implied by the second; it is what lets the index find
+        it."""
         at, rank, number = place
         if self.rank != rank:
             return Q(at__lte=at) if self.rank < rank else Q(at__lt=at)
@@ -216,7 +228,13 @@ def _of_actor(text: str) -> Q:
 SOURCES = (
     Source("override", 0, OVERRIDES, OverrideRecord.objects.all),
     Source(
-        "decision", 1, DECISIONS, lambda: Decision.objects.select_related("approval"), verb="verdict", run="approval__run_id", queue="approval__queue"
+        "decision",
+        1,
+        DECISIONS,
+        lambda: Decision.objects.select_related("approval"),
+        verb="verdict",
+        run="approval__run_id",
+        queue="approval__queue",
     ),
     Source("act", 2, ACTS, ActRecord.objects.all, queue="queue"),
     Source("account", 3, ACCOUNTS, AccountRecord.objects.all, run=""),
@@ -229,16 +247,25 @@ def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
         return []
     rows = [(source, row) for source in SOURCES for row in source.page(filters, limit)]
     rows.sort(key=lambda one: (one[1].at, one[0].rank, one[1].pk), reverse=True)
-    return list(_told(rows[:limit]))
+    return list(_acts_of(rows[:limit]))
 
 
-def _told(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
+def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
     runs = [_run_of(row) for _, row in rows]
     graphs = dict(Run.objects.filter(pk__in={run for run in runs if run}).values_list("pk", "graph_id"))
     for (source, row), run, is_genuine in zip(rows, runs, genuine(row for _, row in rows), strict=True):
-        yield Act(source.kind, source.rank, row.at, run, graphs.get(run, "") if run else "", getattr(row, source.verb), row, is_genuine)
+        yield Act(
+            source.kind,
+            source.rank,
+            row.at,
+            run,
+            graphs.get(run, "") if run else "",
+            getattr(row, source.verb),
+            row,
+            is_genuine,
+        )
 
 
 def _run_of(row: Any) -> UUID | None:
-    found: UUID | None = row.approval.run_id if isinstance(row, Decision) else getattr(row, "run_id", None)
-    return found
+    run_id: UUID | None = row.approval.run_id if isinstance(row, Decision) else getattr(row, "run_id", None)
+    return run_id

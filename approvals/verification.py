@@ -1,4 +1,4 @@
-"""Gates: what was asked, what was decided and by whom, held against the journal. See ledger/verification.py."""
+"""Gates: what was asked, what was decided and by whom, held against the journal. See ledger/verification/runs.py."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from approvals.services import GRANT_LIVES
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.verification import SLACK, Line, Told, at_most_once, compared, register
+from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
 from runs.engine.tape import payload_of
-from runs.runtime import hasher
-from runs.verification.rows import started_by
+from runs.journal.digests import hasher
 
 # What a plan binds and the row repeats.
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
@@ -25,11 +24,11 @@ _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 class Gates:
     """Approvals and decisions against events, both ways."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.created_by = ""
         self.starter: int | None = None
-        self.asked: dict[str, tuple[int, e.ApprovalRequested]] = {}
+        self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
         self.coded: set[int] = set()
         self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
 
@@ -38,50 +37,60 @@ class Gates:
         match line.event:
             case e.RunCreated(by=by):
                 self.created_by = by
-            case e.ApprovalRequested() as asked:
+            case e.ApprovalRequested() as request:
                 self.coded |= {line.seq} if line.is_coded else set()
-                slim = e.ApprovalRequested(slot=asked.slot, attempt=asked.attempt, **asked.clear())
-                self.asked[asked.approval_id] = (line.seq, slim)
+                slim = e.ApprovalRequested(slot=request.slot, attempt=request.attempt, **request.clear())
+                self.requested[request.approval_id] = (line.seq, slim)
             case e.ApprovalDecided() as decided:
                 self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
             case _:
                 pass
 
     def problems(self) -> Iterator[str]:
-        missing, self.starter = dict(self.asked), started_by(self.told.run_id)
-        rows = Approval.objects.filter(run_id=self.told.run_id).select_related("wait", "previous").order_by("opened_at", "id")
+        missing, self.starter = dict(self.requested), started_by(self.journal.run_id)
+        rows = (
+            Approval.objects.filter(run_id=self.journal.run_id)
+            .select_related("wait", "previous")
+            .order_by("opened_at", "id")
+        )
         for row in rows.iterator(chunk_size=20):
-            asked = missing.pop(str(row.id), None)
-            if asked is None:
+            request = missing.pop(str(row.id), None)
+            if request is None:
                 yield f"approval {row.id} was asked for by no event"
                 continue
-            yield from self._about(row, *asked)
+            yield from self._about(row, *request)
         for id in missing:
             yield f"approval {id} has no row"
         yield from self._decisions()
 
-    def _about(self, row: Approval, seq: int, asked: e.ApprovalRequested) -> Iterator[str]:
+    def _about(self, row: Approval, seq: int, request: e.ApprovalRequested) -> Iterator[str]:
         what, plan = f"approval {row.id}", _plan(row)
         yield from compared(what, row, {
-            "plan_hash": asked.plan_hash, "queue": asked.queue, "tool": asked.tool, "rule": asked.rule, "requested_by": self.created_by,
-            "deadline": datetime.fromisoformat(asked.deadline), "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
+            "plan_hash": request.plan_hash, "queue": request.queue, "tool": request.tool, "rule": request.rule,
+            "requested_by": self.created_by, "deadline": datetime.fromisoformat(request.deadline),
+            "state": self._states(row), "revision": row.previous.revision + 1 if row.previous else 1,
             "requester": self._requesters(seq),
         })  # fmt: skip
         if row.previous_id is not None and not _is_revised_by(row.previous, row):
             yield f"{what}: it is no revision of approval {row.previous_id}"
-        if plan is None or hasher()(plan) != asked.plan_hash:
+        if plan is None or hasher()(plan) != request.plan_hash:
             yield f"{what}: its plan is not the one that was hashed"
         elif wrong := [name for name in _PLANNED if plan.get(name) != getattr(row, name)]:
             yield f"{what}: {', '.join(wrong)} are not what the plan says"
-        if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (self.told.run_id, asked.slot, "approval", asked.n):
+        if (row.wait.run_id, row.wait.slot, row.wait.kind, row.wait.n) != (
+            self.journal.run_id,
+            request.slot,
+            "approval",
+            request.n,
+        ):
             yield f"{what}: its wait is another one's"
-        if not self.told.is_about(seq, row.opened_at):
+        if not self.journal.is_about(seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         yield from self._grant(what, row)
 
     def _requesters(self, seq: int) -> set[int | None]:
         """The account that started the run; none, too, where the question is from before accounts were noted."""
-        is_old = seq not in self.coded and seq <= self.told.coded_after
+        is_old = seq not in self.coded and seq <= self.journal.coded_after
         return {self.starter, None} if is_old else {self.starter}
 
     def _states(self, row: Approval) -> set[str]:
@@ -94,7 +103,7 @@ class Gates:
         seq, decided, _ = self.decided.get(str(row.id), (0, None, False))
         is_yes = decided is not None and decided.verdict == "approved"
         wait, at = row.wait, row.decided_at
-        if not (self.told.is_about(seq, at) if decided else _is_withdrawn_with(wait.resolved_at, at, row.state)):
+        if not (self.journal.is_about(seq, at) if decided else _is_withdrawn_with(wait.resolved_at, at, row.state)):
             yield f"{what}: the time of its decision is not the journal's"
         if decided is not None and (decided.plan_hash, decided.slot) != (row.plan_hash, wait.slot):
             yield f"{what}: its decision is about another plan"
@@ -106,22 +115,27 @@ class Gates:
 
     def _decisions(self) -> Iterator[str]:
         """A person's decision has its row; a deadline's has none."""
-        missing = {id: found for id, found in self.decided.items() if found[1].verdict != "expired"}
-        rows = list(Decision.objects.filter(approval__run_id=self.told.run_id).order_by("id"))
+        missing = {id: decided for id, decided in self.decided.items() if decided[1].verdict != "expired"}
+        rows = list(Decision.objects.filter(approval__run_id=self.journal.run_id).order_by("id"))
         yield from at_most_once("the decision on approval", [str(row.approval_id) for row in rows])
         for row in rows:
-            what, found = f"decision {row.id}", self.decided.get(str(row.approval_id))
-            if found is None:
+            what, decided = f"decision {row.id}", self.decided.get(str(row.approval_id))
+            if decided is None:
                 yield f"{what} has no event"
                 continue
             missing.pop(str(row.approval_id), None)
-            seq, event, is_coded = found
-            said = {"by": event.by, "role": event.role, "plan_hash": event.plan_hash, "justification": payload_of(event).get("justification")}
-            is_old = not is_coded and seq <= self.told.coded_after
+            seq, event, is_coded = decided
+            right = {
+                "by": event.by,
+                "role": event.role,
+                "plan_hash": event.plan_hash,
+                "justification": payload_of(event).get("justification"),
+            }
+            is_old = not is_coded and seq <= self.journal.coded_after
             if not (is_old and row.seq is None and row.chain is None):
-                said |= {"seq": seq - 1, "chain": self.told.hash_at(seq - 1)}
-            yield from compared(what, row, said)
-            if VERDICTS.get(row.verdict) != event.verdict or not self.told.is_about(seq, row.at):
+                right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
+            yield from compared(what, row, right)
+            if VERDICTS.get(row.verdict) != event.verdict or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
             if row.code is None:
                 if not is_old:
@@ -142,10 +156,10 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 
 def _plan(row: Approval) -> Any:
     try:
-        found = json.loads(bytes(row.plan))
+        plan = json.loads(bytes(row.plan))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return plan if isinstance(plan, dict) else None
 
 
 def plug_in() -> None:

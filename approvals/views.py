@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
@@ -12,24 +11,17 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
+from approvals.bodies import DecisionBody
 from approvals.brief import Brief, brief
 from approvals.inbox import Item, Wanted, inbox
 from approvals.policy import QUEUES
-from ledger.access import actor, roles
 from ledger.errors import DurableAgentsError, InvalidInput
-from ledger.keyset import opened
-from ledger.pages import Page, justification, stated
-from ledger.tally import Tally
-from runs import lists
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A decision that was not taken: why, and what the person had written."""
-
-    error: DurableAgentsError
-    text: str
-    verdict: str
+from ledger.web.cursors import opened
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import actor, roles
+from ledger.web.tally import Tally
+from runs.queries import run_list
 
 
 class InboxPage(Page):
@@ -48,12 +40,15 @@ class InboxPage(Page):
         opened_brief = brief(approval_id, held, actor(request, "")) if approval_id else None
         listed = inbox(held, tally, wanted, chosen=opened_brief.approval if opened_brief else None)
         items = listed.items
-        questions, more_questions = ([], "") if wanted.is_decided else lists.questions(held, beyond=opened(request.GET.get("questions", "")))
+        questions, more_questions = (
+            ([], "") if wanted.is_decided else run_list.questions(held, beyond=opened(request.GET.get("questions", "")))
+        )
         # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
         chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
         context = {
-            "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open", "is_chosen": approval_id is not None,
-            "refused": refused, "questions": questions, "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
+            "items": items, "b": chosen_brief, "show": "decided" if wanted.is_decided else "open",
+            "is_chosen": approval_id is not None, "refused": refused, "questions": questions,
+            "more_questions": more_questions, "listed": listed, "wanted": wanted, "tally": tally,
             "here_link": wanted.link(beyond=wanted.beyond), "first_link": wanted.link(),
             "is_approver": bool(held & set(QUEUES.values())), "next": _next(items, chosen_brief),
         }  # fmt: skip
@@ -78,20 +73,26 @@ class Decisions(InboxPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
-        text, verdict = justification(request), request.POST.get("verdict", "")
+        form = Sent(request)
         opened = brief(approval_id, roles(request.user), actor(request, ""))
         try:
-            if verdict not in ("approve", "reject"):
-                raise InvalidInput("Choose approve or reject.", errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}])
+            if form.texts.get("verdict") not in ("approve", "reject"):
+                raise InvalidInput(
+                    "Choose approve or reject.",
+                    errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
+                )
+            body = form.read(DecisionBody)
             services.decide(
                 approval_id,
-                verdict=verdict,
-                plan_hash=request.POST.get("plan_hash", ""),
-                justification=stated(text),
+                verdict=body.verdict,
+                plan_hash=body.plan_hash,
+                justification=body.justification,
                 by=self.acting(request, prefer=(opened.role,)),
             )
         except DurableAgentsError as error:
-            return self.tell(request, approval_id, Refused(error, text, verdict))
-        words = "Approved. The run goes on." if verdict == "approve" else "Rejected. Your reason goes back to the run."
+            return self.tell(request, approval_id, Refused("decide", error, form.kept))
+        words = (
+            "Approved. The run goes on." if body.verdict == "approve" else "Rejected. Your reason goes back to the run."
+        )
         messages.success(request, words, extra_tags="ok")
         return redirect("approval", approval_id=approval_id)

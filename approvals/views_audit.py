@@ -9,10 +9,10 @@ from django.http import QueryDict
 from approvals.genuine import out_of_time
 from approvals.policy import QUEUES
 from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
-from ledger.access import READS_AUDIT
-from ledger.pages import SharedPage
-from ledger.tally import Tally
-from ledger.views import VerifyAllPage
+from ledger.verification.pages import VerifyAllPage
+from ledger.web.page_base import SharedPage
+from ledger.web.roles import READS_AUDIT
+from ledger.web.tally import Tally
 
 
 class AuditPage(SharedPage):
@@ -22,13 +22,13 @@ class AuditPage(SharedPage):
     template = "audit/list.html"
     section = "audit"
 
-    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         filters = Filters.of(query)
-        found = acts(filters, PAGE + 1)
-        more = filters.link(before=found[PAGE - 1].place) if len(found) > PAGE else ""
+        rows = acts(filters, PAGE + 1)
+        more = filters.link(before=rows[PAGE - 1].place) if len(rows) > PAGE else ""
         tabs = [(action, filters.link(action=action)) for action in ("", *DECISIONS, *OVERRIDES, *ACTS, "accounts")]
         return {
-            "acts": found[:PAGE],
+            "acts": rows[:PAGE],
             "more": more,
             "filters": filters,
             "tabs": tabs,

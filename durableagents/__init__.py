@@ -1,6 +1,7 @@
 """All that an integrator imports to write agents. Importing this loads no model, no database and no settings."""
 
 from runs.engine.agents import Agent, End, Sample
+from runs.engine.assistants import Assistant
 from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
@@ -15,11 +16,10 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.journal import Grant
-from runs.engine.loop import Assistant
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "BusinessFailure", "Context", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Gate", "Grant",
-    "Happened", "ModelFailure", "NotSent", "Pending", "Rejected", "ReplayClass", "Sample", "TimedOut", "ToolCall", "ToolFailure",
-    "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "BusinessFailure", "Context", "DidNotHappen", "End", "Evidence", "Expired",
+    "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Rejected", "ReplayClass", "Sample",
+    "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from durableagents.auth import digest, issue_key
+from durableagents.identity.auth import digest, issue_key
 from durableagents.models import ApiKey
 
 KEY_LIVES = timedelta(days=365)
@@ -59,14 +59,16 @@ class ApiKeyAdmin(admin.ModelAdmin):
 
 
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """The console's sign-in is the only one: it alone slows guessing down. Raises PermissionDenied for others than staff."""
+    """The console's sign-in is the only one: it alone slows guessing down. Raises PermissionDenied for others than
+    staff."""
     if request.user.is_authenticated:
         raise PermissionDenied
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
 def without_queue() -> None:
-    """Take django-q2's pages away: its messages are ours to make and to end, and its schedules can name any function."""
+    """Take django-q2's pages away: its messages are ours to make and to end, and its schedules can name any
+    function."""
     for model in apps.get_app_config("django_q").get_models(include_auto_created=False):
         try:
             admin.site.unregister(model)

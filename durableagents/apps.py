@@ -1,3 +1,4 @@
+import gc
 from typing import Any
 
 from django.apps import AppConfig
@@ -11,11 +12,15 @@ class DurableAgentsConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
-        from durableagents import deploy_checks, keys  # noqa: F401 (the checks register themselves)
+        from durableagents import keys
         from durableagents.checks import check_definitions
         from durableagents.grants import grant_after_migrate
+        from durableagents.identity.demo_accounts import demo_accounts
+        from durableagents.navigation import SECTIONS
         from ledger import privileges
+        from ledger.web import navigation
 
+        navigation.declare(SECTIONS, accounts=demo_accounts)
         check_definitions()
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
@@ -24,29 +29,32 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         pre_migrate.connect(refuse_a_newer_database, sender=self)
+        gc.freeze()
+        gc.enable()
 
 
 class AdminConfig(apps.AdminConfig):
     """Django's administration, on pages of ours that say who changes what."""
 
     default = False
-    default_site = "durableagents.accounts.Site"
+    default_site = "durableagents.identity.accounts.Site"
 
 
 def create_roles(*, using: str, **_: Any) -> None:
     """The roles that permissions name, so that nobody has to type them: groups, empty until people are put in."""
     from django.contrib.auth.models import Group
 
-    from ledger.access import ROLES
+    from ledger.web.roles import ROLES
 
     for role in ROLES:
         Group.objects.using(using).get_or_create(name=role)
 
 
 def refuse_a_newer_database(*, using: str, **_: Any) -> None:
-    """Django would pass over migrations that it doesn't know, and the grants of older code would open the tables of newer."""
+    """Django would pass over migrations that it doesn't know, and the grants of older code would open the tables of
+    newer."""
     from durableagents.env import EnvironmentProblem
     from ledger import schema
 
-    if told := schema.newer_than_this_code(using):
-        raise EnvironmentProblem(told)
+    if newer := schema.newer_than_this_code(using):
+        raise EnvironmentProblem(newer)

@@ -1,7 +1,8 @@
-"""What must be right before anything runs: each check's message is one line, the problem and its fix, and ends the command with 2.
+"""What must be right before anything runs: each check's message is one line, the problem and its fix, and ends the
+command with 2.
 
-Definitions are checked in every process, when its agents are loaded; the model and the master key by the commands that use them
-(`check`, `up`, `web`, `worker`).
+Definitions are checked in every process, when its agents are loaded; the model and the master key by the commands that
+use them (`check`, `up`, `web`, `worker`).
 """
 
 from __future__ import annotations
@@ -14,23 +15,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error
 
 from durableagents import env, keys
-from ledger.access import ROLES
+from ledger.web.roles import ROLES
 from runs.engine.agents import Agent, Node, registry
-from runs.waits import queues
+from runs.journal.wait_hooks import queues
 
 
 def check_definitions() -> None:
-    """Everybody whom an agent asks can be asked, as far as that can be seen without running it. Raises ImproperlyConfigured."""
+    """Everybody whom an agent asks can be asked, as far as that can be seen without running it. Raises
+    ImproperlyConfigured."""
     for agent in registry.agents():
-        for where, asked, known in _asked(agent):
-            if asked not in known:
+        for where, name, known in _named(agent):
+            if name not in known:
                 raise ImproperlyConfigured(
-                    f"{agent.graph_id}: {where} asks {asked!r}, whom nobody answers for: use one of {', '.join(sorted(known))}"
+                    f"{agent.graph_id}: {where} asks {name!r}, whom nobody answers for: "
+                    f"use one of {', '.join(sorted(known))}"
                 )
 
 
@@ -41,23 +44,26 @@ def check_model() -> None:
         return
     from pydantic_ai.exceptions import UserError
 
-    from runs.engine.providers import real_model
+    from runs.engine.steps.model_request import real_model
 
     try:
         real_model(name)
     except (UserError, ImportError, ValueError) as error:
-        told = " ".join(str(error).split()).partition(". To try")[0][:300]
-        raise ImproperlyConfigured(f"DURABLEAGENTS_MODEL={name!r}: {told}; expected provider:model, such as openai:gpt-5") from error
+        reason = " ".join(str(error).split()).partition(". To try")[0][:300]
+        raise ImproperlyConfigured(
+            f"DURABLEAGENTS_MODEL={name!r}: {reason}; expected provider:model, such as openai:gpt-5"
+        ) from error
 
 
 def check_key() -> None:
-    """The master key is this database's. While the database is away nobody can tell: then each process asks before it serves."""
+    """The master key is this database's. While the database is away nobody can tell: then each process asks before it
+    serves."""
     try:
-        told = keys.refusal()
+        reason = keys.refusal()
     except Error:
         return
-    if told:
-        raise ImproperlyConfigured(told)
+    if reason:
+        raise ImproperlyConfigured(reason)
 
 
 @register("start")
@@ -70,21 +76,24 @@ def start_checks(**_: Any) -> list[Any]:
 
 @register("environment")
 def environment_checks(**_: Any) -> list[CheckMessage]:
-    """For `manage.py check` and whatever else looks at everything: a misspelt name would otherwise change nothing and say nothing. What
-    starts something is told by manage.py."""
+    """For `manage.py check` and whatever else looks at everything: a misspelt name would otherwise change nothing and
+    say nothing. What starts something is told by manage.py."""
     if "DURABLEAGENTS_UP" in os.environ:
         return []
-    return [Warning(line, hint="correct the name, or take it out of the environment", id="durableagents.W003") for line in env.unread()]
+    return [
+        Warning(line, hint="correct the name, or take it out of the environment", id="durableagents.W003")
+        for line in env.unread()
+    ]
 
 
-def _asked(agent: Agent) -> Iterator[tuple[str, str, set[str]]]:
+def _named(agent: Agent) -> Iterator[tuple[str, str, set[str]]]:
     """Who is asked where, with whom that place may ask."""
     for tool in agent.all_tools():
         if tool.gate is not None:
             yield f"the gate of tool {tool.name!r}", tool.gate.queue, set(queues)
     for node in agent.nodes.values():
-        for verb, asked in _literal_calls(node):
-            yield f"ctx.{verb} in node {node.name!r}", asked, set(queues) | (set(ROLES) if verb == "ask" else set())
+        for verb, name in _literal_calls(node):
+            yield f"ctx.{verb} in node {node.name!r}", name, set(queues) | (set(ROLES) if verb == "ask" else set())
 
 
 def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
@@ -95,9 +104,41 @@ def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
         return
     context = [*inspect.signature(node.function).parameters, "", ""][1]
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)):
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+        ):
             continue
         if call.func.value.id == context and call.func.attr in ("approve", "ask"):
-            given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg in ("queue", "of")), None)
+            given = (
+                call.args[0] if call.args else next((k.value for k in call.keywords if k.arg in ("queue", "of")), None)
+            )
             if isinstance(given, ast.Constant) and isinstance(given.value, str):
                 yield call.func.attr, given.value
+
+
+@register(Tags.security, deploy=True)
+def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Who may say for whom a request comes."""
+    environment = settings.DURABLEAGENTS
+    if not environment.is_production:
+        return []
+    networks = environment.proxy_networks
+    if not networks:
+        return [
+            Warning(
+                "No proxy is trusted: every plain request is redirected to https, also those that your proxy forwards.",
+                hint="Set DURABLEAGENTS_TRUSTED_PROXIES to the addresses of the proxy that ends TLS.",
+                id="durableagents.W001",
+            )
+        ]
+    if any(network.prefixlen == 0 for network in networks):
+        return [
+            Warning(
+                "Every address is a trusted proxy: anybody can write any address into the records.",
+                hint="Set DURABLEAGENTS_TRUSTED_PROXIES to the addresses of your proxies.",
+                id="durableagents.W002",
+            )
+        ]
+    return []

@@ -15,7 +15,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from durableagents.env import Environment, EnvironmentProblem
-from runs.notices import first_line
+from ledger.errors import first_line
 
 CONNECTION_FILE = "database.json"
 
@@ -39,8 +39,9 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
     given = parameters.pop("options", "")
     limits = f"{RUNTIME_OPTIONS} {given}".strip()
     behind_pooler = is_pooled(environment)
-    # Migrations may wait for locks and may idle between statements; the runtime role may not. A pooler in transaction mode refuses `options`,
-    # or drops them: behind one the limits are the role's own, which runs/pooler.py makes sure of.
+    # Migrations may wait for locks and may idle between statements; the runtime role may not. A pooler in transaction
+    # mode refuses `options`, or drops them: behind one the limits are the role's own, which runs/journal/pooler.py
+    # makes sure of.
     options["options"] = given if as_owner or behind_pooler else limits
     options.update({key: value for key, value in parameters.items() if key not in _DJANGO_NAMES})
     return {
@@ -54,15 +55,16 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             "CONN_HEALTH_CHECKS": True,
             # The next fetch of a cursor might come to another server connection.
             "DISABLE_SERVER_SIDE_CURSORS": behind_pooler,
-            # What runs/dsn.py says on connections past the pooler; a limit on statements that the role has for the web is not meant for them.
+            # What runs/connections.py says on connections past the pooler; a limit on statements that the role has for
+            # the web is not meant for them.
             "DIRECT_OPTIONS": f"{limits} -c statement_timeout=0" if behind_pooler else limits,
         }
     }
 
 
 def limit_statements(options: dict[str, Any], environment: Environment) -> None:
-    """For the web process: a statement that takes longer is given up (503), or a few bad ones would hold its whole pool. A time limit of
-    DATABASE_URL's own comes later and counts; behind a pooler it is the role's."""
+    """For the web process: a statement that takes longer is given up (503), or a few bad ones would hold its whole
+    pool. A time limit of DATABASE_URL's own comes later and counts; behind a pooler it is the role's."""
     if not is_pooled(environment):
         limit = f"-c statement_timeout={int(environment.web_statement_seconds * 1000)}"
         options["options"] = f"{limit} {options.get('options', '')}".strip()
@@ -105,9 +107,7 @@ def check_server() -> None:
         # The first line only, and libpq never puts the password in it.
         raise EnvironmentProblem(f"DATABASE_URL: {first_line(error)}") from None
     if version < OLDEST_SERVER:
-        raise EnvironmentProblem(
-            f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed"
-        )
+        raise EnvironmentProblem(f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed")
 
 
 OLDEST_SERVER = 150_000
@@ -127,13 +127,11 @@ def _from_url(url: str, variable: str) -> dict[str, Any]:
     """Parse a libpq URL or key=value string; never repeats its text, it holds a password."""
     if urlsplit(url).scheme in {"postgres", "postgresql"} or "=" in url:
         try:
-            found = dict(conninfo_to_dict(url))
+            parts = dict(conninfo_to_dict(url))
         except ProgrammingError:
-            found = {}
-        if found.get("dbname"):
-            return {
-                key: unquote(str(value)) if key == "host" else value for key, value in found.items()
-            }
+            parts = {}
+        if parts.get("dbname"):
+            return {key: unquote(str(value)) if key == "host" else value for key, value in parts.items()}
     raise EnvironmentProblem(
         f"{variable} is not a PostgreSQL address: expected postgresql://user:password@host:5432/name"
     )

@@ -21,6 +21,10 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# Roles that every installation has (ledger/web/roles.py), who decide no queue by being that.
+_OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -39,19 +43,14 @@ class Environment(BaseSettings):
     sandbox_smtp_port: Port = Field(default=0, validation_alias="SANDBOX_SMTP_PORT")
     database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
     database_owner_url: str | None = Field(default=None, validation_alias="DATABASE_OWNER_URL")
-    database_role: Literal["runtime", "owner"] = Field(
-        default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE"
-    )
+    database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
     workers: int = Field(default=2, ge=1, le=64, validation_alias="DURABLEAGENTS_WORKERS")
     slots: int = Field(default=50, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SLOTS")
-    agents: Annotated[list[str], NoDecode] = Field(
-        default_factory=list, validation_alias="DURABLEAGENTS_AGENTS"
-    )
+    agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
+    queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
     model: str | None = Field(default=None, validation_alias="DURABLEAGENTS_MODEL")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
-    stage: Literal["development", "production"] = Field(
-        default="development", validation_alias="DURABLEAGENTS_ENV"
-    )
+    stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     demo: bool = Field(default=False, validation_alias="DURABLEAGENTS_DEMO")
     public_url: str | None = Field(default=None, validation_alias="DURABLEAGENTS_BASE_URL")
     allowed_hosts: Annotated[list[str], NoDecode] = Field(
@@ -63,11 +62,15 @@ class Environment(BaseSettings):
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
-    web_statement_seconds: float = Field(default=15.0, ge=0, le=3600, validation_alias="DURABLEAGENTS_WEB_STATEMENT_SECONDS")
+    web_statement_seconds: float = Field(
+        default=15.0, ge=0, le=3600, validation_alias="DURABLEAGENTS_WEB_STATEMENT_SECONDS"
+    )
     trusted_proxies: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_TRUSTED_PROXIES"
     )
-    callback_bytes: int = Field(default=64 * 1024, ge=1024, le=1024 * 1024, validation_alias="DURABLEAGENTS_CALLBACK_BYTES")
+    callback_bytes: int = Field(
+        default=64 * 1024, ge=1024, le=1024 * 1024, validation_alias="DURABLEAGENTS_CALLBACK_BYTES"
+    )
     connections: int = Field(default=2000, ge=10, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS")
     connections_per_address: int = Field(
         default=300, ge=5, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"
@@ -80,6 +83,33 @@ class Environment(BaseSettings):
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _pairs(cls, value: object) -> object:
+        """`queue=role,queue=role`: whose decisions belong to whom."""
+        if not isinstance(value, str):
+            return value
+        roles: dict[str, str] = {}
+        for part in filter(None, map(str.strip, value.split(","))):
+            queue, sign, role = map(str.strip, part.partition("="))
+            if not sign or not _NAME.fullmatch(queue) or not _NAME.fullmatch(role):
+                raise ValueError(f"{part!r} is not queue=role, each a name of small letters, digits and _")
+            if queue in roles:
+                raise ValueError(f"the queue {queue!r} is named twice: a queue belongs to one role")
+            roles[queue] = role
+        return roles
+
+    @field_validator("queues")
+    @classmethod
+    def _decided_by_approvers(cls, value: dict[str, str]) -> dict[str, str]:
+        for queue, role in value.items():
+            if role in _OWN_ROLES:
+                raise ValueError(f"the role {role!r} decides nothing: name another role for the queue {queue!r}")
+            # Questions are put to a queue or to a role, by name.
+            if queue in {*_OWN_ROLES, *value.values()}:
+                raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
         return value
 
     @field_validator("data")
@@ -102,7 +132,9 @@ class Environment(BaseSettings):
             try:
                 ip_network(text, strict=False)
             except ValueError:
-                raise ValueError(f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)") from None
+                raise ValueError(
+                    f"{text!r} is no address or network like 10.0.0.0/8 (`none` for no proxy at all)"
+                ) from None
         return value
 
     @model_validator(mode="before")
@@ -121,9 +153,7 @@ class Environment(BaseSettings):
     def _ports_differ(self) -> Self:
         ports = {self.port, self.sandbox_port, self.sandbox_smtp_port}
         if len(ports) < 3:
-            raise ValueError(
-                "PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports"
-            )
+            raise ValueError("PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports")
         return self
 
     @model_validator(mode="after")
@@ -150,7 +180,8 @@ class Environment(BaseSettings):
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Who may say for whom a request comes. In production a proxy on the same host is taken for granted: web listens there."""
+        """Who may say for whom a request comes. In production a proxy on the same host is taken for granted: web
+        listens there."""
         given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
         return tuple(ip_network(text, strict=False) for text in given if text != "none")
 
@@ -184,15 +215,18 @@ def load() -> Environment:
 
 
 def unread() -> list[str]:
-    """What is set under our names and read by nobody, a line each: a slip of the pen would otherwise change nothing and say nothing."""
+    """What is set under our names and read by nobody, a line each: a slip of the pen would otherwise change nothing and
+    say nothing."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
     # `up` marks what it starts (procs.MARKER), the tests' own names begin like this.
-    ours = {name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")}
-    told = []
+    ours = {
+        name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")
+    }
+    problems = []
     for name in sorted(ours - known - {"DURABLEAGENTS_UP"}):
         (meant, *_) = (*get_close_matches(name, known, 1), "")
-        told.append(f"{name} is set and nothing reads it" + (f": did you mean {meant}?" if meant else ""))
-    return told
+        problems.append(f"{name} is set and nothing reads it" + (f": did you mean {meant}?" if meant else ""))
+    return problems
 
 
 def _in_one_line(error: ValidationError) -> str:
@@ -221,9 +255,7 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
-def kept_secret(
-    path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe
-) -> str:
+def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe) -> str:
     """The secret (or random name) kept in `path` (0600), made of `size` random bytes on first use.
 
     Several processes may start at once: the file appears whole by link(2), so whoever loses the
@@ -234,7 +266,9 @@ def kept_secret(
     except FileNotFoundError:
         pass
     except UnicodeDecodeError:
-        raise EnvironmentProblem(f"{path} holds no key: it is not text; put back the one that was kept with the backups") from None
+        raise EnvironmentProblem(
+            f"{path} holds no key: it is not text; put back the one that was kept with the backups"
+        ) from None
     except OSError as error:
         raise EnvironmentProblem(f"cannot read {path}: {error.strerror}") from None
     ensure_directory(path.parent)

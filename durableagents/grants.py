@@ -33,8 +33,9 @@ APPEND_ONLY = frozenset(
         "durableagents_masterkey",
     }
 )
-# Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's business.
-# The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps even from the owner.)
+# Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's
+# business. The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps
+# even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
     "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
@@ -44,8 +45,18 @@ FROZEN = {
     "runs_agentversion": {"graph_id", "first_used_at"},
 }
 # Known to the runtime role, but the owner's business alone.
-READ_ONLY = frozenset({"django_migrations", "django_content_type", "auth_permission", "ledger_uncoded", "ledger_accountrecord", "ledger_register"})
-# In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes it for over.
+READ_ONLY = frozenset(
+    {
+        "django_migrations",
+        "django_content_type",
+        "auth_permission",
+        "ledger_uncoded",
+        "ledger_accountrecord",
+        "ledger_register",
+    }
+)
+# In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes
+# it for over.
 UPGRADE_LASTS = 3600
 NO_RUN = "00000000-0000-0000-0000-000000000000"
 
@@ -60,9 +71,7 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
         end_old_upgrades(cursor)
         if role is None:
             return
-        cursor.execute(
-            "select current_user, exists(select 1 from pg_roles where rolname = %s)", [role]
-        )
+        cursor.execute("select current_user, exists(select 1 from pg_roles where rolname = %s)", [role])
         current, exists = cursor.fetchone()
         if current == role or not exists:
             return
@@ -72,12 +81,15 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
 
 
 def end_old_upgrades(cursor: Any) -> None:
-    """Demand codes of every event, where the upgrade that brought them is over: see docs/decisions/0012. A database that is being
-    taken back to before them has no such table."""
+    """Demand codes of every event, where the upgrade that brought them is over: see docs/decisions/0012. A database
+    that is being taken back to before them has no such table."""
     cursor.execute("SELECT to_regclass('ledger_uncoded')")
     if cursor.fetchone()[0] is None:
         return
-    cursor.execute("SELECT 1 FROM ledger_uncoded WHERE run_id = %s AND seq < extract(epoch FROM clock_timestamp()) - %s", [NO_RUN, UPGRADE_LASTS])
+    cursor.execute(
+        "SELECT 1 FROM ledger_uncoded WHERE run_id = %s AND seq < extract(epoch FROM clock_timestamp()) - %s",
+        [NO_RUN, UPGRADE_LASTS],
+    )
     if cursor.fetchone():
         cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
 
@@ -122,12 +134,8 @@ def statements(role: str) -> list[sql.Composed]:
     plain = sql.SQL(_GRANTS)
     body = plain.format(
         role_name=sql.Literal(role),
-        read_only=sql.SQL("array[{}]").format(
-            sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))
-        ),
-        append_only=sql.SQL("array[{}]").format(
-            sql.SQL(", ").join(map(sql.Literal, sorted(APPEND_ONLY)))
-        ),
+        read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))),
+        append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(APPEND_ONLY)))),
         kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
         frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
     )

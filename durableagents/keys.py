@@ -1,8 +1,9 @@
 """Whether the master key is the one that this database was used with.
 
-Arguments and plans are on record as keyed digests, and secrets are sealed under the same key. With another one every replay would look
-like another call, and every secret would be lost; so a process with another key must not start. The database keeps a value that only
-the right key gives, made from a salt of its own at first use. It tells nothing of the key, which is 256 random bits.
+Arguments and plans are on record as keyed digests, and secrets are encrypted under the same key. With another one every
+replay would look like another call, and every secret would be lost; so a process with another key must not start. The
+database keeps a value that only the right key gives, made from a salt of its own at first use. It tells nothing of the
+key, which is 256 random bits.
 """
 
 from __future__ import annotations
@@ -17,24 +18,28 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db import connection
 
-from ledger.events import unseal
+from ledger.codec import unpack
 from runs.engine.canonical import Hasher
-from runs.runtime import hasher_of
+from runs.journal.digests import hasher_of
 
 _SHORTEST = 32
 _IS_MIGRATED = "SELECT to_regclass('durableagents_masterkey') IS NOT NULL"
 _STORED = "SELECT salt, proof FROM durableagents_masterkey"
 _STORE = """
-INSERT INTO durableagents_masterkey (id, salt, proof, stored_at) VALUES (1, %s, %s, clock_timestamp()) ON CONFLICT (id) DO NOTHING"""
+INSERT INTO durableagents_masterkey (id, salt, proof, stored_at) VALUES (1, %s, %s, clock_timestamp())
+ON CONFLICT (id) DO NOTHING"""
 # What an installation has that is older than the stored value: digests of arguments that are on record too.
 _WITNESSES = """
 SELECT e.clear, e.sealed FROM (SELECT id FROM runs_run ORDER BY created_at DESC LIMIT 200) AS r
-CROSS JOIN LATERAL (SELECT clear, sealed FROM ledger_event WHERE run_id = r.id AND kind = 'ToolInvoked' AND sealed IS NOT NULL LIMIT 1) AS e
+CROSS JOIN LATERAL (
+    SELECT clear, sealed FROM ledger_event
+    WHERE run_id = r.id AND kind = 'ToolInvoked' AND sealed IS NOT NULL LIMIT 1) AS e
 LIMIT 5"""
 
 
 def refusal() -> str | None:
-    """Why this process must not serve with the key that it has, in one line. Raises django.db.Error while nobody can tell."""
+    """Why this process must not serve with the key that it has, in one line. Raises django.db.Error while nobody can
+    tell."""
     path = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE)
     try:
         key = path.read_bytes().strip()
@@ -43,12 +48,12 @@ def refusal() -> str | None:
     if len(key) < _SHORTEST:
         return f"{path} holds no master key (it is shorter than {_SHORTEST} bytes): restore the file from your backup"
     try:
-        return None if _fits(key) else _told(path)
+        return None if _fits(key) else _refused(path)
     finally:
         connection.close()
 
 
-def _told(path: Path) -> str:
+def _refused(path: Path) -> str:
     return (
         f"the master key in {path} is not the one that this database was used with: restore the file from your backup,"
         " or copy it from the host that has it (docs/operations.md, Backups)"
@@ -77,12 +82,12 @@ def _fits(key: bytes) -> bool:
 
 def _agrees(hasher: Hasher, rows: list[tuple[bytes, bytes]]) -> bool:
     """Whether recorded calls give their recorded digests under this key; where there are none, any key will do."""
-    found = []
-    for clear, sealed in rows:
-        said = json.loads(bytes(clear))
-        arguments = (unseal(sealed) or {}).get("arguments")
-        found.append(hasher({"tool": said["tool"], "arguments": arguments}) == said["requested_hash"])
-    return not found or any(found)
+    fits = []
+    for clear, packed in rows:
+        metadata = json.loads(bytes(clear))
+        arguments = (unpack(packed) or {}).get("arguments")
+        fits.append(hasher({"tool": metadata["tool"], "arguments": arguments}) == metadata["requested_hash"])
+    return not fits or any(fits)
 
 
 def _proof(key: bytes, salt: bytes) -> bytes:

@@ -15,7 +15,8 @@ class NotReadyIsAnAnswer(logging.Filter):
 
 
 class OutagesAreSaidElsewhere(logging.Filter):
-    """Drops Django's traceback for a request that found the database away or busy: `problems` says so in one line, for all of them."""
+    """Drops Django's traceback for a request that found the database away or busy: `problems` says so in one line, for
+    all of them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         from django.db import InterfaceError, OperationalError
@@ -27,7 +28,7 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
 
 class OneLine(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO 4711 runs.host claimed 3 runs`
+    """`2026-01-31T12:00:00.123Z INFO 4711 runs.workers.run_loop claimed 3 runs`
 
     A newline inside a message (it may quote an agent's words) is shown as such, so no record can
     pretend to be two. Tracebacks keep their lines: they are ours.

@@ -10,13 +10,13 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.rest import READ, ApiView, described
+from ledger.web.api_base import READ, ApiView, described
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """How the description names our keys."""
 
-    target_class = "durableagents.auth.ApiKeyAuthentication"
+    target_class = "durableagents.identity.auth.ApiKeyAuthentication"
     name = "key"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 from csp.constants import NONE, SELF
 
 from durableagents import databases, env
+from durableagents.demo import registration as demo
+
+# What Django loads from here on stays. Not to walk all of it again and again is a quarter of the time that every
+# process needs to start; durableagents/apps.py, the last one loaded, lets the collector go on.
+gc.disable()
 
 DURABLEAGENTS = env.load()
 _PRODUCTION = DURABLEAGENTS.is_production
@@ -16,6 +22,13 @@ SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "s
 # 32 random bytes, base64url without padding: encrypts what tools put in the secret store.
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
 env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
+
+# --- agents, queues, people: what the demo registers, and what the installation has of its own ---
+# Its agents are not part of a production installation. Its queues are, as long as no others are named there.
+DURABLEAGENTS_AGENTS = [*(() if _PRODUCTION else demo.AGENTS), *DURABLEAGENTS.agents]
+DURABLEAGENTS_QUEUES = {**({} if _PRODUCTION and DURABLEAGENTS.queues else demo.QUEUES), **DURABLEAGENTS.queues}
+# Name → role and what they do: whom one click signs in, where `is_demo` says that the demo is up.
+DURABLEAGENTS_PEOPLE = demo.PEOPLE
 
 # --- what is installed -----------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -30,7 +43,6 @@ INSTALLED_APPS = [
     "csp",
     "rest_framework",
     "drf_spectacular",
-    "django_filters",
     "django_q",
     "pgtrigger",
     "ledger",
@@ -43,18 +55,18 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
-    "durableagents.readable.ReadableQuery",
+    "durableagents.server.utf8_query.ReadableQuery",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "durableagents.sessions.KeepSignedIn",
-    "durableagents.people.WhoAsks",
+    "durableagents.identity.sessions.KeepSignedIn",
+    "durableagents.identity.people.WhoAsks",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 ROOT_URLCONF = "durableagents.urls"
-ASGI_APPLICATION = "durableagents.asgi.application"
+ASGI_APPLICATION = "durableagents.server.asgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DEBUG = False
 
@@ -80,7 +92,7 @@ DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
 
 # --- the web ---------------------------------------------------------------------------------
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *DURABLEAGENTS.allowed_hosts]
-AUTHENTICATION_BACKENDS = ["durableagents.signin.PasswordBackend"]
+AUTHENTICATION_BACKENDS = ["durableagents.identity.password_check.PasswordBackend"]
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
@@ -95,7 +107,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 # The first one is used; what an older one made is renewed when its owner signs in.
 PASSWORD_HASHERS = [
-    "durableagents.accounts.Argon2",
+    "durableagents.identity.accounts.Argon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 
@@ -107,9 +119,7 @@ WHITENOISE_AUTOREFRESH = not _PRODUCTION
 
 # The socket's origin is the page's own, spelt out because 'self' covers ws: only in newer browsers.
 _OWN_SOCKETS = [
-    f"{scheme}://{host}:{DURABLEAGENTS.port}"
-    for scheme in ("ws", "wss")
-    for host in ("127.0.0.1", "localhost")
+    f"{scheme}://{host}:{DURABLEAGENTS.port}" for scheme in ("ws", "wss") for host in ("127.0.0.1", "localhost")
 ]
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -133,7 +143,7 @@ SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # ports, so the name carries it: two installations on one host keep their sessions apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
-SESSION_ENGINE = "durableagents.people"
+SESSION_ENGINE = "durableagents.identity.people"
 SESSION_COOKIE_AGE = 12 * 3600  # at most; without doing anything far less, see sessions.py
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -151,18 +161,12 @@ SECURE_HSTS_PRELOAD = _PRODUCTION
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
 REST_FRAMEWORK = {
-    "EXCEPTION_HANDLER": "durableagents.problems.exception_handler",
+    "EXCEPTION_HANDLER": "ledger.web.problems.exception_handler",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "durableagents.auth.ApiKeyAuthentication",
+        "durableagents.identity.auth.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["durableagents.auth.HasRole"],
-    "DEFAULT_RENDERER_CLASSES": [
-        "rest_framework.renderers.JSONRenderer",
-        "rest_framework.renderers.BrowsableAPIRenderer",
-    ],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PERMISSION_CLASSES": ["durableagents.identity.auth.HasRole"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -187,7 +191,7 @@ SPECTACULAR_SETTINGS = {
 warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")
 Q_CLUSTER = {
     "name": "durableagents",
-    "broker_class": "runs.broker.DoorbellBroker",
+    "broker_class": "runs.workers.q2_broker.DoorbellBroker",
     "orm": "default",
     "workers": 1,
     "queue_limit": 1,
@@ -228,7 +232,7 @@ LOGGING = {
         # A wrong Host header is answered with 400; twenty lines of traceback help nobody but whoever sends it.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # Whoever sends what is no HTTP is answered; a line each would let anybody fill the disk.
-        "durableagents.doors": {"level": "ERROR"},
+        "durableagents.server.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},

@@ -5,13 +5,15 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path, re_path
 
-from durableagents import health, openapi, problems
+from durableagents import openapi
 from durableagents.admin import sign_in
+from durableagents.server import health
+from ledger.web import problems
 
 api_v1 = [
-    path("", include("runs.urls_api")),
-    path("", include("approvals.urls_api")),
-    path("", include("ledger.urls_api")),
+    path("", include("runs.api.urls")),
+    path("", include("approvals.api.urls")),
+    path("", include("ledger.api.urls")),
 ]
 
 urlpatterns = [
@@ -25,7 +27,7 @@ urlpatterns = [
     path("", include("durableagents.urls_console")),
 ]
 
-handler400 = "durableagents.problems.handler400"
-handler403 = "durableagents.problems.handler403"
-handler404 = "durableagents.problems.handler404"
-handler500 = "durableagents.problems.handler500"
+handler400 = "ledger.web.problems.handler400"
+handler403 = "ledger.web.problems.handler403"
+handler404 = "ledger.web.problems.handler404"
+handler500 = "ledger.web.problems.handler500"

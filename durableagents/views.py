@@ -13,14 +13,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
 
 from approvals.inbox import inbox, to_count
-from durableagents import throttle
-from durableagents.problems import RETRY_AFTER_SECONDS
-from durableagents.templatetags.account import people
+from durableagents.identity import throttle
+from durableagents.identity.demo_accounts import people
 from ledger.errors import Busy
-from ledger.pages import SharedPage
-from ledger.tally import Tally
-from runs import lists
+from ledger.web.page_base import SharedPage
+from ledger.web.problems import RETRY_AFTER_SECONDS
+from ledger.web.tally import Tally
 from runs.engine.agents import registry
+from runs.queries import run_list
 
 SHOWN = 8  # of each kind of thing that needs a person; its own page has them all
 LAST = 10
@@ -32,12 +32,12 @@ class Overview(SharedPage):
     template = "overview.html"
     section = "overview"
 
-    def told(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
-        tally.read({**lists.to_count(), **to_count(held)})
-        by_state = lists.counts(tally)
-        cards, _ = lists.page(lists.Filters(), size=LAST)
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        tally.read({**run_list.to_count(), **to_count(held)})
+        by_state = run_list.counts(tally)
+        cards, _ = run_list.page(run_list.Filters(), size=LAST)
         waiting = inbox(held, tally, limit=SHOWN)
-        questions, stuck, is_more = lists.needing_somebody(held, limit=SHOWN)
+        questions, stuck, is_more = run_list.needing_somebody(held, limit=SHOWN)
         environment = settings.DURABLEAGENTS
         return {
             "items": waiting.items,
@@ -45,7 +45,7 @@ class Overview(SharedPage):
             "questions": questions,
             "stuck": stuck,
             "is_more": bool(waiting.more or is_more),
-            "tiles": lists.tabs(lists.Filters(), by_state)[1:],
+            "tiles": run_list.tabs(run_list.Filters(), by_state)[1:],
             "cards": cards,
             "agents": registry.agents(),
             "sandbox_url": environment.sandbox_url if environment.is_demo else "",
@@ -77,7 +77,13 @@ class SignIn(View):
         return redirect(_next(request))
 
     def _form(self, request: HttpRequest, *, name: str = "", error: str = "", status: int = 200) -> HttpResponse:
-        context = {"username": name, "error": error, "next": _next(request), "cast": people(), "sandbox_url": settings.DURABLEAGENTS.sandbox_url}
+        context = {
+            "username": name,
+            "error": error,
+            "next": _next(request),
+            "cast": people(),
+            "sandbox_url": settings.DURABLEAGENTS.sandbox_url,
+        }
         response = render(request, "account/login.html", context, status=status)
         response["Cache-Control"] = "no-store"
         return response

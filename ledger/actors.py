@@ -18,8 +18,8 @@ class Lease:
 class Actor:
     """A person, key, part of the system or outside party that acts without a lease.
 
-    `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated
-    (`session`, `api_key`, `token`, `system`, `shell`), `address` where the request came from, `person` the primary key of the
+    `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
+    `api_key`, `token`, `system`, `shell`), `address` where the request came from, `person` the primary key of the
     account: names can be changed, and one account acts by session and by key.
     """
 
@@ -37,7 +37,7 @@ class Actor:
 
     @property
     def ref(self) -> str:
-        """How records name this actor, for example `user:finance`."""
+        """How records name this actor, for example `user:olga`."""
         return f"{self.kind}:{self.name}"
 
 

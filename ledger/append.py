@@ -1,6 +1,7 @@
 """The services' way into the journal: one call of the append function, in the transaction that also changes the state.
 
-Workers write through the step functions in `runs/sql/`, which call the same append function; the row lock on the head orders all.
+Workers write through the step functions in `runs/sql/`, which call the same append function; the row lock on the head
+orders all.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -16,9 +17,11 @@ from django.db import connection
 from ledger.actors import Actor
 from ledger.chain import body_hash
 from ledger.clock import database_now
+from ledger.codec import pack
 from ledger.codes import event_code, row_code
+from ledger.entries import Entry
 from ledger.errors import JustificationRequired, NotFound, RecordDamaged
-from ledger.events import Event, encode_clear, seal
+from ledger.events import Event, encode_clear
 from ledger.keys import code_key
 from ledger.models import ActRecord, Head, OverrideRecord
 from ledger.models import Event as Row
@@ -29,32 +32,10 @@ MIN_JUSTIFICATION = 2
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
-class Fact(Protocol):
-    """What a ledger row is made of; `runs.engine.journal.Entry` is one."""
-
-    @property
-    def slot(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def fact(self) -> str: ...
-    @property
-    def tool(self) -> str: ...
-    @property
-    def replay_class(self) -> str: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def input_hash(self) -> str | None: ...
-    @property
-    def external_id(self) -> str | None: ...
-    @property
-    def digest(self) -> str | None: ...
-
-
 _LINE = "ROW(%s, %s, %s, %s, %b, %b, %b)"
 _FACT = "ROW(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-# Beyond this many, rows come as columns: each number of rows is a statement of its own, and a statement has 65,535 parameters at most.
+# Beyond this many, rows come as columns: each number of rows is a statement of its own, and a statement has 65,535
+# parameters at most.
 _MOST_ROWS = 8
 _MANY_LINES = """(
     SELECT array_agg(ROW(kind, slot, attempt, fact, clear, sealed, body)::ledger_line ORDER BY n)
@@ -64,8 +45,8 @@ _MANY_LINES = """(
 
 
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
-    """Events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the journal's last event as far as the writer
-    knows: each event's code says that it stands behind it.
+    """Events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the journal's last event as
+    far as the writer knows: each event's code says that it stands behind it.
 
     Rows of scalars cost a third of what parallel arrays of one cost, on this side and on the server's.
     """
@@ -77,14 +58,14 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
 
 
 def _line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
-    """One `ledger_line`. Its body is digest ‖ code, which the append function takes apart: a process of an older version hands in the
-    digest alone, and both may write while an upgrade is under way."""
-    clear, sealed = encode_clear(event), seal(event.payload)
-    body = body_hash(clear, sealed)
-    return event.KIND, event.slot, event.attempt, event.fact, clear, sealed, body + event_code(key, run_id, place, body)
+    """One `ledger_line`. Its body is digest ‖ code, which the append function takes apart: a process of an older
+    version hands in the digest alone, and both may write while an upgrade is under way."""
+    clear, packed = encode_clear(event), pack(event.payload)
+    body = body_hash(clear, packed)
+    return event.KIND, event.slot, event.attempt, event.fact, clear, packed, body + event_code(key, run_id, place, body)
 
 
-def facts(entries: Sequence[Fact]) -> tuple[str, list[Any]]:
+def facts(entries: Sequence[Entry]) -> tuple[str, list[Any]]:
     """Ledger facts as an SQL expression of type `ledger_fact[]`, and its parameters."""
     if not entries:
         return "ARRAY[]::ledger_fact[]", []
@@ -92,20 +73,24 @@ def facts(entries: Sequence[Fact]) -> tuple[str, list[Any]]:
     return f"ARRAY[{', '.join([_FACT] * len(entries))}]::ledger_fact[]", values
 
 
-def _fact(entry: Fact) -> tuple[Any, ...]:
+def _fact(entry: Entry) -> tuple[Any, ...]:
     return (
-        entry.slot, entry.attempt, entry.fact, entry.tool, entry.replay_class, entry.key, entry.input_hash, entry.external_id, entry.digest,
+        entry.slot, entry.attempt, entry.fact, entry.tool, entry.replay_class, entry.key, entry.input_hash,
+        entry.external_id, entry.digest,
     )  # fmt: skip
 
 
-def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Fact] = ()) -> int:
+def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = ()) -> int:
     """Append events in the caller's transaction, under the head's lock. Returns the last event's seq."""
-    booked, more = facts(entries)
+    facts_sql, facts_values = facts(entries)
     with connection.cursor() as cursor:
         cursor.execute("SELECT seq FROM ledger_head WHERE run_id = %s FOR UPDATE", [run_id])
         (last,) = cursor.fetchone() or (0,)  # of a run that isn't there, the function says so
-        told, values = lines(events, run_id, last)
-        cursor.execute(f"SELECT ledger_append_as(%s, %s, {told}, {booked})", [run_id, by.ref, *values, *more])
+        events_sql, events_values = lines(events, run_id, last)
+        cursor.execute(
+            f"SELECT ledger_append_as(%s, %s, {events_sql}, {facts_sql})",
+            [run_id, by.ref, *events_values, *facts_values],
+        )
         return int(cursor.fetchone()[0])
 
 
@@ -125,20 +110,23 @@ def is_recorded(run_id: UUID) -> bool:
 def justified(action: str, justification: object) -> str:
     """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
     text = justification.strip() if isinstance(justification, str) else ""
-    said = sum(map(_is_read, text))
-    if not said:
+    letters = sum(map(_is_read, text))
+    if not letters:
         raise JustificationRequired(action)
-    if said < MIN_JUSTIFICATION:
+    if letters < MIN_JUSTIFICATION:
         raise JustificationRequired(action, "too short: a single letter says nothing")
     if len(text) > MAX_JUSTIFICATION:
-        raise JustificationRequired(action, f"too long: {len(text)} characters, and at most {MAX_JUSTIFICATION} are kept")
+        raise JustificationRequired(
+            action, f"too long: {len(text)} characters, and at most {MAX_JUSTIFICATION} are kept"
+        )
     if "\x00" in text:
         raise JustificationRequired(action, "it has a NUL character in it")
     return text
 
 
 def _is_read(character: str) -> bool:
-    """Whether it says something: a letter or a digit. Marks, signs and punctuation say nothing by themselves, and some are drawn as nothing."""
+    """Whether it says something: a letter or a digit. Marks, signs and punctuation say nothing by themselves, and some
+    are drawn as nothing."""
     return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
@@ -147,8 +135,9 @@ def override(
 ) -> OverrideRecord:
     """Put on record that a person changed the run's course, on the exact state they did it on."""
     record = OverrideRecord(
-        run_id=head.run_id, action=action, by=by.ref, person=by.person, role=by.role, auth=by.auth, address=by.address, justification=justification,
-        seq=head.seq, chain=bytes(head.chain), before=before, after=after, at=database_now(),
+        run_id=head.run_id, action=action, by=by.ref, person=by.person, role=by.role, auth=by.auth, address=by.address,
+        justification=justification, seq=head.seq, chain=bytes(head.chain), before=before, after=after,
+        at=database_now(),
     )  # fmt: skip
     record.code = row_code(code_key(), "override", record.coded())
     record.save(force_insert=True)
@@ -159,14 +148,14 @@ def acted(
     action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, at: datetime | None = None,
 ) -> None:  # fmt: skip
-    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside does is no act of a person.
-    `at` is for whoever has just read the database's clock."""
+    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside
+    does is no act of a person. `at` is for whoever has just read the database's clock."""
     if not (by.is_person or by.auth == "shell"):
         return
     record = ActRecord(
-        run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person, role=by.role, auth=by.auth,
-        address=by.address, justification=justification, seq=head.seq if head else None, chain=bytes(head.chain) if head else None,
-        before=before or {}, after=after or {}, at=at or database_now(),
+        run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person,
+        role=by.role, auth=by.auth, address=by.address, justification=justification, seq=head.seq if head else None,
+        chain=bytes(head.chain) if head else None, before=before or {}, after=after or {}, at=at or database_now(),
     )  # fmt: skip
     if head is None:
         record.n, record.prev_hash = _next_place("acts")
@@ -175,7 +164,8 @@ def acted(
 
 
 def _next_place(register: str) -> tuple[int, bytes]:
-    """The number and the link of the next record that belongs to no run. Whoever comes after waits for the end of this transaction."""
+    """The number and the link of the next record that belongs to no run. Whoever comes after waits for the end of this
+    transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT n, chain FROM ledger_next(%s)", [register])
         n, chain = cursor.fetchone() or (0, b"")

@@ -7,10 +7,11 @@ class LedgerConfig(AppConfig):
     label = "ledger"
 
     def ready(self) -> None:
-        """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are read."""
-        from ledger.checks import Acts, HeadCheck, Overrides
+        """The ledger's own part of verifying a run; the apps above add theirs in the same way. And how times are
+        read."""
         from ledger.clock import read_every_time
-        from ledger.verification import register
+        from ledger.verification.checks import Acts, HeadCheck, Overrides
+        from ledger.verification.runs import register
 
         register(Overrides, Acts, HeadCheck)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

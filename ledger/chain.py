@@ -1,11 +1,11 @@
 """How a run's journal is made tamper-evident. Pure: no Django, no I/O.
 
-    body = sha256( clear ‖ sha256(sealed) )                         computed by the writer
+    body = sha256( clear ‖ sha256(packed) )                         computed by the writer
     hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
 
-Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes, and the
-first event's `prev` is the run id's 16 bytes hashed. Verification needs no key and no plaintext: the clear bytes and the digest
-of the sealed ones are enough.
+Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
+and the first event's `prev` is the run id's 16 bytes hashed. Verification needs no key and no plaintext: the clear
+bytes and the digest of the packed ones are enough.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 ZERO = bytes(32)
@@ -32,15 +33,29 @@ class Link:
     prev_hash: bytes
     hash: bytes
 
+    @classmethod
+    def of(cls, row: Any) -> Link:
+        """A row as it is stored; drivers give its bytes as memoryviews too."""
+        sealed = None if row.sealed is None else bytes(row.sealed)
+        return cls(row.seq, row.epoch, row.at, bytes(row.clear), sealed, bytes(row.prev_hash), bytes(row.hash))
+
+    def body(self) -> bytes:
+        """Digest of its content."""
+        return body_hash(self.clear, self.sealed)
+
+    def is_as_written(self, body: bytes) -> bool:
+        """Whether its hash is that of this content at its place."""
+        return link_hash(self.prev_hash, self.seq, self.epoch, self.at, body) == self.hash
+
 
 def genesis(run_id: UUID) -> bytes:
     """What the first event of a run links to."""
     return hashlib.sha256(run_id.bytes).digest()
 
 
-def body_hash(clear: bytes, sealed: bytes | None) -> bytes:
+def body_hash(clear: bytes, packed: bytes | None) -> bytes:
     """Digest of an event's content."""
-    return hashlib.sha256(clear + (ZERO if sealed is None else hashlib.sha256(sealed).digest())).digest()
+    return hashlib.sha256(clear + (ZERO if packed is None else hashlib.sha256(packed).digest())).digest()
 
 
 def microseconds(at: datetime) -> int:
@@ -64,7 +79,7 @@ def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
             expected = link.seq
         if link.prev_hash != prev:
             problems.append(f"event {link.seq} does not link to the event before it")
-        if link_hash(link.prev_hash, link.seq, link.epoch, link.at, body_hash(link.clear, link.sealed)) != link.hash:
+        if not link.is_as_written(link.body()):
             problems.append(f"event {link.seq} was changed: its content does not give its hash")
         prev, expected = link.hash, expected + 1
     return problems

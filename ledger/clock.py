@@ -19,7 +19,8 @@ def moment_of(text: str) -> int:
 
 
 def database_now() -> datetime:
-    """`clock_timestamp()`: unlike `now()` it is not the transaction's start, which can be older than a lock just won."""
+    """`clock_timestamp()`: unlike `now()` it is not the transaction's start, which can be older than a lock just
+    won."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         at: datetime = cursor.fetchone()[0]
@@ -27,8 +28,8 @@ def database_now() -> datetime:
 
 
 class ReadableTime(TimestamptzLoader):
-    """PostgreSQL's calendar is longer than Python's. A time beyond it is read as the last (or first) one there is: one such row must
-    not make every list unreadable that it is in."""
+    """PostgreSQL's calendar is longer than Python's. A time beyond it is read as the last (or first) one there is: one
+    such row must not make every list unreadable that it is in."""
 
     timezone = UTC  # what Django looks at, to see whether this loader is as good as its own
 

@@ -1,12 +1,14 @@
-"""Keyed codes: who lacks the installation's key can't add to the record what the engine would believe. Pure: no Django, no I/O.
+"""Keyed codes: who lacks the installation's key can't add to the record what the engine would believe. Pure: no Django,
+no I/O.
 
     key    = hmac( master key, "ledger code v1" )
     mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
     code   = 1 ‖ place ‖ mac                                 41 bytes, stored beside the event
 
-`place` is where the writer, as far as it knew the journal, expected the event to stand. Others may have written in between, so it
-stands there or further on: never before. That, the run's id, and that no code is ever used twice, is what keeps a genuine event from
-being copied into another run, written once more, or moved up over one that was taken away.
+`place` is where the writer, as far as it knew the journal, expected the event to stand. Others may have written in
+between, so it stands there or further on: never before. That, the run's id, and that no code is ever used twice, is
+what keeps a genuine event from being copied into another run, written once more, or moved up over one that was taken
+away.
 
 The chain needs no key and says whether anything was changed since; the code needs the key and says who wrote.
 """
@@ -23,10 +25,11 @@ from ledger.events import Event, WaitResolved
 
 _VERSION = b"\x01"
 LENGTH = 41
-# What functions in the database write, which has no key. Neither makes anybody send anything: a claim tells who drives, and what a
-# signal taken brings stands in the event of its coming, which has a code.
+# What functions in the database write, which has no key. Neither makes anybody send anything: a claim tells who drives,
+# and what a signal taken brings stands in the event of its coming, which has a code.
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
-# So does the end of a wait that its time has passed. Nothing more than what moving its deadline, which no code covers, would bring about.
+# So does the end of a wait that its time has passed. Nothing more than what moving its deadline, which no code covers,
+# would bring about.
 _TIMED = frozenset({("timer", "fired"), ("signal", "timed_out"), ("input", "timed_out")})
 
 
@@ -60,7 +63,8 @@ def place_of(code: bytes) -> int | None:
 
 
 def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
-    """The code of a row that isn't an event: of all its values, under the table's name. Values are texts, numbers, JSON."""
+    """The code of a row that isn't an event: of all its values, under the table's name. Values are texts, numbers,
+    JSON."""
     text = json.dumps([table, dict(values)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _VERSION + hmac.digest(key, b"row" + text.encode(), "sha256")
 

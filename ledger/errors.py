@@ -36,7 +36,8 @@ class RecordDamaged(DurableAgentsError):
 
     def __init__(self, run_id: object, what: str) -> None:
         super().__init__(
-            f"The record of run {run_id} lacks {what}: nothing can be done to it until whoever runs the database has put that back. "
+            f"The record of run {run_id} lacks {what}: "
+            "nothing can be done to it until whoever runs the database has put that back. "
             f"`manage.py ledger verify {run_id}` names all that is wrong."
         )
 
@@ -72,6 +73,15 @@ class InvalidInput(DurableAgentsError):
     status, code, title = 422, "invalid-input", "The input does not fit"
 
 
+class TooLarge(DurableAgentsError):
+    """More was sent at once than is read."""
+
+    status, code, title = 413, "too-large", "Too large"
+
+    def __init__(self, what: str, most: int, **extra: Any) -> None:
+        super().__init__(f"The {what} is larger than {most} bytes.", **extra)
+
+
 class Busy(DurableAgentsError):
     """Nothing is broken: more is asked for at once than is taken. Nothing was done."""
 
@@ -79,3 +89,8 @@ class Busy(DurableAgentsError):
 
     def __init__(self, what: str = "More is asked for than is taken at once") -> None:
         super().__init__(f"{what}. Nothing was done; try again in a moment.")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line; its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

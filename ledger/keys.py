@@ -11,7 +11,8 @@ from ledger.codes import derived
 
 
 def code_key() -> bytes:
-    """The key under which this installation writes and checks codes. Raises OSError where the master key can't be read."""
+    """The key under which this installation writes and checks codes. Raises OSError where the master key can't be
+    read."""
     return _read(settings.DURABLEAGENTS_MASTER_KEY_FILE)
 
 

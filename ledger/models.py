@@ -1,11 +1,11 @@
 """What happened, and under which lease it may be written.
 
-The tables here are written by the functions in `sql/` and by `append.py`, nobody else. Events, ledger entries and override records
-are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime role has no right to them either. So are the records of
-what people did besides, and of who was given which account, role or key.
+The tables here are written by the functions in `sql/` and by `append.py`, nobody else. Events, ledger entries and
+override records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime role has no right to them
+either. So are the records of what people did besides, and of who was given which account, role or key.
 
-`person` is the primary key of the account that acted. Names can be changed, and are then somebody else's to take; a person's key can't.
-It is no foreign key: the record outlives the account.
+`person` is the primary key of the account that acted. Names can be changed, and are then somebody else's to take; a
+person's key can't. It is no foreign key: the record outlives the account.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ledger.chain import microseconds
 
 
 def append_only() -> list[pgtrigger.Trigger]:
-    """Triggers that refuse every change to what was once written. `Protect` knows nothing of TRUNCATE, so that has its own."""
+    """Triggers that refuse every change to what was once written. `Protect` knows nothing of TRUNCATE, so that has its
+    own."""
     return [
         pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete),
         pgtrigger.Trigger(
@@ -59,7 +60,8 @@ class Head(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(epoch__gte=0, seq__gte=0, claimed_seq__gte=0, deaths__gte=0), name="ledger_head_in_range"
+                condition=models.Q(epoch__gte=0, seq__gte=0, claimed_seq__gte=0, deaths__gte=0),
+                name="ledger_head_in_range",
             )
         ]
 
@@ -70,7 +72,8 @@ class Head(models.Model):
 
 
 class Event(models.Model):
-    """One line of a run's journal. `clear` and `sealed` are exact bytes; the other columns derive from them."""
+    """One line of a run's journal. `clear` and `sealed` (the packed payload) are exact bytes; the other columns derive
+    from them."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -127,7 +130,9 @@ class LedgerEntry(models.Model):
         indexes = [
             models.Index(fields=["run_id", "seq"], name="ledger_entry_by_run"),
             models.Index(
-                fields=["external_id"], condition=models.Q(external_id__isnull=False), name="ledger_entry_by_external_id"
+                fields=["external_id"],
+                condition=models.Q(external_id__isnull=False),
+                name="ledger_entry_by_external_id",
             ),
         ]
         constraints = [
@@ -172,19 +177,22 @@ class OverrideRecord(models.Model):
     def coded(self) -> dict[str, Any]:
         """What the code covers: everything that the row says."""
         return {
-            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role, "auth": self.auth,
-            "address": self.address, "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain).hex(),
-            "before": self.before, "after": self.after, "at": microseconds(self.at),
+            "run": str(self.run_id), "action": self.action, "by": self.by, "person": self.person, "role": self.role,
+            "auth": self.auth, "address": self.address, "justification": self.justification, "seq": self.seq,
+            "chain": bytes(self.chain).hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
         }  # fmt: skip
 
 
 class ActRecord(models.Model):
-    """What a person did that neither overrides a run nor decides a gate: started a run, answered, signalled, declared a host dead."""
+    """What a person did that neither overrides a run nor decides a gate: started a run, answered, signalled, declared a
+    host dead."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
     action = models.TextField()
-    subject = models.TextField(blank=True, help_text="What it was done to, where that isn't the run: a question, a signal, a host.")
+    subject = models.TextField(
+        blank=True, help_text="What it was done to, where that isn't the run: a question, a signal, a host."
+    )
     queue = models.TextField(blank=True, help_text="Whom a question was put to: a queue or a role.")
     by = models.TextField()
     person = models.BigIntegerField(null=True)
@@ -198,7 +206,8 @@ class ActRecord(models.Model):
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
-    # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a run's acts its journal tells.
+    # Its place among the acts that belong to no run, and the links to the one before: see sql/0010_registers.sql. Of a
+    # run's acts its journal tells.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)
@@ -222,18 +231,20 @@ class ActRecord(models.Model):
         return self.coded(), self.coded(is_placed=False)
 
     def coded(self, *, is_placed: bool = True) -> dict[str, Any]:
-        """What the code covers: everything that the row says, and where it stands among the acts that belong to no run."""
+        """What the code covers: everything that the row says, and where it stands among the acts that belong to no
+        run."""
         place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
         return place | {
-            "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue, "by": self.by, "person": self.person,
-            "role": self.role, "auth": self.auth, "address": self.address, "justification": self.justification, "seq": self.seq,
-            "chain": bytes(self.chain or b"").hex(), "before": self.before, "after": self.after, "at": microseconds(self.at),
+            "run": str(self.run_id or ""), "action": self.action, "subject": self.subject, "queue": self.queue,
+            "by": self.by, "person": self.person, "role": self.role, "auth": self.auth, "address": self.address,
+            "justification": self.justification, "seq": self.seq, "chain": bytes(self.chain or b"").hex(),
+            "before": self.before, "after": self.after, "at": microseconds(self.at),
         }  # fmt: skip
 
 
 class AccountRecord(models.Model):
-    """What was done to accounts, roles, permissions and API keys. Triggers on those tables write it, whoever changes them and however;
-    the runtime role may only read it."""
+    """What was done to accounts, roles, permissions and API keys. Triggers on those tables write it, whoever changes
+    them and however; the runtime role may only read it."""
 
     id = models.BigAutoField(primary_key=True)
     action = models.TextField()
@@ -263,8 +274,8 @@ class AccountRecord(models.Model):
 
 
 class Register(models.Model):
-    """Where a list of records that belong to no run stands: `acts`, `accounts`. The last row's number and hash, as the database's functions
-    leave them; the runtime role may only read it."""
+    """Where a list of records that belong to no run stands: `acts`, `accounts`. The last row's number and hash, as the
+    database's functions leave them; the runtime role may only read it."""
 
     name = models.TextField(primary_key=True)
     n = models.BigIntegerField(default=0)
@@ -273,13 +284,15 @@ class Register(models.Model):
 
 
 class Uncoded(models.Model):
-    """Up to which event a run's journal may lack codes: what was written before there were any. The owner's business alone, or whoever
-    forges an event would simply leave its code away. While the row of NO_RUN is there, an upgrade is under way and processes of the
-    version before still write (docs/decisions/0012)."""
+    """Up to which event a run's journal may lack codes: what was written before there were any. The owner's business
+    alone, or whoever forges an event would simply leave its code away. While the row of NO_RUN is there, an upgrade is
+    under way and processes of the version before still write (docs/decisions/0012)."""
 
     run_id = models.UUIDField(primary_key=True)
     seq = models.BigIntegerField()
-    acts = models.BigIntegerField(default=0, db_default=0, help_text="Up to which event records of acts may: those had codes later than events.")
+    acts = models.BigIntegerField(
+        default=0, db_default=0, help_text="Up to which event records of acts may: those had codes later than events."
+    )
 
 
 NO_RUN = UUID(int=0)

@@ -1,5 +1,5 @@
-"""Whether the database role of this process could rewrite the record: then nothing in the database keeps a bug, or SQL smuggled into
-the application, from doing so."""
+"""Whether the database role of this process could rewrite the record: then nothing in the database keeps a bug, or SQL
+smuggled into the application, from doing so."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-# A member of the owner may become the owner. For a superuser every such question is answered with yes, hence the first column.
+# A member of the owner may become the owner. For a superuser every such question is answered with yes, hence the first
+# column.
 _WHO = """
 SELECT current_user, rolsuper, coalesce((
     SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
-    WHERE c.relname = ANY (%s) AND c.relnamespace = 'public'::regnamespace AND pg_has_role(current_user, c.relowner, 'MEMBER')
+    WHERE c.relname = ANY (%s) AND c.relnamespace = 'public'::regnamespace
+      AND pg_has_role(current_user, c.relowner, 'MEMBER')
 ), '')
 FROM pg_roles WHERE rolname = current_user
 """
-_RECORD = ["ledger_event", "ledger_head", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "ledger_register"]
+_RECORD = [
+    "ledger_event",
+    "ledger_head",
+    "ledger_ledgerentry",
+    "ledger_overriderecord",
+    "ledger_actrecord",
+    "ledger_accountrecord",
+    "ledger_register",
+]
 _FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrate (docs/operations.md, The database)"
 
 
@@ -36,10 +46,10 @@ others: list[Callable[[], str | None]] = []
 def refusal() -> str | None:
     """Why this process must not serve, in one line. Raises django.db.Error while the database is away."""
     for each in others:
-        if told := each():
-            return told
-    told = _role_refusal()
-    return f"not in production: {told}" if told else None
+        if reason := each():
+            return reason
+    reason = _role_refusal()
+    return f"not in production: {reason}" if reason else None
 
 
 def _role_refusal() -> str | None:

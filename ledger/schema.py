@@ -1,8 +1,9 @@
 """Whether this code and its database are of one make: each knows every migration of the other.
 
-An older database lacks what this code would write to; a newer one was changed by code that this one doesn't know, which would misread what
-stands in it. Neither is served: a process that starts says so by name and ends. What runs already goes on while `migrate` brings the
-database further, which is what lets an upgrade do without an outage (docs/operations.md).
+An older database lacks what this code would write to; a newer one was changed by code that this one doesn't know, which
+would misread what stands in it. Neither is served: a process that starts says so by name and ends. What runs already
+goes on while `migrate` brings the database further, which is what lets an upgrade do without an outage
+(docs/operations.md).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _NAMED = 3
 def refusal() -> str | None:
     """Why this process must not serve, in one line, or None. Raises OperationalError while the database is away."""
     try:
-        told = misfit()
+        reason = misfit()
     finally:
         connection.close()
-    if told is not None:
-        return told
+    if reason is not None:
+        return reason
     role = privileges.refusal()
     return None if role is None else f"not in production: {role}"
 
@@ -37,7 +38,10 @@ def misfit() -> str | None:
     try:
         applied = set(MigrationRecorder(connection).applied_migrations())
     except ProgrammingError as error:
-        return f"django_migrations can't be read ({str(error).splitlines()[0]}): run migrate, with DATABASE_OWNER_URL and DATABASE_URL both set"
+        return (
+            f"django_migrations can't be read ({str(error).splitlines()[0]}): "
+            "run migrate, with DATABASE_OWNER_URL and DATABASE_URL both set"
+        )
     if newer := _unknown(loader, applied):
         return _newer(newer)
     # A squashed migration counts as there when all that it stands for is.
@@ -47,13 +51,15 @@ def misfit() -> str | None:
     if not lacking:
         return None
     return (
-        f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs ({_named(lacking)}): "
+        f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs "
+        f"({_named(lacking)}): "
         "run DURABLEAGENTS_DB_ROLE=owner manage.py migrate (docs/operations.md, Upgrades and restarts)"
     )
 
 
 def newer_than_this_code(alias: str = DEFAULT_DB_ALIAS) -> str | None:
-    """What `migrate` asks before it touches anything: older code would take back rights that newer tables need withheld."""
+    """What `migrate` asks before it touches anything: older code would take back rights that newer tables need
+    withheld."""
     newer = _unknown(MigrationLoader(None), set(MigrationRecorder(connections[alias]).applied_migrations()))
     return _newer(newer) if newer else None
 

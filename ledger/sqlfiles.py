@@ -1,8 +1,8 @@
 """SQL that a migration brings: files that never change once shipped, and how a later one is taken back.
 
-A change to a function is a new numbered file beside the old ones, with a migration of its own number, so that databases that exist get
-it too. The newest file that declares a function says what it is. Taking such a migration back brings the function's text from the file
-that declared it before.
+A change to a function is a new numbered file beside the old ones, with a migration of its own number, so that databases
+that exist get it too. The newest file that declares a function says what it is. Taking such a migration back brings the
+function's text from the file that declared it before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ def sql_file(migration: str, name: str) -> str:
 
 def functions(text: str) -> dict[str, str]:
     """What a file declares: each function's name, and the statement that makes it."""
-    return {found.group(1): found.group(0) for found in _DECLARED.finditer(text)}
+    return {match.group(1): match.group(0) for match in _DECLARED.finditer(text)}
 
 
 def as_before(migration: str, name: str, *wanted: str) -> str:
-    """The statements that bring functions back as an older file of the same app has them. Raises KeyError for one that it hasn't."""
+    """The statements that bring functions back as an older file of the same app has them. Raises KeyError for one that
+    it hasn't."""
     known = functions(sql_file(migration, name))
     return "\n".join(known[function] for function in wanted)

@@ -2,9 +2,9 @@
 
 from django.urls import path
 
-from ledger import views
+from ledger.verification import pages
 
 urlpatterns = [
-    path("runs/<uuid:run_id>/verification", views.VerificationPage.as_view(), name="verification"),
-    path("audit/verification", views.VerifyAllPage.as_view(), name="verify_all"),
+    path("runs/<uuid:run_id>/verification", pages.VerificationPage.as_view(), name="verification"),
+    path("audit/verification", pages.VerifyAllPage.as_view(), name="verify_all"),
 ]

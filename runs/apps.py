@@ -8,7 +8,6 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-DEMO = ("durableagents.demo.vendor_onboard", "durableagents.demo.warehouse")
 _OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
 
 
@@ -19,25 +18,26 @@ class RunsConfig(AppConfig):
     def ready(self) -> None:
         """Load the agents that this process knows and check each whole graph before any run of it can start.
 
-        Raises ImproperlyConfigured, in one line: for a module that isn't there, that can't be loaded or that holds no agent, and for an
-        agent that is declared wrongly. The demo's agents are not part of a production installation.
+        Raises ImproperlyConfigured, in one line: for a module that isn't there, that can't be loaded or that holds no
+        agent, and for an agent that is declared wrongly.
         """
         from runs import verification
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
 
         verification.register()
-        asked = settings.DURABLEAGENTS.agents
-        for name in asked if settings.DURABLEAGENTS.is_production else [*DEMO, *asked]:
+        for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)
             if not any(_agents_of(module)):
                 raise ImproperlyConfigured(
-                    f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: make one with Agent(name, version, …), or name its module"
+                    f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: "
+                    "make one with Agent(name, version, …), or name its module"
                 )
         for agent in registry.agents():
             try:
                 agent.validate()
-                agent.fingerprint()  # now, from the source that was loaded: a deployment may change the files under a process
+                # Now, from the source that was loaded: a deployment may change the files under a process.
+                agent.fingerprint()
             except DefinitionError as error:
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
             except Exception as error:
@@ -49,7 +49,9 @@ def _loaded(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
-            raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: there is no module {name!r} on the Python path") from None
+            raise ImproperlyConfigured(
+                f"DURABLEAGENTS_AGENTS: there is no module {name!r} on the Python path"
+            ) from None
         raise _unloadable(name, error) from error
     except SyntaxError as error:
         raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {_spot(name, error)}: {error.msg}") from error
@@ -58,7 +60,8 @@ def _loaded(name: str) -> ModuleType:
 
 
 def _spot(name: str, error: SyntaxError) -> str:
-    """Where it is wrong. Of a file that is no text at all (a NUL byte in it) the compiler names neither place nor file."""
+    """Where it is wrong. Of a file that is no text at all (a NUL byte in it) the compiler names neither place nor
+    file."""
     if error.filename is not None and error.lineno is not None:
         return f"{error.filename}, line {error.lineno}"
     try:
@@ -72,7 +75,9 @@ def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
     """Where the author's code broke: the innermost line that is theirs."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not any(part in frame.filename for part in _OURS)] or list(frames)
-    return ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {name}: {theirs[-1].filename}, line {theirs[-1].lineno}: {_brief(error)}")
+    return ImproperlyConfigured(
+        f"DURABLEAGENTS_AGENTS: {name}: {theirs[-1].filename}, line {theirs[-1].lineno}: {_brief(error)}"
+    )
 
 
 def _brief(error: BaseException) -> str:

@@ -3,10 +3,11 @@
     DURABLEAGENTS_FAILPOINTS="CP2@file_purchase_order:kill:1,CP4:stop:2"
     DURABLEAGENTS_FAILPOINT_DIR=/some/folder            its file `armed` holds more of the same, one a line
 
-`point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`. Each armed
-point acts once, across all processes and restarts: the marker file that says so is created exclusively before the act. A `+` in
-front makes a point sleep until the one before it has acted: a crash during recovery. The same point armed twice acts twice. The
-file is read again when it changes, so that one long-lived installation serves many cases.
+`point[@tool][/run]:action:nth`: at the nth hit in a process do `kill` (SIGKILL to itself), `stop` (SIGSTOP) or `raise`.
+Each armed point acts once, across all processes and restarts: the marker file that says so is created exclusively
+before the act. A `+` in front makes a point sleep until the one before it has acted: a crash during recovery. The same
+point armed twice acts twice. The file is read again when it changes, so that one long-lived installation serves many
+cases.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-POINTS = ("CP0", "CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP7", "CP8", "CP9")
+POINTS = ("CP0", "CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP7", "CP8", "CP9", "CP10")
 ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -59,8 +60,8 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        # To this very thread: a SIGSTOP sent to the process is taken by any of its threads, and until that one gets the processor
-        # this one would run on, past the point at which it was to stop.
+        # To this very thread: a SIGSTOP sent to the process is taken by any of its threads, and until that one gets the
+        # processor this one would run on, past the point at which it was to stop.
         signal.pthread_kill(threading.get_ident(), _SIGNALS[self.action])
 
 
@@ -78,13 +79,17 @@ def parse(text: str, folder: Path) -> list[_Armed]:
         except ValueError:
             raise ValueError(f"failpoint {part!r} is not [+]CPn[@tool][/run]:{'|'.join(_ACTIONS)}:nth") from None
         after = armed[-1].marker if part[0] == "+" else None
-        armed.append(_Armed(point, tool, run, action, int(nth), folder / marker_name(part, parts[:i].count(part)), after))
+        armed.append(
+            _Armed(point, tool, run, action, int(nth), folder / marker_name(part, parts[:i].count(part)), after)
+        )
     return armed
 
 
 def marker_name(part: str, before: int = 0) -> str:
     """The file that says that a point has acted; `before` is how often the same point is armed ahead of it."""
-    return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (f"_again_{before}" if before else "")
+    return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (
+        f"_again_{before}" if before else ""
+    )
 
 
 class _Armoury:
@@ -123,7 +128,8 @@ class _Armoury:
 
 @cache
 def _armoury() -> _Armoury:
-    """Made at the first look: production's refusal and every other check is the environment's own (durableagents/env.py)."""
+    """Made at the first look: production's refusal and every other check is the environment's own
+    (durableagents/env.py)."""
     from django.conf import settings  # here: tools pass crash points too, and are used and tested without Django
 
     known = settings.DURABLEAGENTS

@@ -1,6 +1,8 @@
-"""A run and what belongs to it. Transitions are declared once, here; the database enforces the same table (see `guards.py`).
+"""A run and what belongs to it. Transitions are declared once, here; the database enforces the same table, by a
+trigger that is made from it (`legal_moves`).
 
-A transition says what is legal and which fields change, nothing else: saving, journaling and waking are the services' business.
+A transition says what is legal and which fields change, nothing else: saving, journaling and waking are the services'
+business.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ ACTIVE = [S.PENDING, S.RUNNING, *WAITING]
 
 
 class Run(models.Model):
-    """One execution of one agent version for one input. Changes on transitions only; what a step touches is the ledger's Head."""
+    """One execution of one agent version for one input. Changes on transitions only; what a step touches is the
+    ledger's Head."""
 
     id = models.UUIDField(primary_key=True)
     agent = models.TextField()
@@ -45,7 +48,9 @@ class Run(models.Model):
     visit = models.IntegerField(default=0)
     ready_at = models.DateTimeField(null=True, help_text="Not null: wants driving, from this time on.")
     owner = models.UUIDField(null=True, help_text="The worker process that drives the run now.")
-    is_woken = models.BooleanField(default=False, help_text="Something was resolved while the run was paused.")
+    is_woken = models.BooleanField(
+        default=False, help_text="Drive it once it is resumed: something came, or its worker paused it in the middle."
+    )
     is_solo = models.BooleanField(default=False, help_text="Workers keep dying on it: it is driven alone in a process.")
     priority = models.SmallIntegerField(default=0)
     tags = models.JSONField(default=list)
@@ -59,7 +64,12 @@ class Run(models.Model):
     last_checkpoint_at = models.DateTimeField(null=True)
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
-    about = models.TextField(blank=True, default="", db_default="", help_text="Whom or what its input is about, for lists: see runs/subject.py.")
+    about = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Whom or what its input is about, for lists: see runs/search.py.",
+    )
 
     class Meta:
         indexes = [
@@ -70,13 +80,15 @@ class Run(models.Model):
             ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
-            # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there is.
+            # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there
+            # is.
             models.Index(fields=["state", "-created_at", "-id"], name="runs_run_by_state_time"),
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
 
-    # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be enforced).
+    # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be
+    # enforced).
 
     @transition(state, source=S.PENDING, target=S.RUNNING)
     def begin(self) -> None: ...
@@ -134,7 +146,8 @@ def legal_moves() -> list[tuple[str, str]]:
     return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
 
 
-# The declaration is the only table: the database gets its trigger from it, so that not even raw SQL makes an illegal move.
+# The declaration is the only table: the database gets its trigger from it, so that not even raw SQL makes an illegal
+# move.
 pgtrigger.register(
     pgtrigger.FSM(name="legal_moves_only", field="state", transitions=legal_moves()),
     pgtrigger.Trigger(
@@ -203,16 +216,23 @@ class Wait(models.Model):
                 name="runs_wait_for_operator",
             ),
             models.Index(
-                KT("detail__of"), "deadline", "id", condition=models.Q(resolved_at__isnull=True, kind="input"), name="runs_wait_for_answer"
+                KT("detail__of"),
+                "deadline",
+                "id",
+                condition=models.Q(resolved_at__isnull=True, kind="input"),
+                name="runs_wait_for_answer",
             ),
             models.Index(
-                fields=["deadline", "id"], condition=models.Q(resolved_at__isnull=True, kind="input"), name="runs_wait_questions"
+                fields=["deadline", "id"],
+                condition=models.Q(resolved_at__isnull=True, kind="input"),
+                name="runs_wait_questions",
             ),
         ]
 
 
 class SearchTerm(models.Model):
-    """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of the index."""
+    """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of
+    the index."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
@@ -223,7 +243,8 @@ class SearchTerm(models.Model):
 
 
 class Signal(models.Model):
-    """One signal that was sent to a run: kept until a call of the node takes it. What was sent is in the event that tells of it."""
+    """One signal that was sent to a run: kept until a call of the node takes it. What was sent is in the event that
+    tells of it."""
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="signals")
@@ -280,7 +301,8 @@ class Served(models.Model):
 
 
 class Process(models.Model):
-    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host don't."""
+    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host
+    don't."""
 
     id = models.UUIDField(primary_key=True)
     kind = models.TextField()
@@ -292,9 +314,13 @@ class Process(models.Model):
     last_heartbeat_at = models.DateTimeField()
     slots_used = models.IntegerField(default=0)
     slots_total = models.IntegerField(default=0)
-    anchored_at = models.DateTimeField(null=True, help_text="When it last announced itself holding its session lock: workers only.")
+    anchored_at = models.DateTimeField(
+        null=True, help_text="When it last announced itself holding its session lock: workers only."
+    )
     ended_at = models.DateTimeField(null=True)
-    end_cause = models.TextField(blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order.")
+    end_cause = models.TextField(
+        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order."
+    )
     end_proof = models.TextField(blank=True, default="", help_text="The same in words.")
 
     class Meta:
@@ -302,9 +328,11 @@ class Process(models.Model):
 
 
 class Incident(models.Model):
-    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once, with the event.
+    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once,
+    with the event.
 
-    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after `seq`.
+    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after
+    `seq`.
     """
 
     class Cause(models.TextChoices):
@@ -333,7 +361,9 @@ class Incident(models.Model):
     epoch = models.BigIntegerField(help_text="The lost worker's; the next claim's is in the journal.")
     reached = models.TextField(choices=Reached.choices)
     in_doubt = models.JSONField(help_text="Calls whose intent was on record and whose outcome wasn't.")
-    replayed = models.IntegerField(help_text="Outcomes on record in this visit, which the next worker answers from the journal.")
+    replayed = models.IntegerField(
+        help_text="Outcomes on record in this visit, which the next worker answers from the journal."
+    )
     is_counted = models.BooleanField()
     deaths = models.SmallIntegerField()
     is_stopped = models.BooleanField(help_text="It was one death too many: an operator was asked.")
@@ -351,7 +381,8 @@ class Incident(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for ever."""
+    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
+    ever."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()
@@ -372,5 +403,6 @@ class Sweep(models.Model):
     at = models.DateTimeField()
 
 
-# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be sending.
+# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be
+# sending.
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)

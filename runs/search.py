@@ -1,8 +1,8 @@
-"""Finding a run by a word that a person has in hand: whom it is about, a tag, a number of the input, who started it, its id's beginning
-or end, the name of what it made elsewhere.
+"""What a run is about, in one line, and finding it by a word that a person has in hand: whom it is about, a tag, a
+number of the input, who started it, its id's beginning or end, the name of what it made elsewhere.
 
-The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word, newest run first,
-and no more than `MOST` entries of it however many runs there are.
+The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word,
+newest run first, and no more than `MOST` entries of it however many runs there are.
 """
 
 from __future__ import annotations
@@ -18,8 +18,23 @@ from uuid import UUID
 from django.db import connection
 
 from runs.models import Run, SearchTerm
-from runs.subject import ABOUT_LENGTH, subject
 
+ABOUT_LENGTH = 200  # characters that a list keeps of it
+_NAMES = (
+    "legal_name",
+    "vendor_name",
+    "company",
+    "customer",
+    "title",
+    "subject",
+    "name",
+    "vendor",
+    "topic",
+    "vendor_id",
+    "recipient",
+    "to",
+    "email",
+)
 MOST = 1000  # runs that one search looks at
 TERMS = 32  # words of one run
 LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
@@ -30,6 +45,17 @@ _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
+def subject(document: Any) -> str:
+    """The first field that reads like a party's or a matter's name, as it stands there; empty if none does."""
+    if not isinstance(document, dict):
+        return ""
+    for name in _NAMES:
+        value = document.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+    return ""
+
+
 def words_of(text: str) -> list[str]:
     """A text's words as they are compared: one case, one form, without the punctuation around them."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
@@ -37,7 +63,8 @@ def words_of(text: str) -> list[str]:
 
 
 def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any) -> list[str]:
-    """What a run is found by, what matters most first. Its id read from the end is one of them: people are shown its tail."""
+    """What a run is found by, what matters most first. Its id read from the end is one of them: people are shown its
+    tail."""
     found = [_tail_term(run_id.hex)]
     pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
     for name, value in pairs:
@@ -87,12 +114,16 @@ class Match:
 def found(q: str, **fit: str) -> list[Match]:
     """What is known of the runs that a person may mean, those of some agent alone if asked so. In two queries."""
     ids = matching(q)
-    return [Match(*row) for row in Run.objects.filter(id__in=ids, **fit).values_list("id", "state", "created_at")] if ids else []
+    return (
+        [Match(*row) for row in Run.objects.filter(id__in=ids, **fit).values_list("id", "state", "created_at")]
+        if ids
+        else []
+    )
 
 
 def matching(q: str) -> list[UUID]:
-    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's, or begin one. In
-    one query, whatever they wrote."""
+    """The runs that a person may mean, newest first, at most `MOST`: every word of theirs has to be one of the run's,
+    or begin one. In one query, whatever they wrote."""
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return []
@@ -100,7 +131,8 @@ def matching(q: str) -> list[UUID]:
     statement = " UNION ".join(f"({text})" for text, _ in arms)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT run_id FROM ({statement}) AS found ORDER BY run_id DESC LIMIT %s", [*(value for _, values in arms for value in values), MOST]
+            f"SELECT run_id FROM ({statement}) AS found ORDER BY run_id DESC LIMIT %s",
+            [*(value for _, values in arms for value in values), MOST],
         )
         return [row[0] for row in cursor.fetchall()]
 
@@ -112,12 +144,17 @@ def _plain(word: str) -> str:
 
 Arm = tuple[str, list[Any]]
 
-# Each part reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are of.
+# Each part reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are
+# of.
 _WORD = """
     (SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s) UNION
     (SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s)"""
-# A look into one run's own terms for each candidate: with a limit in it the planner can't turn it into a walk over all that fit the word.
-_HAS = "(SELECT true FROM runs_searchterm AS own WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
+# A look into one run's own terms for each candidate: with a limit in it the planner can't turn it into a walk over all
+# that fit the word.
+_HAS = (
+    "(SELECT true FROM runs_searchterm AS own "
+    "WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
+)
 
 
 def _by_words(wanted: Sequence[str]) -> Iterator[Arm]:
@@ -146,7 +183,10 @@ def _by_id(q: str) -> Iterator[Arm]:
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        yield "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s", [first, last, MOST]
+        yield (
+            "SELECT id AS run_id FROM runs_run WHERE id >= %s AND id <= %s ORDER BY id DESC LIMIT %s",
+            [first, last, MOST],
+        )
         if len(digits) < 32:
             yield _word(_tail_term(digits))
     elif shown := _SHOWN.fullmatch(q):

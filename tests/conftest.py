@@ -8,6 +8,7 @@ Tests connect as its superuser; what the two application roles may do is tested 
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
@@ -20,6 +21,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.sharing import ByInstallation, longest_first
+from tests.tiers import LONG
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
@@ -28,11 +32,45 @@ _SERVER: Any = None
 # --- the database server ------------------------------------------------------------------------
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the long ranges too, and every example (make test-all)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, since it outlives every worker."""
+    if config.getoption("long"):
+        os.environ[LONG] = "1"
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if is_controller and not config.option.collectonly:
-        _start_server()
+    if is_controller:
+        if not config.option.collectonly:
+            _start_server()
+    else:
+        gc.disable()  # what is collected now stays to the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = {item for item in items if item.get_closest_marker("long") and not config.getoption("long")}
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+    if hasattr(config, "workerinput"):
+        items[:] = longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """All tests and modules, which never go, out of the garbage collector's rounds."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In place of `loadfile`; any other distribution that is asked for is left alone."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return ByInstallation(config, log)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -63,11 +101,14 @@ def _start_server() -> None:
     global _SERVER
     if "DURABLEAGENTS_TEST_DATABASE_URL" in os.environ:
         return
-    from durableagents.embedded import Server
+    from durableagents.dev.embedded import SETTINGS, Server
 
     server = Server(Path(os.environ["DURABLEAGENTS_TEST_DATA"]))
     server.prepare()
-    server.start()
+    # A killed process loses nothing by it, only a machine without power would: and this cluster ends with the tests.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SETTINGS, "fsync", "off")
+        server.start()
     _SERVER = server
     os.environ["DURABLEAGENTS_TEST_DATABASE_URL"] = server.url("admin")
     os.environ["DURABLEAGENTS_TEST_OWNER_URL"] = server.url("owner")
@@ -93,11 +134,7 @@ def django_db_modify_db_settings(
     that settings, handler and connection share is changed in place."""
     from django.db import connections
 
-    from durableagents import databases, env
-
-    found = databases.django_databases(
-        env.Environment(DATABASE_URL=postgres["admin"])  # type: ignore[call-arg]
-    )["default"]
+    found = _settings_for(postgres["admin"], "owner")
     for known in (connections.settings["default"], connections["default"].settings_dict):
         suffix = (known.get("TEST") or {}).get("NAME") or ""
         worker = suffix.rsplit("_", 1)[-1] if "_gw" in suffix else ""
@@ -106,24 +143,64 @@ def django_db_modify_db_settings(
         known.setdefault("TEST", {})["NAME"] = name
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _flush_past_append_only_triggers() -> Iterator[None]:
-    """Let a transactional test's flush empty the append-only tables.
+@pytest.fixture(scope="session")
+def django_db_setup(postgres: Mapping[str, str], django_db_setup: None) -> None:
+    """Migrated as an owner does it, under no limit: on a busy machine a migration idles for seconds between two
+    statements. From now on the limits hold that everything else works under."""
+    from django.db import connections
 
-    Their statement triggers refuse TRUNCATE, which is what flush does. `replica` switches
-    triggers off for the flush's transaction alone; only the superuser of the tests may say it.
+    limited = _settings_for(postgres["admin"], "runtime")["OPTIONS"]
+    for known in (connections.settings["default"], connections["default"].settings_dict):
+        known["OPTIONS"] = dict(limited)
+    connections["default"].close()
+
+
+@pytest.fixture
+def _django_db_helper(_django_db_helper: None) -> None:
+    """The transaction around a test may idle longer than one of ours: it does whenever others have the processor, and
+    while a property thinks of its next example."""
+    from django.db import connection
+
+    if connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+
+
+def _settings_for(url: str, role: str) -> dict[str, Any]:
+    from durableagents import databases, env
+
+    environment = env.Environment(DATABASE_URL=url, DURABLEAGENTS_DB_ROLE=role)  # type: ignore[call-arg]
+    return databases.django_databases(environment)["default"]
+
+
+# What the migrations made once for all, and no test changes.
+LASTING = {"django_content_type", "auth_permission"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _flush_in_a_moment() -> Iterator[None]:
+    """Let a transactional test's flush empty the append-only tables, and not take longer than the test.
+
+    Triggers refuse to let go of what happened: `replica` switches them off for the flush's transaction alone; only the
+    superuser of the tests may say it. DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does.
+    Nor are rights granted and permissions made anew, as after a migration: the flush leaves both alone.
     """
+    from django.core.management.commands import flush
     from django.db.backends.postgresql.operations import DatabaseOperations
 
-    plain = DatabaseOperations.sql_flush
+    from durableagents.apps import create_roles
 
-    def sql_flush(self: Any, *args: Any, **kwargs: Any) -> list[str]:
-        statements = plain(self, *args, **kwargs)
-        return ["SET LOCAL session_replication_role = replica", *statements] if statements else []
+    def sql_flush(self: Any, style: Any, tables: list[str], **_: Any) -> list[str]:
+        deletes = [f"DELETE FROM {self.quote_name(table)}" for table in sorted({*tables} - LASTING)]
+        return ["SET LOCAL session_replication_role = replica", "; ".join(deletes)]
 
-    DatabaseOperations.sql_flush = sql_flush  # type: ignore[method-assign]
-    yield
-    DatabaseOperations.sql_flush = plain  # type: ignore[method-assign]
+    def roles_again(_verbosity: int, _interactive: bool, database: str, **_: Any) -> None:
+        create_roles(using=database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "sql_flush", sql_flush)
+        patch.setattr(flush, "emit_post_migrate_signal", roles_again)
+        yield
 
 
 def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from durableagents import (
 )
 from ledger.actors import Actor
 from runs.engine.agents import registry
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import RetryPolicy
 from runs.engine.tools import Tool
 
 # --- the cast -----------------------------------------------------------------------------------

@@ -1,16 +1,27 @@
-"""How many gates and questions wait for the reader: the number in the navigation."""
+"""How an approval is shown in its state."""
 
 from __future__ import annotations
 
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from approvals.inbox import BADGE_TO
-from ledger.pages import shown_count
+from approvals.account_words import Change, changes
+from approvals.brief import chip_of
+from approvals.models import Approval
+from ledger.models import AccountRecord
 
 register = template.Library()
 
 
-@register.simple_tag(takes_context=True)
-def inbox_count(context: template.Context) -> str:
-    """Open approvals that the reader's roles may decide, and questions that are put to them; empty for none."""
-    return shown_count(context["tally"].badge("inbox"), BADGE_TO)
+@register.simple_tag
+def account_changes(record: AccountRecord) -> list[Change]:
+    """What changed about an account, a role or a key, in words."""
+    return changes(record)
+
+
+@register.simple_tag
+def approval_chip(approval: Approval) -> SafeString:
+    """What became of it, or whom it waits for, in its tone."""
+    words, tone = chip_of(approval)
+    return format_html('<span class="chip {}">{}</span>\n', tone, words)

@@ -13,19 +13,12 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from durableagents import auth
-from durableagents.accounts import acting
+from durableagents.demo.registration import PEOPLE
 from durableagents.env import Environment, EnvironmentProblem, replace_private
+from durableagents.identity import auth
+from durableagents.identity.accounts import acting
 from ledger.actors import Actor
 
-# Name → the one role (a group) that each has; the name says what the person does all day.
-PEOPLE = {
-    "integrator": "integrator",
-    "operator": "operator",
-    "finance": "approver_finance",
-    "legal": "approver_legal",
-    "auditor": "auditor",
-}
 ADMIN = "admin"
 FILE = "demo.json"
 DEMO = Actor(kind="system", name="demo")
@@ -38,7 +31,7 @@ def make_cast(environment: Environment) -> None:
     kept, keys = _people_in(known, environment)
     passwords = {name: kept.get(name) or secrets.token_urlsafe(12) for name in (*PEOPLE, ADMIN)}
     with acting(DEMO):
-        for name, role in PEOPLE.items():
+        for name, (role, _) in PEOPLE.items():
             user = _person(name, passwords[name], role, is_new_password=name not in kept)
             keys[role] = auth.issue_key(user, KEY_NAME, token=keys.get(role))
         _person(ADMIN, passwords[ADMIN], None, is_new_password=ADMIN not in kept)
@@ -46,11 +39,10 @@ def make_cast(environment: Environment) -> None:
         "base_url": environment.base_url,
         "sandbox_url": environment.sandbox_url,
         "users": [
-            {"username": name, "password": passwords[name], "roles": [role]}
-            for name, role in PEOPLE.items()
+            {"username": name, "password": passwords[name], "roles": [role]} for name, (role, _) in PEOPLE.items()
         ]
         + [{"username": ADMIN, "password": passwords[ADMIN], "roles": ["superuser"]}],
-        "api_keys": {role: keys[role] for role in PEOPLE.values()},
+        "api_keys": {role: keys[role] for role, _ in PEOPLE.values()},
     }
     if content != known:
         replace_private(environment.data / FILE, json.dumps(content, indent=2) + "\n")
@@ -66,14 +58,10 @@ def _read(environment: Environment) -> dict[str, Any]:
         raise _unreadable(environment, error) from None
 
 
-def _people_in(
-    known: dict[str, Any], environment: Environment
-) -> tuple[dict[str, str], dict[str, str]]:
+def _people_in(known: dict[str, Any], environment: Environment) -> tuple[dict[str, str], dict[str, str]]:
     """Passwords by name and keys by role."""
     try:
-        passwords = {
-            str(user["username"]): str(user["password"]) for user in known.get("users", [])
-        }
+        passwords = {str(user["username"]): str(user["password"]) for user in known.get("users", [])}
         keys = {str(role): str(key) for role, key in known.get("api_keys", {}).items()}
     except (AttributeError, KeyError, TypeError) as error:
         raise _unreadable(environment, error) from None

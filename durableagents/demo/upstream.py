@@ -23,7 +23,7 @@ import rfc8785
 from pydantic import BaseModel, ValidationError
 
 from durableagents import BusinessFailure, NotSent, ToolCall, TransportError, env
-from runs.engine.retry import seconds_asked
+from runs.engine.steps.retry import seconds_asked
 from runs.failpoints import hit
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -78,6 +78,11 @@ async def _send(call: ToolCall, method: str, path: str, **request: Any) -> httpx
         raise
     except httpx.RequestError as error:
         raise TransportError(f"{method} {url} got no answer: {_words(error)}") from error
+    except AttributeError as error:
+        # A connection that is reset in the moment in which it stands has no socket any more, for which its own library looks.
+        if error.name != "getpeername":
+            raise
+        raise TransportError(f"{method} {url} got no answer: the connection was reset at once") from error
     _raise_for_status(response, method, url)
     return response
 

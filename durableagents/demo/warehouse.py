@@ -92,6 +92,7 @@ async def receive(state: State, ctx: Context) -> str:
     return "compare"
 
 
+# fmt: off
 @agent.node(title="Compare")
 async def compare(state: State, ctx: Context) -> End:
     """What was ordered against what is there."""
@@ -104,3 +105,4 @@ async def compare(state: State, ctx: Context) -> End:
             order_number=state.delivery.order_number, verdict=verdict, counted=state.count.pallets, missing=missing, carrier=carrier
         )
     )
+# fmt: on

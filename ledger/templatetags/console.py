@@ -11,12 +11,12 @@ from html import escape
 from typing import Any, TypeGuard
 
 from django import template
-from django.template.loader import select_template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ledger import visible as seen
-from ledger.pages import ROLE_NAMES
+from ledger.web import navigation as around
+from ledger.web import text_safety as seen
+from ledger.web.roles import ROLE_NAMES
 
 register = template.Library()
 
@@ -30,8 +30,8 @@ def visible(value: object) -> SafeString:
 
 @register.filter
 def datum(value: object) -> SafeString:
-    """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it can't pose as
-    the console's own words. Nothing for nothing."""
+    """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it
+    can't pose as the console's own words. Nothing for nothing."""
     text = str(value or "")
     return _datum(text) if len(text) <= _SHORT else _datum.__wrapped__(text)
 
@@ -44,12 +44,16 @@ _SHORT = 200
 def _datum(text: str) -> SafeString:
     if not text.strip():
         return SafeString("")
-    return format_html('<span class="data" title="A value from the run\u2019s data, not the console\u2019s words">{}</span>', _drawn(seen.middle(text, seen.MAX_LINE)))
+    return format_html(
+        '<span class="data" title="A value from the run\u2019s data, not the console\u2019s words">{}</span>',
+        _drawn(seen.middle(text, seen.MAX_LINE)),
+    )
 
 
 @register.filter
 def amount(headline: object) -> SafeString:
-    """What a plan calls its headline: an amount of money as it is, for it can say nothing else; any other text as a marked value."""
+    """What a plan calls its headline: an amount of money as it is, for it can say nothing else; any other text as a
+    marked value."""
     text = str(headline or "")
     return format_html("{}", text) if is_amount(text) else datum(text)
 
@@ -70,9 +74,10 @@ def way(path: object) -> SafeString:
     return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
-# Joined and escaped by hand, as everything is here that a page has a thousand of: Django's own means take ten times as long.
-def _drawn(found: Iterable[seen.Piece]) -> SafeString:
-    return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in found]))
+# Joined and escaped by hand, as everything is here that a page has a thousand of: Django's own means take ten times as
+# long.
+def _drawn(pieces: Iterable[seen.Piece]) -> SafeString:
+    return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in pieces]))
 
 
 def _mark(piece: seen.Piece) -> str:
@@ -177,19 +182,24 @@ def due(at: datetime | str | None) -> SafeString | str:
     left = at - datetime.now(UTC)
     is_late = left <= timedelta(0)
     text = f"overdue by {lapse(-left)}" if is_late else f"due in {lapse(left)}"
-    look = SafeString(' class="late"' if is_late else "")
-    return format_html('<time datetime="{}" data-due{} title="{}">{}</time>', at.isoformat(), look, _stamp(at), text)
+    css_class = SafeString(' class="late"' if is_late else "")
+    return format_html(
+        '<time datetime="{}" data-due{} title="{}">{}</time>', at.isoformat(), css_class, _stamp(at), text
+    )
 
 
 @register.simple_tag
 def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
-    """A moment. `full`: with year, seconds and zone, as evidence needs it; `brief`: day and minute, for lists; `seconds`: the time of
-    day, beneath a date. In UTC here; the page's script shows the reader's own time and names its zone."""
+    """A moment. `full`: with year, seconds and zone, as evidence needs it; `brief`: day and minute, for lists;
+    `seconds`: the time of day, beneath a date. In UTC here; the page's script shows the reader's own time and names its
+    zone."""
     if not _is_moment(at):
         return ""
     at = at.astimezone(UTC)
     text = at.strftime(_FORMS.get(form, _FORMS["full"]))
-    return SafeString(f'<time datetime="{at.isoformat()}" data-clock="{escape(form)}" title="{_stamp(at)}">{text} UTC</time>')
+    return SafeString(
+        f'<time datetime="{at.isoformat()}" data-clock="{escape(form)}" title="{_stamp(at)}">{text} UTC</time>'
+    )
 
 
 @register.simple_tag
@@ -221,6 +231,12 @@ def quads(value: object) -> str:
     return f"{head}{colon} {grouped}".strip()
 
 
+@register.simple_tag
+def field_error(words: str, id: str) -> SafeString | str:
+    """What is wrong with a field, where the field says that it is described: `id` with `_error` behind it."""
+    return format_html('<span class="error" id="{}_error">{}</span>', id, visible(words)) if words else ""
+
+
 @register.filter
 def role_name(role: str) -> str:
     return ROLE_NAMES.get(role, role)
@@ -242,8 +258,8 @@ def sentence(text: object) -> str:
 @register.filter
 def title_of(known: dict[str, Any], name: object) -> str:
     """The title of a node or tool as its author wrote it, or its name as people say it."""
-    found = known.get(str(name)) if known else None
-    title = found if isinstance(found, str) else getattr(found, "title", "")
+    entry = known.get(str(name)) if known else None
+    title = entry if isinstance(entry, str) else getattr(entry, "title", "")
     return title or words(name)
 
 
@@ -253,21 +269,15 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 
 
 @register.simple_tag(takes_context=True)
-def fragment(context: template.Context, folder: str, name: object, **more: Any) -> SafeString:
-    """The template `folder/name.html`, or `folder/default.html`: a new state or kind adds a file and edits none."""
-    with context.push(**more):
-        return SafeString(_chosen(folder, str(name)).render(context))
+def navigation(context: template.Context) -> list[around.Entry]:
+    """The sections that the reader may open, with their numbers."""
+    return around.entries(context["held"], context["tally"])
 
 
-@lru_cache(maxsize=512)
-def _chosen(folder: str, name: str) -> template.base.Template:
-    # A name may come from a damaged row, and a loader asked for an impossible path raises what is no "not found".
-    own = [f"{folder}/{name}.html"] if _NAME.fullmatch(name) else []
-    chosen: template.base.Template = select_template([*own, f"{folder}/default.html"]).template  # type: ignore[attr-defined]
-    return chosen
-
-
-_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+@register.simple_tag
+def accounts() -> list[Any]:
+    """Accounts that the reader may go on as."""
+    return around.accounts()
 
 
 @register.filter

@@ -1,1 +1,2 @@
-"""The engine: pure. Reading order: `journal.py` (the port), `replay.py` (one visit), `calls.py` (one call), `drive.py` (one claim)."""
+"""The engine: pure, and known to everybody above. Reading order: `journal.py` (the port), `steps/call.py` (one
+call), `visit.py` (one visit), `driver.py` (one claim)."""

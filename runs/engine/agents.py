@@ -6,16 +6,14 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
+from runs.engine.assistants import Assistant
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, parts
 from runs.engine.tools import ReplayClass, Tool, must_be_stable
-
-if TYPE_CHECKING:
-    from runs.engine.loop import Assistant
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
@@ -24,14 +22,15 @@ _NODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the last node returns: the run's output."""
+    """What the last node returns. `output` is the run's output: an `Agent.output`, or plain data where the agent
+    declares none."""
 
     output: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An input to try an agent with."""
+    """An input to try an agent with, offered on its page: `label` names the choice, `input` is the document."""
 
     label: str
     input: dict[str, Any]
@@ -50,7 +49,18 @@ class Node:
 
 @dataclass
 class Agent:
-    """A graph of nodes. Declare nodes with `@agent.node`; `validate` checks the whole before a run can start."""
+    """A graph of nodes over a typed state. Declare nodes with `@agent.node`; `validate` checks the whole before a run
+    can start.
+
+    `name` (lower-case-with-hyphens, 64 letters at most) and `version` (`"1.0.0"`) name it for ever: a changed agent is
+    a new version, and runs stay on theirs. `input`, `state` and `output` are Pydantic models: what a run is started
+    with, what its nodes hand on to each other (checkpointed after each node, so plain data), and what it ends with
+    (None: any plain data). `initial` makes the first state from the input; without it the input's fields are the
+    state's. `title` and `description` are for people; the title is the name unless given. `samples` are inputs to try
+    it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused.
+
+    Raises DefinitionError for a wrong name, version or model, and for a second agent of the same name and version.
+    """
 
     name: str
     version: str
@@ -71,7 +81,9 @@ class Agent:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
         if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
-            raise DefinitionError(f'agent {self.name!r}: version {self.version!r} is not of the form 1.0.0: give a text, such as "1.0.0"')
+            raise DefinitionError(
+                f'agent {self.name!r}: version {self.version!r} is not of the form 1.0.0: give a text, such as "1.0.0"'
+            )
         must_be_stable(f"agent {self.graph_id}, input", self.input)
         must_be_stable(f"agent {self.graph_id}, state", self.state)
         if self.output is not None:
@@ -87,12 +99,19 @@ class Agent:
     def node(
         self, *, to: Iterable[str] = (), start: bool = False, title: str = ""
     ) -> Callable[[Callable[..., Any]], Node]:
-        """Declare a node and the nodes it may go to; one without `to` returns `End`."""
+        """Declare a node: an `async def` of (state, context) that returns the next node's name, or `End(output)`.
+
+        `to` names the nodes it may go to (none: it ends the run), `start` marks the first one, `title` is what the
+        graph shows (the function's name unless given). Raises DefinitionError for a second node of a name, a second
+        start, and a function that isn't async.
+        """
 
         def declare(function: Callable[..., Any]) -> Node:
             name = function.__name__
             if isinstance(to, str):
-                raise DefinitionError(f"{self.graph_id}: node {name!r}: to={to!r} is one text: give a list, to=[{to!r}]")
+                raise DefinitionError(
+                    f"{self.graph_id}: node {name!r}: to={to!r} is one text: give a list, to=[{to!r}]"
+                )
             if not _NODE.fullmatch(name):
                 raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
             if name in self.nodes:
@@ -112,11 +131,11 @@ class Agent:
         return declare
 
     def begin(self, input: Any) -> BaseModel:
-        """The first state for a validated input."""
+        """The first state for a validated `input`."""
         return self.initial(input) if self.initial else self.state.model_validate(input.model_dump())
 
     def tool(self, name: str) -> Tool | None:
-        """The agent's tool of that name, declared on the agent or on one of its assistants."""
+        """The agent's tool of that `name`, declared on the agent or on one of its assistants; None for any other."""
         for every in (self.tools, *(assistant.tools for assistant in self.assistants)):
             for t in every:
                 if t.name == name:
@@ -164,7 +183,8 @@ class Registry:
         self._quarantined: set[str] = set()
 
     def add(self, agent: Agent) -> None:
-        """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be driven by it."""
+        """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be
+        driven by it."""
         versions = self._agents.setdefault(agent.name, {})
         if versions.get(agent.version, agent) is not agent:
             raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")

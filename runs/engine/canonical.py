@@ -1,7 +1,8 @@
 """Canonical bytes and keyed digests of what people and models supply.
 
-User-supplied JSON is put into RFC 8785's form before hashing, so that key order and number spelling can't make two hashes of one
-value. Digests of arguments are keyed: a plain hash of a low-entropy argument could be guessed after its content was erased.
+User-supplied JSON is put into RFC 8785's form before hashing, so that key order and number spelling can't make two
+hashes of one value. Digests of arguments are keyed: a plain hash of a low-entropy argument could be guessed after its
+content was erased.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Hasher = Callable[[Any], str]
 MOST_BYTES = 16 * 1024 * 1024  # of one value in a journal
 _SAFE_INTEGER = 2**53 - 1
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+_DIGESTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -32,7 +34,7 @@ class TooLarge(ValueError):
 
 
 def canonical(value: Any) -> bytes:
-    """RFC 8785 bytes. Raises ValueError for what JSON can't carry exactly (NaN, integers beyond 2^53, lone surrogates)."""
+    """RFC 8785 bytes. Raises ValueError for what JSON can't carry: NaN, integers beyond 2^53, lone surrogates."""
     try:
         return _SORTED.encode(value).encode() if _is_simple(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
@@ -40,9 +42,11 @@ def canonical(value: Any) -> bytes:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether sorted compact JSON is RFC 8785's form of it: no floats, no integer out of range, keys that sort the same in both.
+    """Whether sorted compact JSON is RFC 8785's form of it: no floats, no integer out of range, keys that sort the same
+    in both.
 
-    True for nearly all arguments, and five times as fast. Exact types only: what a subclass makes of itself is its own business.
+    True for nearly all arguments, and five times as fast. Exact types only: what a subclass makes of itself is its own
+    business.
     """
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -54,11 +58,16 @@ def _is_simple(value: Any) -> bool:
     return kind is list and all(map(_is_simple, value))
 
 
+def digest_of(result: Any) -> str:
+    """Of sorted compact JSON: RFC 8785's form would refuse a 64-bit id, after the effect."""
+    return "sha256:" + hashlib.sha256(_DIGESTED.encode(result).encode()).hexdigest()
+
+
 def plain(value: Any) -> Any:
     """The value as the journal will give it back; a model by its aliases, so that it validates into itself again.
 
-    Raises ValueError for what can't be put on record as JSON, and for a set: its order is another one in each process, so a repeat
-    would send other bytes than those on record.
+    Raises ValueError for what can't be put on record as JSON, and for a set: its order is another one in each process,
+    so a repeat would send other bytes than those on record.
     """
     try:
         if isinstance(value, BaseModel):
@@ -100,10 +109,11 @@ def unordered(model: type[Any]) -> str | None:
     if getattr(model, "__pydantic_complete__", True) is False:
         model.model_rebuild(raise_errors=False)  # its annotations name what was defined after it
     schema = getattr(model, "__pydantic_core_schema__", {})
-    return next((where for where, found in _schemas(schema, model.__name__) if found["type"] in _UNORDERED), None)
+    return next((where for where, part in _schemas(schema, model.__name__) if part["type"] in _UNORDERED), None)
 
 
-# As pydantic-core names them. A `set` in a model is one of these whatever it was annotated as: Set, AbstractSet, frozenset.
+# As pydantic-core names them. A `set` in a model is one of these whatever it was annotated as: Set, AbstractSet,
+# frozenset.
 _UNORDERED = frozenset({"set", "frozenset"})
 _OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "function-plain", "generator"})
 # Parts of a schema that hold values and functions of the author's, not types.
@@ -133,7 +143,8 @@ def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def printable(value: Any) -> Any:
-    """Words of others, such as an error's, as every column can hold them: without NUL and half surrogate pairs. Any depth."""
+    """Words of others, such as an error's, as every column can hold them: without NUL and half surrogate pairs. Any
+    depth."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

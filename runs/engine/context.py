@@ -13,16 +13,17 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from ledger import events as e
-from runs.engine.branches import gather
-from runs.engine.calls import call_tool
+from runs.engine.assistants import Assistant
 from runs.engine.canonical import plain
-from runs.engine.dispatch import opened_event
-from runs.engine.gates import decided, open_gate, plan_of
-from runs.engine.journal import Grant, WaitSpec, deadline_in, in_range
-from runs.engine.loop import Assistant, think
+from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
+from runs.engine.runtime import log
+from runs.engine.steps.branches import gather
+from runs.engine.steps.call import call_tool
+from runs.engine.steps.gates import decided, open_gate, plan_of
+from runs.engine.steps.model_loop import ask_once, think
+from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tools import Evidence, Tool
-from runs.engine.visit import Visit, log
-from runs.engine.waiting import RAISE, ask, await_signal
+from runs.engine.visit import Visit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,19 +72,22 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
 
 
 class Context:
-    """A node's hands. Awaitable calls are steps; make them from the node's own task, one after the other, or through `gather`."""
+    """What a node may call. Every awaited method is a journaled step, which a replay answers from the journal. Make
+    them from the node's own task, one after the other, or through `gather`; a call from any other task raises
+    MisusedContext."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
 
     def forgotten(self) -> list[str]:
-        """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes. They are closed."""
-        found = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
-        for call in found:
+        """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes.
+        They are closed."""
+        calls = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
+        for call in calls:
             call.close()
         self._not_begun.clear()
-        return [getattr(call, "__name__", "call") for call in found]
+        return [getattr(call, "__name__", "call") for call in calls]
 
     @property
     def run_id(self) -> str:
@@ -105,9 +109,11 @@ class Context:
         why: str = "",
         grant: Grant | None = None,
     ) -> Any:
-        """Call a tool. Returns its output model. Raises ToolFailure (a definite refusal), Rejected (its gate was denied).
+        """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
 
-        `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with `approve(tool=…)`.
+        `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with
+        `approve(tool=…)`. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), pydantic's
+        ValidationError (wrong arguments; nothing is sent).
         """
         slot = self._visit.next_slot()
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
@@ -115,33 +121,28 @@ class Context:
 
     @_step
     async def think(self, assistant: Assistant, prompt: str) -> Any:
-        """Let a model work with its tools until it gives an `assistant.output`. Raises ModelFailure."""
+        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. Raises
+        ModelFailure, Rejected (a gate of one of its tools was denied).
+        """
         return await think(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
     async def model(self, assistant: Assistant, prompt: str) -> str:
-        """One model request without tools; returns the text of the answer. Raises ModelFailure."""
-        from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
-
-        from runs.engine.loop import ask_model
-
-        slot = self._visit.next_slot()
-        asked = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
-        request = ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
-        path = self._visit.path_of(slot)
-        response = await ask_model(
-            self._visit, slot, assistant, [request], path, 0, self._visit.runtime.hasher(asked), asked
-        )
-        return "".join(p.content for p in response.parts if isinstance(p, TextPart))
+        """One request to the `assistant` without tools, with this `prompt`; returns the text of the answer. Raises
+        ModelFailure."""
+        return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
     async def approve(
-        self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None, effect: str = "", rule: str = "",
-        headline: str = "", evidence: Sequence[Evidence] = (), why: str = "", within: timedelta = timedelta(days=7),
+        self, queue: str, *, title: str, body: BaseModel | dict[str, Any] | None = None, tool: Tool | None = None,
+        effect: str = "", rule: str = "", headline: str = "", evidence: Sequence[Evidence] = (), why: str = "",
+        within: timedelta = timedelta(days=7),
     ) -> Grant:  # fmt: skip
-        """Ask people and wait for their yes. Raises Rejected, also when the deadline passes.
+        """Ask the people of `queue` and wait for their yes. Raises Rejected, also when `within` (7 days) passes.
 
-        With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is information.
+        With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is
+        information. `title` heads the question, `effect` says what will happen, `rule` why they are asked, `headline`
+        what decides; `evidence` and `why` are shown with it.
         """
         visit = self._visit
         slot = visit.next_slot()
@@ -150,50 +151,58 @@ class Context:
         arguments = plain(body or {})
         name = tool.name if tool else "approve"
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
-        record = visit.remember(slot, name, requested_hash)
+        record = visit.recall(slot, name, requested_hash)
         if record.gate is None:
             plan = plan_of(
-                visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments, title=title, effect=effect,
-                headline=headline, evidence=evidence,
+                visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
+                title=title, effect=effect, headline=headline, evidence=evidence,
             )  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return await decided(visit, slot, record, tool=name, arguments=arguments)
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
-        """Run calls, or coroutines of your own that make calls on this context, at once. Returns their results in order.
+        """Run `branches` at once: calls, or coroutines of your own that make calls on this context. Returns their
+        results in order.
 
-        Waits until every branch has finished; then raises the first exception in the branches' order, or returns exceptions as
-        results. While a branch waits (for a person, a callback, a timer), the others go on as far as they can.
+        Waits until every branch has finished; then raises the first exception in the branches' order, or, with
+        `return_exceptions`, returns exceptions as results. While a branch waits (for a person, a callback, a timer),
+        the others go on as far as they can.
         """
         return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
-        """Wait without holding a worker: for `seconds`, or until an aware datetime."""
+        """Wait without holding a worker: for `seconds`, or `until` an aware datetime. Raises ValueError for a time that
+        no calendar holds."""
         visit = self._visit
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
         if until is not None and until.tzinfo is None:
             raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
         slot = visit.next_slot()
-        record = visit.remember(slot, "sleep", "")
+        record = visit.recall(slot, "sleep", "")
         if record.now.waits.get(("timer", 0)) is not None:
             return
         deadline = in_range(until) if until else deadline_in(visit.journal.now(), _seconds(seconds or 0.0))
         wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
         if not record.now.waits:
-            await visit.record(opened_event(wait, {"call": "sleep", "hash": ""}), wait=wait)
-        raise visit.park(wait)
+            await visit.commit(Batch([wait.opened({"call": "sleep", "hash": ""})], wait=wait))
+        visit.park(wait)
 
     @_step
     async def signal(
-        self, name: str, schema: type[BaseModel] | None = None, *, within: timedelta = timedelta(days=7), or_else: Any = RAISE
+        self,
+        name: str,
+        schema: type[BaseModel] | None = None,
+        *,
+        within: timedelta = timedelta(days=7),
+        or_else: Any = RAISE,
     ) -> Any:
-        """Wait for the next signal of a name that no call has taken yet; one that came before is kept for this.
+        """Wait for the next signal of a `name` that no call has taken yet; one that came before is kept for this.
 
-        Returns its payload, as a `schema` if one is given (raises BadSignal if it isn't one). When the time runs out: returns
-        `or_else`, or raises TimedOut where there is none.
+        Returns its payload, as a `schema` if one is given (raises BadSignal if it isn't one). When the time `within` (7
+        days) runs out: returns `or_else`, or raises TimedOut where there is none.
         """
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
 
@@ -204,7 +213,8 @@ class Context:
     ) -> M:  # fmt: skip
         """Ask a person to fill in a form made from `schema`: an operator, or somebody of the role or queue `of`.
 
-        When the time runs out: returns `or_else`, or raises TimedOut where there is none.
+        `title` heads the question; `prefilled` is what the form starts with. When the time `within` (7 days) runs out:
+        returns `or_else`, or raises TimedOut where there is none.
         """
         slot = self._visit.next_slot()
         answer = await ask(
@@ -228,17 +238,18 @@ class Context:
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     def log(self, message: str, **fields: Any) -> None:
-        """A line in the worker's log, with the run's id. Not journaled; a replay logs it again."""
+        """A line in the worker's log: the run's id, `message`, and `fields` as name=value. Not journaled; a replay logs
+        it again."""
         log.info("run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items()))
 
     def _value(self, what: str, read: Any) -> Any:
         """A value from outside the node: read once, then it rides in the next transaction."""
         slot = self._visit.next_slot()
-        record = self._visit.remember(slot, what, "")
+        record = self._visit.recall(slot, what, "")
         if record.now.result is not None:
             return record.now.result.payload
         value = read()
         event = e.ValueRead(slot=slot, what=what, payload=value)
         self._visit.tape.add(event)
-        self._visit.later(event)
+        self._visit.buffer(event)
         return value

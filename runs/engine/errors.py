@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from ledger.errors import DurableAgentsError
+from runs.engine.canonical import printable
 
-# --- raised by tools ----------------------------------------------------------------------------------------------------
+
+def brief(error: BaseException, most: int = 500) -> str:
+    """An error in one line, fit for any record."""
+    return str(printable(f"{type(error).__name__}: {error}"[:most]))
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where it comes from, fit for any record."""
+    return str(printable("".join(traceback.format_exception(error))[-8000:]))
+
+
+# --- raised by tools --------------------------------------------------------------------------------------------------
 
 
 class ToolError(Exception):
@@ -18,8 +31,8 @@ class ToolError(Exception):
 
 
 class Passing(ToolError):
-    """Trouble that passes: the call is retried where its class allows. `retry_after` is how many seconds the other side asked to
-    be left alone for, if it did."""
+    """Trouble that passes: the call is retried where its class allows. `retry_after` is how many seconds the other side
+    asked to be left alone for, if it did."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -27,15 +40,29 @@ class Passing(ToolError):
 
 
 class NotSent(Passing):
-    """Proof that no byte of the call reached the other side. Retried by itself, whatever the replay class."""
+    """Raised by a tool: proof that no byte of the call reached the other side. Retried by itself, whatever the replay
+    class.
+
+    `message` says what happened; `retry_after` is how many seconds the other side asked to be left alone for, if it
+    did.
+    """
 
 
 class TransportError(Passing):
-    """No answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's outcome is unknown."""
+    """Raised by a tool: no answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's
+    outcome is unknown.
+
+    `message` says what happened; `retry_after` is how many seconds the other side asked to be left alone for, if it
+    did.
+    """
 
 
 class BusinessFailure(ToolError):
-    """The other side definitely refused. The node sees it as `ToolFailure`; a model sees it as text."""
+    """Raised by a tool: the other side definitely refused. The node sees it as `ToolFailure`; a model sees it as text.
+
+    `message` is for people, `code` for machines (*refused* unless given), `details` any plain data that the node may
+    need.
+    """
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
         super().__init__(message)
@@ -43,11 +70,16 @@ class BusinessFailure(ToolError):
         self.details = details
 
 
-# --- seen by nodes ------------------------------------------------------------------------------------------------------
+class BadAnswer(Exception):
+    """A tool gave something that isn't what it declared, or that can't be put on record."""
+
+
+# --- seen by nodes ----------------------------------------------------------------------------------------------------
 
 
 class ToolFailure(Exception):
-    """A call ended in a definite failure. `code`, `message` and `details` are what the tool said."""
+    """Raised to a node: a call of `tool` ended in a definite failure. `code`, `message` and `details` are what the tool
+    said."""
 
     def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
         super().__init__(f"{tool}: {message}")
@@ -55,7 +87,9 @@ class ToolFailure(Exception):
 
 
 class ModelFailure(Exception):
-    """The model's provider refused for good, or the model kept breaking the rules of the loop."""
+    """Raised to a node: the model's provider refused for good, or the model kept breaking the rules of the loop. `code`
+    is for machines, `message` for people.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -63,7 +97,9 @@ class ModelFailure(Exception):
 
 
 class Rejected(Exception):
-    """A gate was denied: by a person, or by its deadline. `reason` is the justification on the record."""
+    """Raised to a node: a gate was denied, by a person or by its deadline. `queue` is who was asked, `reason` the
+    justification on record, `by` who decided, `verdict` how (*rejected*, *expired*).
+    """
 
     def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
         super().__init__(f"{queue}: {verdict} by {by}: {reason}")
@@ -71,11 +107,12 @@ class Rejected(Exception):
 
 
 class Expired(Rejected):
-    """Nobody decided a gate before its deadline, which denies it."""
+    """Raised to a node: nobody decided a gate before its deadline, which denies it. `queue`, `reason`, `by` and
+    `verdict` as in `Rejected`."""
 
 
 class TimedOut(Exception):
-    """What a node waited for, a signal or a person's answer, did not come before the deadline."""
+    """Raised to a node: `what` it waited for, a signal or a person's answer, did not come before the deadline."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} did not come before the deadline")
@@ -83,7 +120,9 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """A signal came whose payload is not what the node waits for. The signal is used up; the node may wait for the next one."""
+    """Raised to a node: the `payload` of the signal `name` is not what the node waits for; `problem` says why. The
+    signal is used up; the node may wait for the next one.
+    """
 
     def __init__(self, name: str, problem: str, payload: Any) -> None:
         super().__init__(f"signal {name}: {problem}")
@@ -91,7 +130,7 @@ class BadSignal(Exception):
 
 
 class Failure(Exception):
-    """Raised by a node to end the run as failed, with a message for people."""
+    """Raised by a node to end the run as failed: `message` is for people, `code` for machines (or else *failed*)."""
 
     def __init__(self, message: str, *, code: str = "failed") -> None:
         super().__init__(message)
@@ -99,11 +138,11 @@ class Failure(Exception):
 
 
 class MisusedContext(RuntimeError):
-    """A journaled call came from another task than the visit's, after the visit had ended, or for a tool that the agent doesn't
-    declare. Nothing was sent."""
+    """A journaled call came from another task than the visit's, after the visit had ended, or for a tool that the agent
+    doesn't declare. Nothing was sent."""
 
 
-# --- seen by whoever starts a run or defines an agent -------------------------------------------------------------------
+# --- seen by whoever starts a run or defines an agent -----------------------------------------------------------------
 
 
 class DefinitionError(DurableAgentsError):
@@ -132,7 +171,7 @@ class UnknownVersion(DurableAgentsError):
         )
 
 
-# --- what a journal raises ----------------------------------------------------------------------------------------------
+# --- what a journal raises --------------------------------------------------------------------------------------------
 
 
 class ApprovalMissing(Exception):
@@ -144,8 +183,8 @@ class ApprovalExpired(ApprovalMissing):
 
 
 class JournalBroken(Exception):
-    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks. `reason` is what the run's
-    stop is named after."""
+    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks. `reason` is
+    what the run's stop is named after."""
 
     def __init__(self, problem: str, reason: str = "broken_journal") -> None:
         super().__init__(problem)

@@ -1,8 +1,9 @@
 """What a version of an agent is made of, and the digest by which another process sees that it has the same.
 
-Code counts as its syntax tree: layout, comments and docstrings change nothing (what a model reads of them is in the tools'
-descriptions and the models' schemas). With a function come the functions, classes and constants of its own module that it names,
-and theirs. What is imported from elsewhere does not: a library is not the agent. See docs/decisions/0019.
+Code counts as its syntax tree: layout, comments and docstrings change nothing (what a model reads of them is in the
+tools' descriptions and the models' schemas). With a function come the functions, classes and constants of its own
+module that it names, and theirs. What is imported from elsewhere does not: a library is not the agent. See
+docs/decisions/0019.
 """
 
 from __future__ import annotations
@@ -14,27 +15,48 @@ import inspect
 import json
 import linecache
 import textwrap
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool
 
-if TYPE_CHECKING:
-    from runs.engine.agents import Agent
-
 SCHEME = "2:"  # before every digest: what is compared are digests of one scheme
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
+_schemas: WeakKeyDictionary[type[BaseModel], Any] = WeakKeyDictionary()
 _PLAIN = (str, bytes, int, float, bool, Decimal, timedelta, date, Enum, type(None))
 
 
-def parts(agent: Agent) -> dict[str, Any]:
+class Described(Protocol):
+    """What an agent is made of: see `runs.engine.agents.Agent`, which knows this module; this one doesn't know it."""
+
+    @property
+    def nodes(self) -> Mapping[str, Any]: ...
+    @property
+    def start(self) -> str: ...
+    @property
+    def initial(self) -> Callable[[Any], BaseModel] | None: ...
+    @property
+    def input(self) -> type[BaseModel]: ...
+    @property
+    def state(self) -> type[BaseModel]: ...
+    @property
+    def output(self) -> type[BaseModel] | None: ...
+    @property
+    def assistants(self) -> Iterable[Any]: ...
+    def all_tools(self) -> Iterable[Tool]: ...
+
+
+def parts(agent: Described) -> dict[str, Any]:
     """What makes a version what it is, as plain data: schemas and settings as they are, code as digests."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "code": _code(n.function)} for n in agent.nodes.values()},
@@ -43,7 +65,12 @@ def parts(agent: Agent) -> dict[str, Any]:
         "tools": {t.name: _tool(t) for t in agent.all_tools()},
         "models": {"input": _schema(agent.input), "state": _schema(agent.state), "output": _schema(agent.output)},
         "assistants": {
-            a.name: {"instructions": a.instructions, "output": _schema(a.output), "tools": [t.name for t in a.tools], "max_turns": a.max_turns}
+            a.name: {
+                "instructions": a.instructions,
+                "output": _schema(a.output),
+                "tools": [t.name for t in a.tools],
+                "max_turns": a.max_turns,
+            }
             for a in agent.assistants
         },
     }
@@ -59,13 +86,18 @@ def is_current(stored: str) -> bool:
     return stored.startswith(SCHEME)
 
 
-def first_scheme(agent: Agent) -> str:
-    """The digest as it was made before schemes had names: what an older installation has on record is compared with it, once."""
+def first_scheme(agent: Described) -> str:
+    """The digest as it was made before schemes had names: what an older installation has on record is compared with it,
+    once."""
     whole = {
         "nodes": {n.name: {"edges": list(n.edges), "source": _text(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
         "tools": {
-            t.name: {"class": str(t.replay_class), "input": t.input.model_json_schema(), "output": t.output.model_json_schema()}
+            t.name: {
+                "class": str(t.replay_class),
+                "input": t.input.model_json_schema(),
+                "output": t.output.model_json_schema(),
+            }
             for t in agent.all_tools()
         },
         "state": agent.state.model_json_schema(),
@@ -85,42 +117,52 @@ def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
 
 def _tool(tool: Tool) -> dict[str, Any]:
     return {
-        "class": str(tool.replay_class), "input": _schema(tool.input), "output": _schema(tool.output), "code": _code(tool.opened(FOR_DISPATCH)),
-        "gate": None if tool.gate is None else _gate(tool.gate), "timeout": tool.timeout, "answers_later": tool.answers_later,
-        "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(), "external_id": tool.external_id, "sequential": tool.sequential,
-        "description": tool.description, "reconcile": _code(tool.reconcile), "on_receipt": _code(tool.on_receipt), "check_answer": _code(tool.check_answer),
+        "class": str(tool.replay_class), "input": _schema(tool.input), "output": _schema(tool.output),
+        "code": _code(tool.opened(FOR_DISPATCH)), "gate": None if tool.gate is None else _gate(tool.gate),
+        "timeout": tool.timeout, "answers_later": tool.answers_later,
+        "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(),
+        "external_id": tool.external_id, "sequential": tool.sequential, "description": tool.description,
+        "reconcile": _code(tool.reconcile), "on_receipt": _code(tool.on_receipt),
+        "check_answer": _code(tool.check_answer),
     }  # fmt: skip
 
 
 def _gate(gate: Gate) -> dict[str, Any]:
     headline = _code(gate.headline)
-    return {"queue": gate.queue, "rule": gate.rule, "when": _code(gate.when), "headline": headline, "within": gate.within.total_seconds()}
+    return {
+        "queue": gate.queue,
+        "rule": gate.rule,
+        "when": _code(gate.when),
+        "headline": headline,
+        "within": gate.within.total_seconds(),
+    }
 
 
 def _schema(model: type[BaseModel] | None) -> Any:
     if model is None:
         return None
-    try:
-        schema: Any = model.model_json_schema()
-    except PydanticInvalidForJsonSchema:
-        schema = model.__qualname__
-    return {"schema": schema, "code": _code(model)}
+    if model not in _schemas:
+        try:
+            _schemas[model] = model.model_json_schema()
+        except PydanticInvalidForJsonSchema:
+            _schemas[model] = model.__qualname__
+    return {"schema": _schemas[model], "code": _code(model)}
 
 
-# --- code ---------------------------------------------------------------------------------------------------------------
+# --- code -------------------------------------------------------------------------------------------------------------
 
 
 def _code(thing: Any) -> str | None:
     """The digest of a function, or of a model's own class, with all of its module that it names."""
     if thing is None:
         return None
-    found = _Closure()
-    found.take(thing, is_root=True)
-    return hashlib.sha256(json.dumps(found.seen, sort_keys=True).encode()).hexdigest()
+    closure = _Closure()
+    closure.take(thing, is_root=True)
+    return hashlib.sha256(json.dumps(closure.seen, sort_keys=True).encode()).hexdigest()
 
 
 class _Closure:
-    """Everything within reach of one function, by name: what it is made of, in words that don't depend on the process."""
+    """Everything within reach of one function, by name: what it is made of, in words that every process would use."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
@@ -129,7 +171,9 @@ class _Closure:
     def take(self, thing: Any, *, is_root: bool = False) -> str:
         """Note a value that code refers to; what it is noted as."""
         if isinstance(thing, functools.partial):
-            given = [self.take(each) for each in thing.args] + [f"{name}={self.take(each)}" for name, each in sorted(thing.keywords.items())]
+            given = [self.take(each) for each in thing.args] + [
+                f"{name}={self.take(each)}" for name, each in sorted(thing.keywords.items())
+            ]
             return self._note(f"partial {self.take(thing.func)}", ", ".join(given))
         thing = getattr(thing, "__func__", thing)
         if isinstance(thing, type):
@@ -176,7 +220,8 @@ class _Closure:
                 self._top(each.id, module, known)
 
     def _top(self, name: str, module: _Module, known: Any) -> None:
-        """A definition at the top of the module. Tools, agents, nodes and assistants are described by what they declare."""
+        """A definition at the top of the module. Tools, agents, nodes and assistants are described by what they
+        declare."""
         key = f"{module.name}.{name}"
         if key in self.seen or _is_described(known.get(name)):
             return
@@ -190,7 +235,12 @@ class _Closure:
 
 
 def _is_described(value: Any) -> bool:
-    return type(value).__module__.startswith("runs.engine.") and type(value).__name__ in ("Tool", "Agent", "Node", "Assistant")
+    return type(value).__module__.startswith("runs.engine.") and type(value).__name__ in (
+        "Tool",
+        "Agent",
+        "Node",
+        "Assistant",
+    )
 
 
 class _Module:
@@ -210,12 +260,18 @@ class _Module:
 
     def find(self, code: CodeType) -> ast.AST | None:
         """The function or lambda that was compiled to this code."""
-        found = [each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name]
-        if len(found) > 1:  # several lambdas in one line: the one around the code's own places
+        candidates = [
+            each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
+        ]
+        if len(candidates) > 1:  # several lambdas in one line: the one around the code's own places
             spots = {(line, column) for line, _, column, _ in code.co_positions() if line and column}
-            found = [each for each in found if isinstance(each, ast.Lambda) and any(_is_in(spot, each.body) for spot in spots)] or found
-            found = [min(found, key=lambda each: len(dump(each)))]
-        return found[0] if found else None
+            candidates = [
+                each
+                for each in candidates
+                if isinstance(each, ast.Lambda) and any(_is_in(spot, each.body) for spot in spots)
+            ] or candidates
+            candidates = [min(candidates, key=lambda each: len(dump(each)))]
+        return candidates[0] if candidates else None
 
 
 def _is_in(spot: tuple[int, int], tree: ast.expr) -> bool:
@@ -232,10 +288,15 @@ def _module_of(thing: Any) -> _Module | None:
     return _parsed(thing.__module__, text) if text else None
 
 
+# Early 3.11 and 3.12 count the parser's depth over all threads: of two at once one may fail (CPython gh-106905).
+_parsing = threading.Lock()
+
+
 @functools.lru_cache(maxsize=128)
 def _parsed(name: str, text: str) -> _Module | None:
     try:
-        return _Module(name, ast.parse(text))
+        with _parsing:
+            return _Module(name, ast.parse(text))
     except (SyntaxError, ValueError):
         return None  # no Python: a page that holds some
 
@@ -256,7 +317,9 @@ def _defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
         return [statement.name]
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    return [name.id for target in targets if target is not None for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [
+        name.id for target in targets if target is not None for name in ast.walk(target) if isinstance(name, ast.Name)
+    ]
 
 
 def dump(tree: Any, *, without_decorators: bool = False) -> str:
@@ -267,20 +330,29 @@ def dump(tree: Any, *, without_decorators: bool = False) -> str:
         return repr(tree)
     if isinstance(tree, ast.Constant):
         return repr(tree.value)
-    said = []
+    fields = []
     for name in tree._fields:
         value = getattr(tree, name, None)
         if name == "body" and isinstance(tree, (*_FUNCTIONS, ast.ClassDef)):
             value = value[1:] if value and ast.get_docstring(tree, clean=False) is not None else value
-        if value is None or value == [] or name in ("ctx", "type_comment", "kind") or (without_decorators and name == "decorator_list"):
+        if (
+            value is None
+            or value == []
+            or name in ("ctx", "type_comment", "kind")
+            or (without_decorators and name == "decorator_list")
+        ):
             continue
-        said.append(f"{name}={dump(value)}")
-    return f"{type(tree).__name__}({', '.join(said)})"
+        fields.append(f"{name}={dump(value)}")
+    return f"{type(tree).__name__}({', '.join(fields)})"
 
 
 def _compiled(code: CodeType) -> str:
     """Where there is no source: what it was compiled to, which another Python does otherwise."""
-    consts = [_compiled(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts if not isinstance(each, frozenset)]
+    consts = [
+        _compiled(each) if isinstance(each, CodeType) else repr(each)
+        for each in code.co_consts
+        if not isinstance(each, frozenset)
+    ]
     return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
 
 

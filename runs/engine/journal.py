@@ -1,23 +1,26 @@
-"""The port between the engine and wherever a run's journal is kept. Two versions pass one conformance suite: in memory, PostgreSQL."""
+"""The port between the engine and wherever a run's journal is kept. Two versions pass one conformance suite: in memory,
+PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from ledger.events import Event, SignalReceived
+from ledger.entries import Entry as Entry
+from ledger.events import Event, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
 
 _A_DAY = timedelta(days=1)
+ATTENTION = timedelta(days=7)  # how long a person has to settle what only people can, before it counts as overdue
 How = Literal["park", "settle", "pause", "release", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why; where none does, the
-    call that the write was about has been answered meanwhile, or what was waited for has come."""
+    """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why; where none
+    does, the call that the write was about has been answered meanwhile, or what was waited for has come."""
 
     seq: int
     at: datetime
@@ -36,21 +39,6 @@ class Reply:
         return "pause" if self.is_pause_requested else None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One fact about one side effect, for the ledger."""
-
-    slot: str
-    attempt: int
-    fact: str
-    tool: str
-    replay_class: str
-    key: str | None = None
-    input_hash: str | None = None
-    external_id: str | None = None
-    digest: str | None = None
-
-
 def deadline_in(now: datetime, within: timedelta) -> datetime:
     """A time from now. Raises ValueError for one that no calendar here holds."""
     try:
@@ -60,12 +48,13 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 
 
 def in_range(deadline: datetime) -> datetime:
-    """The deadline in UTC. Raises ValueError where that is not within the years 1 to 9999: a database would store it, and no Python
-    could read it back, nor any list that it is in. A day is kept free at both ends, for servers that answer in a time zone of their own."""
+    """The deadline in UTC. Raises ValueError where that is not within the years 1 to 9999: a database would store it,
+    and no Python could read it back, nor any list that it is in. A day is kept free at both ends, for servers that
+    answer in a time zone of their own."""
     try:
-        found = deadline.astimezone(UTC)
-        if datetime.min.replace(tzinfo=UTC) + _A_DAY <= found <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
-            return found
+        in_utc = deadline.astimezone(UTC)
+        if datetime.min.replace(tzinfo=UTC) + _A_DAY <= in_utc <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
+            return in_utc
     except OverflowError:
         pass
     raise ValueError(f"{deadline.isoformat()} is not within the years 1 to 9999 in UTC: give an earlier deadline")
@@ -73,8 +62,8 @@ def in_range(deadline: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class WaitSpec:
-    """One thing to wait for. `detail` is small and clear: what people are told about it. Raises ValueError for a deadline that can't be
-    read back."""
+    """One thing to wait for. `detail` is small and clear: what people are told about it. Raises ValueError for a
+    deadline that can't be read back."""
 
     run_id: str
     slot: str
@@ -92,6 +81,48 @@ class WaitSpec:
     def id(self) -> UUID:
         """A function of what is waited for, so that a replay names the same wait."""
         return uuid5(NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}")
+
+    def opened(self, payload: Any = None) -> WaitOpened:
+        """The event that tells of it."""
+        return WaitOpened(
+            slot=self.slot, attempt=self.attempt, wait=self.kind, n=self.n,
+            deadline=self.deadline.isoformat(), payload=payload,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An attempt at a tool call, as all facts about it name it."""
+
+    slot: str
+    attempt: int
+    tool: str
+    replay_class: str
+    key: str | None
+    input_hash: str
+
+    @classmethod
+    def of(cls, event: ToolInvoked) -> Self:
+        """The intent that is on record."""
+        key = event.payload.get("key") if isinstance(event.payload, dict) else None
+        assert event.slot is not None
+        return cls(event.slot, event.attempt, event.tool, event.replay_class, key, event.requested_hash)
+
+    def entry(self, fact: str, *, external_id: str | None = None, digest: str | None = None) -> Entry:
+        """A fact about the call, for the ledger."""
+        return Entry(
+            self.slot, self.attempt, fact, self.tool, self.replay_class, self.key, self.input_hash, external_id, digest
+        )
+
+    def reconciled(
+        self, verdict: str, *, by: str, n: int = 0, payload: Any = None,
+        external_id: str | None = None, digest: str | None = None,
+    ) -> tuple[ToolReconciled, Entry]:  # fmt: skip
+        """What became of the call, by whoever found out. `n` numbers the question to a person that it answers."""
+        event = ToolReconciled(
+            slot=self.slot, attempt=self.attempt, tool=self.tool, verdict=verdict, by=by, n=n, payload=payload
+        )
+        return event, self.entry("reconciled", external_id=external_id, digest=digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +144,11 @@ class GateOpening:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A person's yes to an exact plan. Passing it to a call uses it up."""
+    """A person's yes to an exact plan. Passing it to a call uses it up.
+
+    `slot` and `approval_id` name the question, `plan_hash` and `requested_hash` are digests of what was approved and of
+    what was asked, `by` is who decided, for which `queue`.
+    """
 
     slot: str
     approval_id: str
@@ -149,6 +184,26 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """What one commit makes durable, whole or not at all.
+
+    With `is_intent` (TX1) it announces what is about to leave: it is refused where people asked for a stop, where its
+    call has been answered, or where an attempt before it may have happened after all, and `grant`, the (slot, plan
+    hash) of an approval, is used up by it. Without (TX2) it tells what has happened, which a stop doesn't keep from
+    being recorded.
+    """
+
+    events: Sequence[Event]
+    entries: Sequence[Entry] = ()
+    wait: WaitSpec | None = None
+    gate: GateOpening | None = None
+    usage: Usage = NOTHING_USED
+    snapshot: Snapshot | None = None
+    grant: tuple[str, str] | None = None
+    is_intent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All that a claimant needs: the newest sound checkpoint, the events after it, and the run's first event."""
 
@@ -159,10 +214,10 @@ class History:
 
 
 class Journal(Protocol):
-    """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost. Several may be
-    asked for at once; they are made one after the other.
+    """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost.
+    Several may be asked for at once; they are made one after the other.
 
-    `intend` (TX1) additionally raises ApprovalMissing. `load` raises JournalBroken when what is stored can't be trusted.
+    `load` raises JournalBroken when what is stored can't be trusted.
     """
 
     @property
@@ -181,41 +236,23 @@ class Journal(Protocol):
 
     async def load(self) -> History: ...
 
-    async def intend(
-        self,
-        events: Sequence[Event],
-        *,
-        entry: Entry | None = None,
-        grant: tuple[str, str] | None = None,
-        wait: WaitSpec | None = None,
-    ) -> Reply:
-        """Make an intent durable before the call leaves. `grant` is (slot, plan hash) of the approval it consumes."""
-        ...
-
-    async def record(
-        self,
-        events: Sequence[Event],
-        *,
-        entries: Sequence[Entry] = (),
-        wait: WaitSpec | None = None,
-        gate: GateOpening | None = None,
-        usage: Usage = NOTHING_USED,
-        snapshot: Snapshot | None = None,
-    ) -> Reply:
-        """Make facts durable."""
+    async def commit(self, batch: Batch) -> Reply:
+        """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
+        had."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
-        """Whether a call that the journal announced already may go out once more: not done where people asked for a stop, or where
-        its answer is on record. Writes nothing."""
+        """Whether a call that the journal announced already may go out once more: not done where people asked for a
+        stop, or where its answer is on record. Writes nothing."""
         ...
 
     async def signal(self, name: str, n: int) -> SignalReceived:
-        """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is none."""
+        """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is
+        none."""
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/steps.sql."""
+        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0016_steps.sql."""
         ...

@@ -10,13 +10,14 @@ from uuid import UUID, uuid4
 
 from ledger import events as e
 from ledger.actors import Lease
+from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.canonical import plain
-from runs.engine.drive import Driver
+from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
-from runs.engine.journal import NOTHING_USED, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
-from runs.engine.visit import Control, Runtime
+from runs.engine.journal import NOTHING_USED, Batch, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.runtime import Control, Runtime
 
 
 @dataclass
@@ -53,9 +54,10 @@ class MemoryRun:
     skew: timedelta = timedelta(0)
 
     def append(self, events: Sequence[e.Event]) -> None:
-        """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's unique index."""
+        """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's
+        unique index."""
         # Through bytes and back, so that nothing mutable is shared and only what can be stored is.
-        stored = [e.decode(e.encode_clear(event), e.unseal(e.seal(event.payload))) for event in events]
+        stored = [e.decode(e.encode_clear(event), unpack(pack(event.payload))) for event in events]
         facts = [(x.slot, x.attempt, x.fact) for x in stored if x.slot is not None and x.fact is not None]
         for i, fact in enumerate(facts):
             if fact in self.facts or fact in facts[:i]:
@@ -101,13 +103,13 @@ class MemoryRun:
         wait_id, wait = next((i, w) for i, w in gates if slot in ("", w.spec.slot))
         assert wait.gate is not None
         event = e.ApprovalDecided(
-            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict, plan_hash=wait.gate.plan_hash, by=by, role=role,
-            payload={"justification": justification},
+            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict,
+            plan_hash=wait.gate.plan_hash, by=by, role=role, payload={"justification": justification},
         )  # fmt: skip
         self.resolve(wait_id, verdict, event=event, grant_hash=wait.gate.plan_hash if verdict == "approved" else None)
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
-        """Send the run a signal, as `runs.services.signal` does. Returns its number among those of its name."""
+        """Send the run a signal, as `runs.services.signals` does. Returns its number among those of its name."""
         n = 1 + sum(isinstance(x, e.SignalReceived) and x.name == name for x in self.events)
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
@@ -125,9 +127,11 @@ class MemoryRun:
 
     def answer(self, answer: Any, *, by: str = "user:olga", role: str = "operator", slot: str = "") -> None:
         """Answer the one open question, or the one at a slot."""
-        asked = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
-        said = e.InputAnswered(slot=asked.slot, attempt=asked.attempt, n=asked.n, by=by, role=role, payload={"answer": answer})
-        self.resolve(asked.id, "answered", event=said)
+        question = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
+        event = e.InputAnswered(
+            slot=question.slot, attempt=question.attempt, n=question.n, by=by, role=role, payload={"answer": answer}
+        )
+        self.resolve(question.id, "answered", event=event)
 
     def open_waits(self) -> list[MemoryWait]:
         """What the run waits for now."""
@@ -161,44 +165,39 @@ class MemoryJournal:
                 return event
         raise JournalBroken(f"there is no signal {name} number {n}")
 
-    async def intend(
-        self,
-        events: Sequence[e.Event],
-        *,
-        entry: Entry | None = None,
-        grant: tuple[str, str] | None = None,
-        wait: WaitSpec | None = None,
-    ) -> Reply:
+    async def commit(self, batch: Batch) -> Reply:
         self._fence()
-        if self._reply().stop is not None or self._is_answered(events):
+        is_refused = batch.is_intent and (self._reply().stop is not None or self._is_belied(*_call_of(batch)))
+        if is_refused or self._is_answered(batch.events):
             return self._reply(is_done=False)
-        invoked = next((x for x in events if isinstance(x, e.ToolInvoked)), None)
-        call = (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
-        if grant is None and any(isinstance(x, e.ToolInvoked) and x.grant and x.slot == call[0] and x.attempt < call[1] for x in self.run.events):
-            raise ApprovalMissing(f"slot {call[0]} went out under an approval before, and has none now")
-        used = None if grant is None else self._granted(*grant, call)
-        self._write(events, [entry] if entry else [], wait, None)
-        if used is not None:
-            used.is_consumed, used.used_by = True, call
+        if batch.is_intent:
+            self._intend(batch)
+        else:
+            self._record(batch)
         return self._reply()
 
-    async def record(
-        self, events: Sequence[e.Event], *, entries: Sequence[Entry] = (), wait: WaitSpec | None = None, gate: GateOpening | None = None,
-        usage: Usage = NOTHING_USED, snapshot: Snapshot | None = None,
-    ) -> Reply:  # fmt: skip
-        self._fence()
-        if self._is_answered(events):
-            return self._reply(is_done=False)
-        self._write(events, entries, wait, gate)
-        for settled in (x for x in events if isinstance(x, (e.ToolFailed, e.ToolReconciled))):
+    def _intend(self, batch: Batch) -> None:
+        call = _call_of(batch)
+        if batch.grant is None and any(
+            isinstance(x, e.ToolInvoked) and x.grant and x.slot == call[0] and x.attempt < call[1]
+            for x in self.run.events
+        ):
+            raise ApprovalMissing(f"slot {call[0]} went out under an approval before, and has none now")
+        used = None if batch.grant is None else self._granted(*batch.grant, call)
+        self._write(batch)
+        if used is not None:
+            used.is_consumed, used.used_by = True, call
+
+    def _record(self, batch: Batch) -> None:
+        self._write(batch)
+        for settled in (x for x in batch.events if isinstance(x, (e.ToolFailed, e.ToolReconciled))):
             for open_ in self.run.open_waits():
                 s = open_.spec
                 if (s.slot, s.attempt, s.kind) == (settled.slot, settled.attempt, "webhook"):
                     open_.resolution = "settled"
-        self.run.used = _sum(self.run.used, usage)
-        if snapshot is not None:
-            self.run.snapshots.append((self.seq, snapshot))
-        return self._reply()
+        self.run.used = _sum(self.run.used, batch.usage)
+        if batch.snapshot is not None:
+            self.run.snapshots.append((self.seq, batch.snapshot))
 
     async def leave(
         self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
@@ -231,17 +230,35 @@ class MemoryJournal:
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
         self._fence()
-        is_free = self._reply().stop is None and (slot, attempt, "result") not in self.run.facts
-        return self._reply(is_done=is_free)
+        return self._reply(is_done=self._reply().stop is None and not self._has_outcome(slot, attempt))
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
-        asks = {(x.slot, x.attempt) for x in events if isinstance(x, (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled))}
-        settled = {(x.slot, x.attempt) for x in self.run.events if isinstance(x, e.ToolReconciled) and x.verdict == "happened"}
-        return any((*x, "result") in self.run.facts or x in settled for x in asks)
+        return any(self._has_outcome(x.slot, x.attempt) for x in events if isinstance(x, _FIRST_ONE_STANDS))
+
+    def _has_outcome(self, slot: str | None, attempt: int) -> bool:
+        known = [x for x in self.run.events if (x.slot, x.attempt) == (slot, attempt)]
+        return any(x.fact == "result" or getattr(x, "verdict", "") == "happened" for x in known)
+
+    def _is_belied(self, slot: str | None, attempt: int) -> bool:
+        """Whether a witness tells of an earlier attempt that it happened, and no person has said since that it did
+        not."""
+        belied: set[int] = set()
+        for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):
+            if isinstance(x, e.CallbackArrivedLate) or getattr(x, "outcome", "refused") != "refused":
+                belied.add(x.attempt)
+            elif isinstance(x, e.ToolReconciled) and x.verdict == "did_not":
+                belied.discard(x.attempt)
+        return bool(belied)
 
     def _granted(self, slot: str, plan_hash: str, call: tuple[str | None, int]) -> MemoryWait:
-        fitting = [w for w in self.run.waits.values() if w.spec.slot == slot and w.spec.kind == "approval" and w.resolution == "approved"]
-        fitting = [w for w in fitting if w.grant_hash == plan_hash and (not w.is_consumed or self._may_be_used_again(w, call))]
+        fitting = [
+            w
+            for w in self.run.waits.values()
+            if w.spec.slot == slot and w.spec.kind == "approval" and w.resolution == "approved"
+        ]
+        fitting = [
+            w for w in fitting if w.grant_hash == plan_hash and (not w.is_consumed or self._may_be_used_again(w, call))
+        ]
         for wait in fitting:
             if wait.grant_expires_at is None or wait.grant_expires_at > self.now():
                 return wait
@@ -256,7 +273,9 @@ class MemoryJournal:
             return False
         earlier = [x for x in self.run.events if x.slot == slot and x.attempt < attempt]
         undone = {
-            x.attempt for x in earlier if isinstance(x, e.ToolFailed) or (isinstance(x, e.ToolReconciled) and x.verdict == "did_not")
+            x.attempt
+            for x in earlier
+            if isinstance(x, e.ToolFailed) or (isinstance(x, e.ToolReconciled) and x.verdict == "did_not")
         }
         happened = any(
             (x.fact == "result" and not isinstance(x, e.ToolFailed)) or isinstance(x, e.CallbackArrivedLate)
@@ -265,14 +284,13 @@ class MemoryJournal:
         )  # fmt: skip
         return undone == set(range(attempt)) and not happened
 
-    def _write(
-        self, events: Sequence[e.Event], entries: Sequence[Entry], wait: WaitSpec | None, gate: GateOpening | None
-    ) -> None:
-        self.run.append(events)
-        self.run.entries.extend(entries)
+    def _write(self, batch: Batch) -> None:
+        wait = batch.wait
+        self.run.append(batch.events)
+        self.run.entries.extend(batch.entries)
         known = None if wait is None else self.run.waits.get(wait.id)
         if wait is not None and known is None:
-            self.run.waits[wait.id] = MemoryWait(wait, gate)
+            self.run.waits[wait.id] = MemoryWait(wait, batch.gate)
             if wait.kind == "signal":
                 self.run.hand_over(wait.detail["name"])
         elif wait is not None and known is not None and known.resolution is None:
@@ -282,12 +300,22 @@ class MemoryJournal:
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
 
 
+# What is not written where the call's outcome is on record already.
+_FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
+
+
+def _call_of(batch: Batch) -> tuple[str | None, int]:
+    """The attempt that an intent is about."""
+    invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
+    return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
+
+
 def _sum(one: Usage, other: Usage) -> Usage:
     return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
-    """A run in memory, as `runs.services.start` makes one in the database."""
+    """A run in memory, as `runs.services.lifecycle.start` makes one in the database."""
     run = MemoryRun(str(uuid4()), agent.graph_id)
     checked = plain(agent.input.model_validate(input))
     run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])

@@ -11,8 +11,9 @@ StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """What a worker holds that has lost its lease while its call was under way: it may not write it, but it may tell. `result` is
-    the call's recorded form; `failure` what the other side refused it with; `accepted` what it said when it took the call, to answer later."""
+    """What a worker holds that has lost its lease while its call was under way: it may not write it, but it may tell.
+    `result` is the call's recorded form; `failure` what the other side refused it with; `accepted` what it said when it
+    took the call, to answer later."""
 
     run_id: str
     slot: str
@@ -56,14 +57,14 @@ class Crashed:
 
 
 class Unwind(BaseException):
-    """Leaves the node function at once; the visit knows why. Not an Exception, so that a node's `except Exception` can't keep a
-    run that must stop."""
+    """Leaves the node function at once; the visit knows why. Not an Exception, so that a node's `except Exception`
+    can't keep a run that must stop."""
 
 
 WEAKEST_FIRST = (Parked, Stopped, Crashed, Broken)
 
 
-def told(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:
+def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:
     """One of two calls, as an operator sees it: with its arguments, where they are known."""
     return {"call": call, "hash": hash} | ({} if arguments is None else {"arguments": arguments})
 

@@ -1,8 +1,8 @@
 """One visit against a journal → an outcome.
 
-The node function runs from the top every time. Calls that the journal holds are answered from it; the first one that it doesn't
-hold is made for real. Pure in the sense that matters: all it knows comes in through the journal and the runtime, and what it did
-is what it returns.
+The node function runs from the top every time. Calls that the journal holds are answered from it; the first one that it
+doesn't hold is made for real. Pure in the sense that matters: all it knows comes in through the journal and the
+runtime, and what it did is what it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import BadSignal, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
 from runs.engine.outcomes import Broken, Crashed, Parked, Stopped, Unwind
-from runs.engine.visit import Visit, is_being_cancelled
+from runs.engine.runtime import is_being_cancelled
+from runs.engine.visit import Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,25 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
         visit.is_over = True
         forgotten = context.forgotten()
     # A node that swallowed an Unwind, and then returned or raised something of its own, has still been stopped.
-    return visit.how_it_ended() or crash or visit.left_out() or _not_awaited(node, forgotten) or _where_to(visit.agent, node, state, returned)
+    return (
+        visit.how_it_ended()
+        or crash
+        or visit.recalled.left_out()
+        or _not_awaited(node, forgotten)
+        or _where_to(visit.agent, node, state, returned)
+    )
 
 
 def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:
-    """A node that returns as if it had made a call has to fail: the run would complete without what it was started for."""
+    """A node that returns as if it had made a call fails: the run would complete without what it was started for."""
     if not forgotten:
         return None
     calls = ", ".join(f"ctx.{name}(…)" for name in forgotten[:5])
-    return Crashed("not_awaited", f"node {node.name!r} made {calls} without `await`, so nothing was done: write `await {calls.split(', ')[0]}`", "")
+    return Crashed(
+        "not_awaited",
+        f"node {node.name!r} made {calls} without `await`, so nothing was done: write `await {calls.split(', ')[0]}`",
+        "",
+    )
 
 
 def _crash(error: BaseException) -> Crashed:

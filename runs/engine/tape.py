@@ -1,7 +1,7 @@
 """A visit's recorded past, folded by slot: what a replay is answered from.
 
-Events that concern the run as a whole (claims, pauses, lost workers) change nothing here, so an operator's acts in between can't
-change what a replay sees.
+Events that concern the run as a whole (claims, pauses, lost workers) change nothing here, so an operator's acts in
+between can't change what a replay sees.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Attempt:
     reconciled: e.ToolReconciled | None = None
     testimony: e.ToolAnsweredLate | None = None  # what a worker that had lost the run tells of a call that happened
     is_called_back_late: bool = False
+    is_belied: bool = False  # a witness told that it did happen, and no person has said since what became of it
     is_in_doubt: bool = False
     is_unknown: bool = False  # and nothing is on record since that would tell
     resends: int = 0
@@ -42,17 +43,28 @@ class Attempt:
         return self.accepted is not None and self.result is None and not self.is_settled
 
     @property
+    def outcome(self) -> e.Event | None:
+        """What a replay is answered from. What somebody found after a refusal stands above it."""
+        is_found = self.reconciled is not None and self.reconciled.verdict == "happened"
+        return self.reconciled if is_found and (self.result is None or self.is_refused) else self.result
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the other side's definite no is on record."""
+        return isinstance(self.result, (e.ToolFailed, e.ModelFailed))
+
+    @property
     def has_happened(self) -> bool:
         """Whether the journal says that the call was done."""
-        is_answer = self.result is not None and not isinstance(self.result, (e.ToolFailed, e.ModelFailed))
-        return is_answer or (self.reconciled is not None and self.reconciled.verdict == "happened")
+        return self.outcome is not None and not isinstance(self.outcome, (e.ToolFailed, e.ModelFailed))
 
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
         return sum(1 for k, _ in self.waits if k == kind)
 
     def last_wait(self, kind: str) -> tuple[int, str | None]:
-        """The newest wait of a kind: its number and how it was resolved. It is number 0 and open where none is on record."""
+        """The newest wait of a kind: its number and how it was resolved. It is number 0 and open where none is on
+        record."""
         n = max(0, self.waits_of(kind) - 1)
         return n, self.waits.get((kind, n))
 
@@ -71,21 +83,29 @@ class Slot:
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
-    grants: dict[int, tuple[str, str]] = field(default_factory=dict)  # by attempt: the slot whose yes it went out under, and its id
+    grants: dict[int, tuple[str, str]] = field(
+        default_factory=dict
+    )  # by attempt: the slot whose yes it went out under, and its id
     attempts: dict[int, Attempt] = field(default_factory=dict)
     current: int = 0
 
     def at(self, attempt: int) -> Attempt:
         """The record of an attempt, empty if there is none."""
-        found = self.attempts.get(attempt)
-        if found is None:
-            found = self.attempts[attempt] = Attempt()
-        return found
+        known = self.attempts.get(attempt)
+        if known is None:
+            known = self.attempts[attempt] = Attempt()
+        return known
 
     @property
     def now(self) -> Attempt:
         """The record of the attempt in force."""
         return self.at(self.current)
+
+    @property
+    def belied(self) -> int | None:
+        """The attempt that is on record as not done, and of which a witness tells that it was. Until a person has said
+        anew what became of it, no further one is begun."""
+        return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_belied), None)
 
     @property
     def was_invoked(self) -> bool:
@@ -99,23 +119,26 @@ class Slot:
 
     @property
     def arguments(self) -> Any:
-        """What the call was made with, where the journal holds it: with the intent, a read's answer, a refusal or a plan."""
+        """What the call was made with, where the journal holds it: with the intent, a read's answer, a refusal or a
+        plan."""
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no, and stays one."""
+        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no,
+        and stays one."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
 
-    def asked(self, what: str, requested_hash: str) -> None:
+    def remember(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
 # Why a retried run stops before it goes on: see `late_news`.
 LATE_NEWS = "late_news"
-# What an approval counts as that nobody can tell from a forged one: see runs/history.py. Its queue is asked anew.
+# What an approval counts as that nobody can tell from a forged one: see runs/journal/reader.py. Its queue is asked
+# anew.
 LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
 _GONE_ON_BY = frozenset({"timer", "signal", "input"})
@@ -135,10 +158,10 @@ class Tape:
 
     def slot(self, name: str) -> Slot:
         """The record of a slot, empty if there is none."""
-        found = self.slots.get(name)
-        if found is None:
-            found = self.slots[name] = Slot()
-        return found
+        known = self.slots.get(name)
+        if known is None:
+            known = self.slots[name] = Slot()
+        return known
 
     def add(self, event: e.Event) -> None:
         """Fold one event in, in journal order."""
@@ -174,26 +197,30 @@ class Tape:
         ]
 
     def to_reopen(self) -> list[str]:
-        """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the last ones, after
-        which nothing with an effect was begun.
+        """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the
+        last ones, after which nothing with an effect was begun.
 
-        A failure that the node went on from is part of the past: another answer now would send what was ordered elsewhere.
+        A failure that the node went on from is part of the past: another answer now would send what was ordered
+        elsewhere.
         """
         reached = self._reached()
         return [
             name
             for name, slot in self.slots.items()
-            if (isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out) and not self._is_passed(name, reached)
+            if (isinstance(slot.now.outcome, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)
+            and not self._is_passed(name, reached)
         ]
 
     def to_await(self) -> list[str]:
-        """Slots of calls that the other side took and whose time ran out, and that the node did not go on from: a retried run waits
-        for their answers again."""
+        """Slots of calls that the other side took and whose time ran out, and that the node did not go on from: a
+        retried run waits for their answers again."""
         reached = self._reached()
         return [
             name
             for name, slot in self.slots.items()
-            if slot.now.is_owed and slot.now.last_wait("webhook")[1] == "timed_out" and not self._is_passed(name, reached)
+            if slot.now.is_owed
+            and slot.now.last_wait("webhook")[1] == "timed_out"
+            and not self._is_passed(name, reached)
         ]
 
     def told_by_witnesses(self) -> list[str]:
@@ -201,7 +228,10 @@ class Tape:
         return [
             name
             for name, slot in self.slots.items()
-            if slot.now.testimony is not None and slot.now.result is None and not slot.now.is_settled and not slot.now.accepted
+            if slot.now.testimony is not None
+            and slot.now.result is None
+            and not slot.now.is_settled
+            and not slot.now.accepted
         ]
 
     def went_on_from(self, name: str) -> bool:
@@ -209,7 +239,8 @@ class Tape:
         return self._is_passed(name, self._reached())
 
     def _reached(self) -> dict[str, tuple[int, ...]]:
-        """How far each line of calls has come: by its path, the last place in it at which something with an effect was begun."""
+        """How far each line of calls has come: by its path, the last place in it at which something with an effect was
+        begun."""
         reached: dict[str, tuple[int, ...]] = {}
         for name, slot in self.slots.items():
             if _is_place(name) and slot.has_effect:
@@ -220,8 +251,8 @@ class Tape:
         return reached
 
     def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
-        """Whether anything was begun after a call, on its own line or on one that it belongs to. Calls of two branches of a gather
-        come neither before nor after each other."""
+        """Whether anything was begun after a call, on its own line or on one that it belongs to. Calls of two branches
+        of a gather come neither before nor after each other."""
         if not _is_place(name):
             return False
         path = ""
@@ -237,13 +268,14 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Slots of calls whose effect may still come or may have come: accepted and not answered, or unknown and left so."""
+        """Slots of calls whose effect may still come or may have come: accepted and not answered, unknown and left
+        so, or done after all, as a witness tells."""
         return [
             name
             for name, slot in self.slots.items()
             if slot.now.result is None
             and not slot.now.is_settled
-            and (slot.now.accepted is not None or slot.now.unknown is not None)
+            and (slot.now.accepted is not None or slot.now.unknown is not None or slot.belied is not None)
         ]
 
 
@@ -260,22 +292,22 @@ def _number(part: str) -> tuple[int, ...]:
 def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
     match event:
         case e.ToolInvoked():
-            slot.asked(event.tool, event.requested_hash)
+            slot.remember(event.tool, event.requested_hash)
             slot.current = max(slot.current, event.attempt)
             attempt.intent, attempt.is_in_doubt = event, True
             if event.grant is not None:
                 slot.grants[event.attempt] = event.grant, _id_of(slot) if event.grant == event.slot else ""
         case e.ModelRequested():
-            slot.asked("model", event.request_hash)
+            slot.remember("model", event.request_hash)
             attempt.intent = event
         case e.ToolRead() | e.ToolFailed():
-            slot.asked(event.tool, event.requested_hash)
+            slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
         case e.ValueRead():
-            slot.asked(event.what, "")
+            slot.remember(event.what, "")
             attempt.result = event
         case e.BranchesOpened():
-            slot.asked(f"gather of {event.branches}", "")
+            slot.remember(f"gather of {event.branches}", "")
             slot.branches = event
         case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
             attempt.result, attempt.is_in_doubt = event, False
@@ -287,18 +319,16 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.resends, attempt.is_in_doubt = event.n, True
         case e.ToolOutcomeUnknown():
             attempt.unknown, attempt.is_unknown = event, True
-        case e.ToolAnsweredLate() if event.outcome == "happened":
-            attempt.testimony = event
+        case e.ToolAnsweredLate() if event.outcome != "refused":
+            attempt.is_belied = True
+            if "result" in payload_of(event):
+                attempt.testimony = event
         case e.CallbackArrivedLate():
-            attempt.is_called_back_late = True
+            attempt.is_called_back_late = attempt.is_belied = True
         case e.ToolReconciled():
-            attempt.reconciled, attempt.is_in_doubt = event, False
-            for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
-                attempt.waits[key] = event.verdict
-            if event.verdict == "did_not":
-                slot.current = max(slot.current, event.attempt + 1)
+            _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
-            slot.asked(event.tool, event.requested_hash)
+            slot.remember(event.tool, event.requested_hash)
             slot.gate, slot.decision = event, None
         case e.ApprovalDecided():
             slot.decision = event
@@ -307,14 +337,27 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             _fold_wait(slot, attempt, event)
 
 
+def _fold_finding(slot: Slot, attempt: Attempt, event: e.ToolReconciled) -> None:
+    attempt.reconciled, attempt.is_in_doubt = event, False
+    attempt.is_belied &= event.verdict == "fail"
+    for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
+        attempt.waits[key] = event.verdict
+    if event.verdict == "did_not":
+        slot.current = max(slot.current, event.attempt + 1)
+    elif event.verdict == "happened" and slot.now.intent is None:
+        slot.current = event.attempt  # what was to be sent again is not
+
+
 def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
     match event:
         case e.WaitOpened():
-            said = payload_of(event)
-            if "call" in said:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
-                slot.asked(said["call"], said["hash"])
+            payload = payload_of(event)
+            if "call" in payload:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
+                slot.remember(payload["call"], payload["hash"])
             attempt.waits[event.wait, event.n] = None
-            attempt.is_unknown |= event.wait == "webhook" and event.n > 0  # its time ran out once: whether it comes is anybody's guess
+            attempt.is_unknown |= (
+                event.wait == "webhook" and event.n > 0
+            )  # its time ran out once: whether it comes is anybody's guess
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution
         case e.SignalTaken():
@@ -331,10 +374,10 @@ def payload_of(event: e.Event | None) -> dict[str, Any]:
 
 
 def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """What came when the run had gone on without it, and belies what it went on from: answers to calls that are on record as refused,
-    as not done or as never answered. `events` are all of the calls concerned, in order."""
+    """What came when the run had gone on without it, and belies what it went on from: answers to calls that are on
+    record as refused, as not done or as never answered. `events` are all of the calls concerned, in order."""
     whole = list(events)
-    tape, found = Tape(whole), []
+    tape, late = Tape(whole), []
     for event in whole:
         if event.slot is None or not isinstance(event, (e.CallbackArrivedLate, e.ToolAnsweredLate)):
             continue
@@ -345,8 +388,8 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
         is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
         if is_news and not known.has_happened and not is_open:
             news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
-            found.append(news | {"on_record": _outcome(known)})
-    return found
+            late.append(news | {"on_record": _outcome(known)})
+    return late
 
 
 def _outcome(attempt: Attempt) -> str:

@@ -7,15 +7,15 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, NoReturn, get_type_hints
 
 from pydantic import BaseModel
 
-from runs.engine.canonical import printable, unordered
-from runs.engine.errors import DefinitionError
+from runs.engine.canonical import plain, printable, unordered
+from runs.engine.errors import BadAnswer, DefinitionError, brief
 
 log = logging.getLogger("durableagents.engine")
 
@@ -35,7 +35,13 @@ class ReplayClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the engine tells a tool about the call that it is making. `key` is None where upstream takes none."""
+    """What the engine tells a tool about the call that it is making.
+
+    `run_id` and `trace_id` name the run (the same over all its resumes), `tool` the tool, `slot` and `attempt` the
+    call: its place in the run, and how many recorded decisions have sent it again. `key` is the idempotency key to send
+    along: the same at each repeat, None for tools that aren't keyed. `callback_url` is where the other side answers
+    later, None unless the tool `answers_later`. `timeout` is in seconds.
+    """
 
     run_id: str
     trace_id: str
@@ -49,7 +55,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A tool's word that upstream took the call and will answer by callback within the given time."""
+    """Returned by a tool that answers later: upstream took the call, and will call back.
+
+    `receipt` is what it said (plain data; `check_answer` gets it), `within` how long its answer is waited for (14
+    days).
+    """
 
     receipt: Any = None
     within: timedelta = timedelta(days=14)
@@ -61,7 +71,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something an approver should see, with where it comes from. Part of what the decision binds."""
+    """Something an approver should see, part of what the decision binds: `label` is its heading, `source` where it
+    comes from, `content` plain data that is shown as it stands.
+    """
 
     label: str
     source: str
@@ -74,7 +86,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """When a call needs a person first, whom to ask, and by which rule. A `when` that raises counts as yes."""
+    """When a call needs a person first, whom to ask, and by which rule.
+
+    `queue` is who decides: one of the installation's queues. `rule` says why a person is asked, in words for them.
+    `when(args)` tells whether this call needs one (each does unless given); a rule that raises counts as yes, and says
+    so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
+    deadline that passes is a no.
+
+    Raises DefinitionError for empty texts, coroutine functions, and times that are none.
+    """
 
     queue: str
     rule: str
@@ -89,40 +109,47 @@ class Gate:
         for name in ("when", "headline"):
             given = getattr(self, name)
             if inspect.iscoroutinefunction(given) or not (callable(given) or (name == "headline" and given is None)):
-                raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input")
+                raise DefinitionError(
+                    f"Gate({name}={given!r}) of queue {self.queue!r}: give a plain function of the tool's input"
+                )
         if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
-            raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: give a positive timedelta of at most {LONGEST.days} days")
+            raise DefinitionError(
+                f"Gate(within={self.within!r}) of queue {self.queue!r}: "
+                f"give a positive timedelta of at most {LONGEST.days} days"
+            )
 
     def is_needed(self, args: Any) -> bool:
-        """Whether this call must be approved. An error in the rule means that it must."""
-        return self._asked(args)[0]
+        """Whether a call with these `args` must be approved. An error in the rule means that it must."""
+        return self._verdict(args)[0]
 
     def rule_for(self, args: Any) -> str:
-        """The rule as the approver reads it: where its code failed, that is why they are asked, and it is said so."""
-        problem = self._asked(args)[1]
+        """The rule for these `args` as the approver reads it: where its code failed, that is why they are asked, and it
+        is said so."""
+        problem = self._verdict(args)[1]
         if problem:
             log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
         return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)" if problem else self.rule
 
     def headline_for(self, args: Any) -> str:
-        """The sum, or whatever else decides. Words only, so an error in making them stops nobody from deciding."""
+        """What decides about a call with these `args`. Words only, so an error in making them stops nobody from
+        deciding."""
         try:
             return str(self.headline(args)) if self.headline else ""
         except Exception as error:
-            log.warning("the headline of the gate %r could not be made: %s", self.rule, _brief(error))
+            log.warning("the headline of the gate %r could not be made: %s", self.rule, brief(error, 200))
             return ""
 
-    def _asked(self, args: Any) -> tuple[bool, str]:
+    def _verdict(self, args: Any) -> tuple[bool, str]:
         """The rule's answer, and what went wrong with asking it."""
         try:
             return bool(self.when(args)), ""
         except Exception as error:  # the rule can't tell, so a person has to
-            return True, _brief(error)
+            return True, brief(error, 200)
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A reconcile hook's answer: the effect is there, and this is its result."""
+    """A reconcile hook's answer: the effect is there, and `output` is the call's result."""
 
     output: Any
 
@@ -132,10 +159,19 @@ class DidNotHappen:
     """A reconcile hook's answer: the effect is not there and the earlier attempt can't bring it any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A call's result: as the node sees it, and as it is recorded. The one is made from the other, as on a replay."""
+
+    output: BaseModel
+    result: Any
+
+
 @dataclass(frozen=True)
 class Tool:
-    """A registered tool. Call it through the context only: its function is handed out to whoever shows `FOR_DISPATCH`, so that nobody
-    has an effect without an intent, and past a gate, by mistake. (Python keeps nothing from an author who means to.)"""
+    """A registered tool. Call it through the context only: its function is handed out to whoever shows `FOR_DISPATCH`,
+    so that nobody has an effect without an intent, and past a gate, by mistake. (Python keeps nothing from an author
+    who means to.)"""
 
     name: str
     title: str
@@ -167,6 +203,14 @@ class Tool:
         """Whether upstream can't tell a repeat from a second order."""
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
+    def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
+        """Whether the other side may have forgotten a key, so that a repeat could be taken for a second order. Counted
+        from the first intent: that is when it may have learnt the key. An intent that doesn't say when it was made
+        counts as too old."""
+        if key is None or self.key_ttl is None:
+            return False
+        return intended_at is None or now >= intended_at + self.key_ttl
+
     @cached_property
     def is_async(self) -> bool:
         """Whether the function is awaited; others run in a thread, which nothing can cut short."""
@@ -188,9 +232,19 @@ class Tool:
         value = output.get(self.external_id) if self.external_id else None
         return None if value is None else printable(str(value))
 
+    def checked(self, answer: Any) -> Answer:
+        """What a try gave, as the declared output. Raises BadAnswer."""
+        try:
+            given = answer if isinstance(answer, self.output) else self.output.model_validate(answer)
+            result = plain(given)
+            return Answer(self.output.model_validate(result), result)
+        except ValueError as error:
+            raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
+
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, None while that isn't
-        known. Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to this call."""
+        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, None while
+        that isn't known. Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to
+        this call."""
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
         if wrong:
@@ -205,7 +259,10 @@ class Tool:
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: a direct call would have an effect without an intent, and past the tool's gate."""
-        raise TypeError(f"tool {self.name!r} can only be called through ctx.call or ctx.think: a direct call is neither recorded nor gated")
+        raise TypeError(
+            f"tool {self.name!r} can only be called through ctx.call or ctx.think: "
+            "a direct call is neither recorded nor gated"
+        )
 
 
 def tool(
@@ -225,12 +282,21 @@ def tool(
     check_answer: Callable[[Any, Any], str | None] | None = None,
     sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Register a function as a tool. Without a replay class this can't be done. Raises DefinitionError.
+    """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
+    model.
 
-    The function takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic model, or `Pending` where
-    `answers_later` is set; the callback's body then has to fit `output`, and `check_answer(receipt, output)` may say what is wrong with
-    it, such as an answer to another request than the receipt names. `timeout` is in seconds; `key_ttl`: how long keys are remembered.
-    A model that asks for several calls in one turn gets them made at once, unless one of them is of a `sequential` tool.
+    `replay_class` says what may happen when a call's intent is on record and its outcome isn't; without it no tool can
+    be registered. `title` (the function's name unless given), `system` and `effect` tell people what it does where.
+    `timeout` is in seconds (30). `key_ttl`: how long the other side remembers keys; past it a keyed call counts as
+    unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
+    has to fit `output`, which is the return annotation unless given; `check_answer(receipt, output)` may say what is
+    wrong with it, such as an answer to another request than the receipt names. `external_id` names the output's field
+    by which the other side knows the effect. `reconcile(args, call)` asks the other side what became of a call:
+    `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` makes the result of a call that a person says
+    happened. A model that asks for several calls in one turn gets them made at once, unless one of them is of a
+    `sequential` tool.
+
+    Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -242,7 +308,9 @@ def tool(
         taken, given = _signature(name, function)
         result = output or given
         if result is None:
-            raise DefinitionError(f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output=")
+            raise DefinitionError(
+                f"tool {name!r}: say what it returns: a Pydantic model as return annotation, or output="
+            )
         must_be_stable(f"tool {name!r}, input", taken)
         must_be_stable(f"tool {name!r}, output", result)
         _check_key_ttl(name, replay_class, key_ttl)
@@ -251,9 +319,10 @@ def tool(
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
-            name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect, replay_class=replay_class,
-            _function=function, input=taken, output=result, timeout=timeout, key_ttl=key_ttl, gate=gate, answers_later=answers_later,
-            external_id=external_id, reconcile=reconcile, on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
+            name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect,
+            replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
+            key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
+            on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
         )  # fmt: skip
 
     return register
@@ -275,23 +344,24 @@ def _check_times(name: str, timeout: object) -> None:
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-        raise DefinitionError(f"tool {name!r}: key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key")
+        raise DefinitionError(
+            f"tool {name!r}: key_ttl is for keyed tools, and a positive time: "
+            "for how long the other side remembers a key"
+        )
 
 
 def must_be_stable(whose: str, model: Any) -> None:
     """Raises DefinitionError for what is no model, and for a field whose order would differ between two processes."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise DefinitionError(f"{whose}: {model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`")
+        raise DefinitionError(
+            f"{whose}: {model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
+        )
     where = unordered(model)
     if where is not None:
         raise DefinitionError(
-            f"{whose}: {where} holds a set, whose order is another one in each process, so that a repeat would not be the same call:"
-            " use a list (sorted where you fill it) or a tuple"
+            f"{whose}: {where} holds a set, whose order is another one in each process, "
+            "so that a repeat would not be the same call: use a list (sorted where you fill it) or a tuple"
         )
-
-
-def _brief(error: BaseException) -> str:
-    return str(printable(f"{type(error).__name__}: {error}"[:200]))
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
-from runs import pooler
+from runs.journal import pooler
 
 
 def refuse_what_does_not_fit() -> None:

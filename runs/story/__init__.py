@@ -1,8 +1,10 @@
-"""A run's whole story from one pass over its journal: what the run page shows, and nothing that the journal doesn't say.
+"""A run's whole story from one pass over its journal: what the run page shows, and nothing that the journal doesn't
+say.
 
-`Fold` takes events one by one and keeps what they come to, without their payloads and without the time of day: so it can be kept, and
-taken on from where it stands when the journal grows. `Fold.story` tells, as of a moment, the parts that are asked for; it gives copies, so
-whoever draws them needs no lock. `Story.open` then puts in what only the payloads of the shown events say.
+`Fold` takes events one by one and keeps what they come to, without their payloads and without the time of day: so it
+can be kept, and taken on from where it stands when the journal grows. `Fold.story` tells, as of a moment, the parts
+that are asked for; it gives copies, so whoever draws them needs no lock. `Story.open` then puts in what only the
+payloads of the shown events say.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from ledger.visible import Change, compare, leaves
+from ledger.web.text_safety import Change, compare, leaves
 from runs.story import effects, gates, pace, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
@@ -24,7 +26,26 @@ from runs.story.rows import Row, Shown
 from runs.story.timeline import Timeline
 from runs.story.transcript import Opener, Talk, Transcript
 
-__all__ = ["Bare", "Crash", "Effect", "Fact", "Fold", "Gate", "Line", "Opener", "Row", "Story", "Talk", "Trouble", "Want", "clear_of", "line_of", "mislabelled", "read", "tell"]
+__all__ = [
+    "Bare",
+    "Crash",
+    "Effect",
+    "Fact",
+    "Fold",
+    "Gate",
+    "Line",
+    "Opener",
+    "Row",
+    "Story",
+    "Talk",
+    "Trouble",
+    "Want",
+    "clear_of",
+    "line_of",
+    "mislabelled",
+    "read",
+    "tell",
+]
 
 CLOSED_TOLD = 20
 DAMAGED_TOLD = 5
@@ -44,13 +65,15 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Seconds in which nobody drove the run: from the loss to the first step of the next worker, as the page on recoveries counts."""
+        """Seconds in which nobody drove the run: from the loss to the first step of the next worker, as the page on
+        recoveries counts."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
 @dataclass
 class Trouble:
-    """Something that went wrong, in the words of whoever noticed; `plain` are the engine's, for where the event has none."""
+    """Something that went wrong, in the words of whoever noticed; `plain` are the engine's, for where the event has
+    none."""
 
     kind: str
     at: datetime
@@ -70,9 +93,10 @@ class Trouble:
 
     @property
     def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:
-        """Where a replay came to another call than the journal has: the recorded one, today's, and how their arguments differ."""
-        found = self.details if isinstance(self.details, dict) else {}
-        recorded, now = found.get("recorded"), found.get("now")
+        """Where a replay came to another call than the journal has: the recorded one, today's, and how their arguments
+        differ."""
+        details = self.details if isinstance(self.details, dict) else {}
+        recorded, now = details.get("recorded"), details.get("now")
         if not isinstance(recorded, dict) or not isinstance(now, dict):
             return None
         both = "arguments" in recorded and "arguments" in now
@@ -82,8 +106,8 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Which parts of a story a page shows. A page number counts from the newest; `rows` and `effects` are how many a page holds, None for
-    all. 0 pages: not shown at all."""
+    """Which parts of a story a page shows. A page number counts from the newest; `rows` and `effects` are how many a
+    page holds, None for all. 0 pages: not shown at all."""
 
     row_page: int = 1
     rows: int | None = None
@@ -113,7 +137,7 @@ class Fold:
     ended_at: datetime | None = None
     last: Fact | None = None
     owner: Fact | None = None
-    asked_by: str = ""
+    requested_by: str = ""
     length: int = 0
     damaged: list[Fact] = field(default_factory=list)
     damages: int = 0
@@ -128,14 +152,16 @@ class Fold:
 
     def __post_init__(self) -> None:
         parts: list[tuple[Any, Mapping[str, Callable[[Any, Fact], None]]]] = [
-            (self.timeline, timeline.STEPS), (self.pace, pace.STEPS), (self.effects, effects.STEPS), (self.transcript, transcript.STEPS), (self.gates, gates.STEPS),
+            (self.timeline, timeline.STEPS), (self.pace, pace.STEPS), (self.effects, effects.STEPS),
+            (self.transcript, transcript.STEPS), (self.gates, gates.STEPS),
         ]  # fmt: skip
         for part, steps in parts:
             for kind, step in steps.items():
                 self._steps.setdefault(kind, []).append((part, step))
 
     def take(self, line: Fact) -> None:
-        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal shows it."""
+        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal
+        shows it."""
         self.last, self.length = line, self.length + 1
         if line.damage:
             self.damages += 1
@@ -172,15 +198,22 @@ class Fold:
         return None if effect is None else replace(effect)
 
     def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
-        """What the page shows, as of `now`, before it is opened. `case` is the slot of the call that somebody has to settle."""
-        found = self.effects.all()
-        size = want.effects or max(len(found), 1)
-        lane, start, older, newer = window(found, want.effect_page, size)
+        """What the page shows, as of `now`, before it is opened. `case` is the slot of the call that somebody has to
+        settle."""
+        effects = self.effects.all()
+        size = want.effects or max(len(effects), 1)
+        lane, start, older, newer = window(effects, want.effect_page, size)
         return Story(
-            timeline=self.timeline.shown(self.pace, now, self.ended_at, want.row_page, want.rows) if want.row_page else Shown(),
-            effects=Lane([replace(effect) for effect in lane], dict(self.effects.tally), start, older, newer, self._case(case)),
+            timeline=self.timeline.shown(self.pace, now, self.ended_at, want.row_page, want.rows)
+            if want.row_page
+            else Shown(),
+            effects=Lane(
+                [replace(effect) for effect in lane], dict(self.effects.tally), start, older, newer, self._case(case)
+            ),
             talks=self.transcript.shown() if want.has_talks else [],
-            gates=[replace(gate) for gate in self.gates.all()[-want.acts if want.acts else 0 :]] if want.acts != 0 else [],
+            gates=[replace(gate) for gate in self.gates.all()[-want.acts if want.acts else 0 :]]
+            if want.acts != 0
+            else [],
             answers=self.answers[-want.acts if want.acts else 0 :] if want.acts != 0 else [],
             crashes=[replace(crash) for crash in self.crashes],
             troubles=[replace(trouble) for trouble in self.troubles.values()],
@@ -191,7 +224,7 @@ class Fold:
             ended_at=self.ended_at,
             last=self.last,
             owner=self.owner,
-            asked_by=self.asked_by,
+            requested_by=self.requested_by,
             length=self.length,
             damaged=list(self.damaged),
             damages=self.damages,
@@ -236,7 +269,7 @@ class Story:
     ended_at: datetime | None
     last: Fact | None
     owner: Fact | None
-    asked_by: str
+    requested_by: str
     length: int
     damaged: list[Fact]
     damages: int
@@ -261,8 +294,8 @@ class Story:
     @property
     def failure(self) -> str:
         """What the run's failure said, as a sentence."""
-        said = next((trouble.message for trouble in self.troubles if trouble.kind == "RunFailed"), "").strip()
-        return said if said.endswith((".", "!", "?")) or not said else f"{said}."
+        message = next((trouble.message for trouble in self.troubles if trouble.kind == "RunFailed"), "").strip()
+        return message if message.endswith((".", "!", "?")) or not message else f"{message}."
 
     @property
     def stop(self) -> Trouble | None:
@@ -274,14 +307,15 @@ class Story:
         return self.damages - len(self.damaged)
 
     def open(self, opened: Opener, drawn: Container[tuple[int, int]] = ()) -> Story:
-        """Put in what the payloads of the shown events tell. `drawn` are faces of effects that need none: somebody has drawn them already."""
+        """Put in what the payloads of the shown events tell. `drawn` are faces of effects that need none: somebody has
+        drawn them already."""
         wanted = {*self.events, *(gate.decided_seq for gate in self.gates), *(trouble.seq for trouble in self.troubles)}
         calls = [effect for effect in self.effects.shown if effect.face not in drawn]
         calls += [] if self.effects.case is None else [self.effects.case]
-        wanted.update(*(effect.events for effect in calls), *((row.told, row.traced) for row in self.timeline.rows))
+        wanted.update(*(effect.events for effect in calls), *((row.noted, row.traced) for row in self.timeline.rows))
         lines = opened(wanted - {0})
-        told, ended = (lines.get(seq) for seq in self.events)
-        self.input, self.output = told.payload if told else None, ended.payload if ended else None
+        began, ended = (lines.get(seq) for seq in self.events)
+        self.input, self.output = began.payload if began else None, ended.payload if ended else None
         parts: list[Effect | Row | Gate | Trouble] = [*calls, *self.timeline.rows, *self.gates, *self.troubles]
         for part in parts:
             part.open(lines)
@@ -289,7 +323,8 @@ class Story:
 
 
 def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
-    """A page of a list, counted from its newest end: what is on it, how many come before, and the pages beside it, 0 for none."""
+    """A page of a list, counted from its newest end: what is on it, how many come before, and the pages beside it, 0
+    for none."""
     pages = max((len(everything) + size - 1) // size, 1)
     page = min(max(page, 1), pages)
     end = len(everything) - (page - 1) * size
@@ -325,12 +360,12 @@ def _claimed(fold: Fold, line: Fact) -> None:
 
 
 def _requested(fold: Fold, line: Fact) -> None:
-    fold.asked_by = line.clear["by"]
+    fold.requested_by = line.clear["by"]
 
 
 def _done(fold: Fold, line: Fact) -> None:
     # A worker that stops on request names only the office; the person is who asked.
-    fold.asked_by = fold.asked_by if line.clear["by"] == "operator" else line.clear["by"]
+    fold.requested_by = fold.requested_by if line.clear["by"] == "operator" else line.clear["by"]
 
 
 def _completed(fold: Fold, line: Fact) -> None:

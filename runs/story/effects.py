@@ -1,4 +1,5 @@
-"""What the run did to the outside world, call by call: held, sent, committed, refused, unknown. A pure fold over the journal, without its payloads."""
+"""What the run did to the outside world, call by call: held, sent, committed, refused, unknown. A pure fold over the
+journal, without its payloads."""
 
 from __future__ import annotations
 
@@ -8,17 +9,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ledger.present import masked
+from ledger.api.present import masked
 from runs.story.lines import Fact, Line
+
+# What `late` is where the other side itself has answered; else it is what the worker that sent the call says of it.
+CALLED_BACK = "called back"
 
 
 @dataclass(slots=True)
 class Effect:
     """One logical call with an effect. `status` names the template that words it.
 
-    held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown, settled_not.
-    What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`, `answered`, `troubled`, `traced`.
-    `touched` is the last event that changed anything about it.
+    held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
+    settled_not. What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`,
+    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it; `denied`
+    are the attempts that somebody said did not happen.
     """
 
     slot: str
@@ -48,15 +53,14 @@ class Effect:
     is_sender_done: bool = False
     late: str = ""
     belied: str = ""
+    testimony: Any = None
+    denied: tuple[int, ...] = ()
     touched: int = 0
-    asked: tuple[int, ...] = ()
+    requests: tuple[int, ...] = ()
     answered: int = 0
     troubled: int = 0
     traced: int = 0
-
-    @property
-    def is_under_way(self) -> bool:
-        return self.status in ("sent", "accepted", "not_sent")
+    witness: int = 0
 
     @property
     def next_attempt(self) -> int:
@@ -74,11 +78,11 @@ class Effect:
     @property
     def events(self) -> tuple[int, ...]:
         """The events whose payloads tell of it; 0 is none."""
-        return (*self.asked, self.answered, self.troubled, self.traced)
+        return (*self.requests, self.answered, self.troubled, self.traced, self.witness)
 
     def open(self, lines: Mapping[int, Line]) -> None:
         """Put in what only the payloads tell."""
-        for line in (lines[seq] for seq in self.asked if seq in lines):
+        for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.kind == "ApprovalRequested":
                 self.arguments = line.get("arguments")
             else:
@@ -91,6 +95,8 @@ class Effect:
                 if is_settled
                 else masked(answer.get("result", answer.payload))
             )
+        if witness := lines.get(self.witness):
+            self.testimony = masked(witness.get("result", witness.payload))
         self.error = message_of(lines[self.troubled]) if self.troubled in lines else ""
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
@@ -155,7 +161,7 @@ def _gate(effects: Effects, line: Fact) -> None:
         plan_hash=line.clear["plan_hash"],
         changed_at=line.at,
         touched=line.seq,
-        asked=(line.seq,),
+        requests=(line.seq,),
     )
 
 
@@ -182,7 +188,7 @@ def _invoked(effects: Effects, line: Fact) -> None:
     effect.slot, effect.seq = slot, line.seq
     effects.turn(effect, "sent", line)
     effect.replay_class = line.clear["replay_class"]
-    effect.asked += (line.seq,)
+    effect.requests += (line.seq,)
     effect.attempts, effect.sends = effect.attempts + 1, effect.sends + 1
     effect.sent_at = effect.sent_at or line.at
 
@@ -238,12 +244,15 @@ def _reconciled(effects: Effects, line: Fact) -> None:
         return
     effect.verdict, effect.settled_by = line.clear["verdict"], line.clear["by"]
     effects.turn(effect, {"happened": "committed", "did_not": "settled_not"}.get(effect.verdict, "failed"), line)
+    if effect.verdict == "did_not":
+        effect.denied += (line.attempt,)
     if effect.verdict == "happened":
         effect.answered = line.seq
 
 
 def _answered_late(effects: Effects, line: Fact) -> None:
-    """What the worker that sent the call said when the outcome was settled already; `belied` is the verdict it contradicts."""
+    """What the worker that sent the call said when the outcome was settled already; `belied` is the verdict it
+    contradicts."""
     effect = effects.at(line)
     if effect is not None:
         effect.late, effect.belied, effect.touched = (
@@ -251,6 +260,22 @@ def _answered_late(effects: Effects, line: Fact) -> None:
             line.clear["contradicts"] or effect.belied,
             line.seq,
         )
+        effect.witness = line.seq
+
+
+def _called_back_late(effects: Effects, line: Fact) -> None:
+    """The other side answered when it was over; perhaps an attempt that, as somebody had said, did not happen."""
+    effect = effects.at(line)
+    if effect is not None:
+        effect.late, effect.witness, effect.touched = CALLED_BACK, line.seq, line.seq
+        effect.belied = "did_not" if line.attempt in effect.denied else effect.belied
+
+
+def _asked(effects: Effects, line: Fact) -> None:
+    """A person is asked about a call that was settled once: nobody knows any more."""
+    effect = effects.at(line)
+    if line.clear["wait"] == "reconcile" and effect is not None and effect.status in ("settled_not", "failed"):
+        effects.turn(effect, "unknown", line)
 
 
 def _lost(effects: Effects, line: Fact) -> None:
@@ -259,17 +284,17 @@ def _lost(effects: Effects, line: Fact) -> None:
 
 def message_of(line: Line) -> str:
     """What an event says went wrong, in its own words; of a traceback its last line, which is the error itself."""
-    said = _said(line)
-    return said.strip().rpartition("\n")[2].strip() if said.startswith(_TRACEBACK) else said
+    text = _text_of(line)
+    return text.strip().rpartition("\n")[2].strip() if text.startswith(_TRACEBACK) else text
 
 
 def trace_of(line: Line) -> str:
     """The traceback that an event carries, under whatever name; empty if none."""
-    said = line.get("traceback") or _said(line)
-    return said if isinstance(said, str) and (line.get("traceback") or said.startswith(_TRACEBACK)) else ""
+    text = line.get("traceback") or _text_of(line)
+    return text if isinstance(text, str) and (line.get("traceback") or text.startswith(_TRACEBACK)) else ""
 
 
-def _said(line: Line) -> str:
+def _text_of(line: Line) -> str:
     for key in ("message", "error", "reason", "why", "detail"):
         value = line.get(key)
         if isinstance(value, str) and value:
@@ -291,5 +316,7 @@ STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "ToolOutcomeUnknown": _unknown,
     "ToolReconciled": _reconciled,
     "ToolAnsweredLate": _answered_late,
+    "CallbackArrivedLate": _called_back_late,
+    "WaitOpened": _asked,
     "WorkerLost": _lost,
 }

@@ -52,7 +52,7 @@ class Gates:
         return list(self.by_id.values())
 
 
-def _asked(gates: Gates, line: Fact) -> None:
+def _requested(gates: Gates, line: Fact) -> None:
     names = ("approval_id", "queue", "tool", "rule", "plan_hash", "deadline")
     gate = Gate(**{name: line.clear[name] for name in names}, seq=line.seq, at=line.at)
     gates.by_id[gate.approval_id] = gate
@@ -64,4 +64,4 @@ def _decided(gates: Gates, line: Fact) -> None:
         gate.decided_at, gate.decided_seq = line.at, line.seq
 
 
-STEPS: dict[str, Callable[[Gates, Fact], None]] = {"ApprovalRequested": _asked, "ApprovalDecided": _decided}
+STEPS: dict[str, Callable[[Gates, Fact], None]] = {"ApprovalRequested": _requested, "ApprovalDecided": _decided}

@@ -1,4 +1,5 @@
-"""A journal event as the console reads it: the row's columns, its clear facts, and its payload opened only when asked for."""
+"""A journal event as the console reads it: the row's columns, its clear facts, and its payload opened only when asked
+for."""
 
 from __future__ import annotations
 
@@ -8,19 +9,22 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic_core import from_json
 
-from ledger.events import KINDS, Event, encode_clear, seal, unseal
-from ledger.present import MASK, masked
+from ledger.api.present import MASK, masked
+from ledger.codec import pack, unpack
+from ledger.events import KINDS, Event, encode_clear
 
-# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there by other hands.
+# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
+# by other hands.
 MOST_DEEP = 200
 
 
-class Row(Protocol):
-    """What is read of a stored event; `ledger.models.Event` fits."""
+@dataclass(slots=True)
+class Stored:
+    """What is read of a stored event, in the order of its columns; `is_old` where it may lack a code."""
 
     seq: int
     at: datetime
@@ -32,15 +36,28 @@ class Row(Protocol):
     sealed: Any
     hash: Any
     prev_hash: Any
+    code: Any
+    is_old: bool
 
 
 class Bare:
-    """An event as a fold takes it: without its payload, which is read again for the few events that are shown. Made by the ten thousand."""
+    """An event as a fold takes it: without its payload, which is read again for the few events that are shown. Made by
+    the ten thousand."""
 
     __slots__ = ("at", "attempt", "clear", "damage", "kind", "seq", "slot")
 
-    def __init__(self, seq: int, at: datetime, kind: str, slot: str | None, attempt: int, clear: dict[str, Any], damage: str) -> None:
-        self.seq, self.at, self.kind, self.slot, self.attempt, self.clear, self.damage = seq, at, kind, slot, attempt, clear, damage
+    def __init__(
+        self, seq: int, at: datetime, kind: str, slot: str | None, attempt: int, clear: dict[str, Any], damage: str
+    ) -> None:
+        self.seq, self.at, self.kind, self.slot, self.attempt, self.clear, self.damage = (
+            seq,
+            at,
+            kind,
+            slot,
+            attempt,
+            clear,
+            damage,
+        )
 
     @property
     def is_known(self) -> bool:
@@ -49,8 +66,8 @@ class Bare:
 
 @dataclass
 class Line:
-    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be relied on,
-    `gap` what is missing before it."""
+    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be
+    relied on, `gap` what is missing before it."""
 
     seq: int
     at: datetime
@@ -69,14 +86,19 @@ class Line:
     def payload(self) -> Any:
         """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it."""
         try:
-            payload = unseal(self.sealed)
+            payload = unpack(self.sealed)
         except (ValueError, RecursionError) as error:
             return {"unreadable": str(error)}
-        return {"unreadable": f"nested deeper than {MOST_DEEP} levels"} if _is_too_deep(payload) else _in_whole_characters(payload)
+        return (
+            {"unreadable": f"nested deeper than {MOST_DEEP} levels"}
+            if _is_too_deep(payload)
+            else _in_whole_characters(payload)
+        )
 
     @cached_property
     def shown(self) -> Any:
-        """The payload as it may be shown: whoever holds a callback token could answer in upstream's name, so it stays out."""
+        """The payload as it may be shown: whoever holds a callback token could answer in upstream's name, so it stays
+        out."""
         if self.kind == "ApprovalRequested":
             return self.payload  # what a decision binds is shown as it is; a plan holds no token
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
@@ -96,7 +118,20 @@ class Line:
     @property
     def face(self) -> int:
         """What it looks like."""
-        whole = (self.seq, self.at, self.kind, self.slot, self.attempt, self.epoch, repr(self.clear), self.sealed, self.hash, self.prev_hash, self.damage, self.gap)
+        whole = (
+            self.seq,
+            self.at,
+            self.kind,
+            self.slot,
+            self.attempt,
+            self.epoch,
+            repr(self.clear),
+            self.sealed,
+            self.hash,
+            self.prev_hash,
+            self.damage,
+            self.gap,
+        )
         return hash(whole)
 
     @property
@@ -119,11 +154,11 @@ _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "Worker
 
 
 def is_step(line: Fact) -> bool:
-    """Whether the event shows that somebody drives the run. What counts is the same as for `runs.incidents`."""
+    """Whether the event shows that somebody drives the run. What counts is the same as for `runs.fleet.incidents`."""
     return line.kind not in _NO_STEP
 
 
-def read(rows: Iterable[Row]) -> Iterator[Line]:
+def read(rows: Iterable[Stored]) -> Iterator[Line]:
     """Stored events as lines, in the order given."""
     for row in rows:
         clear, damage = clear_of(row.kind, bytes(row.clear))
@@ -144,11 +179,13 @@ def read(rows: Iterable[Row]) -> Iterator[Line]:
 
 
 def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
-    """An event's clear fields, and what is wrong with them: a story may only be told by an event that is what its kind says."""
+    """An event's clear fields, and what is wrong with them: a story may only be told by an event that is what its kind
+    says."""
     try:
         clear = from_json(stored)
     except ValueError:
-        # The quick parser is the stricter one (half a surrogate pair, depth): what it refuses, the one that everybody else reads with decides on.
+        # The quick parser is the stricter one (half a surrogate pair, depth): what it refuses, the one that everybody
+        # else reads with decides on.
         try:
             clear = _in_whole_characters(json.loads(stored))
         except (ValueError, RecursionError) as error:
@@ -164,7 +201,9 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
             return clear, ""
     except KeyError:
         pass  # one that is missing, or one that may be left out
-    wrong = [name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)]
+    wrong = [
+        name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)
+    ]
     return clear, f"missing or not what it should be: {', '.join(wrong)}" if wrong else ""
 
 
@@ -177,21 +216,25 @@ def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]
 
 @cache
 def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
-    """The clear fields of a kind: name, the types that surely fit, the whole hint, and whether it must be there; none for a kind that this
-    version doesn't know."""
+    """The clear fields of a kind: name, the types that surely fit, the whole hint, and whether it must be there; none
+    for a kind that this version doesn't know."""
     cls = KINDS.get(kind)
     if cls is None:
         return ()
     hints = get_type_hints(cls)
     return tuple(
-        (f.name, _surely(hints[f.name]), hints[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(cls) if f.name != "payload"
+        (f.name, _surely(hints[f.name]), hints[f.name], f.default is MISSING and f.default_factory is MISSING)
+        for f in fields(cls)
+        if f.name != "payload"
     )
 
 
 def _surely(hint: Any) -> frozenset[type]:
     """The types whose values fit without a further look."""
     several = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return frozenset(kind for one in several if (kind := get_origin(one) or one) in (str, int, bool, float, list, dict, NoneType))
+    return frozenset(
+        kind for one in several if (kind := get_origin(one) or one) in (str, int, bool, float, list, dict, NoneType)
+    )
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -228,7 +271,12 @@ def _is_too_deep(payload: Any) -> bool:
     """Whether following it by recursion could exhaust the stack. Level by level, so without recursion itself."""
     level = [payload]
     for _ in range(MOST_DEEP):
-        level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
         if not level:
             return False
     return True
@@ -244,5 +292,5 @@ def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:
         attempt=event.attempt,
         epoch=epoch,
         clear=json.loads(encode_clear(event)),
-        sealed=seal(event.payload),
+        sealed=pack(event.payload),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from runs.models import WAITING as STATES_OF_WAITING
 from runs.story.lines import Fact
 
 WORKING, QUEUED, WAITING, PAUSED, DOWN, ENDED = "working", "queued", "waiting", "paused", "down", "ended"
@@ -54,7 +55,7 @@ class Pace:
         if line.kind in _WAKES and self.now == WAITING:
             turn = QUEUED
         elif line.kind == "RunResumed" and self.now == PAUSED:
-            turn = WAITING if str(line.clear.get("state", "")).startswith("waiting") else QUEUED
+            turn = WAITING if line.clear.get("state") in STATES_OF_WAITING else QUEUED
         if turn is None or (turn == self.now and self.segments):
             return
         if self.segments:

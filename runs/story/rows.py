@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from runs.story.effects import message_of, trace_of
 from runs.story.lines import Line
+
+RowKind = Literal["queued", "visit", "think", "call", "read", "mark", "gate", "wait", "crash", "pause", "error"]
 
 
 @dataclass(slots=True)
@@ -21,11 +24,11 @@ class Bar:
 
 @dataclass(slots=True)
 class Row:
-    """One row. `kind` names the template that words it: visit, think, call, gate, wait, crash, mark, error. A crash `is_cut` whose
-    next worker was lost before its first step. `told` and `traced` are the events whose payloads `open` takes words and traceback from.
+    """One row. A crash `is_cut` whose next worker was lost before its first step. `told` and `traced` are the events
+    whose payloads `open` takes words and traceback from.
     """
 
-    kind: str
+    kind: RowKind
     label: str
     start: datetime
     seq: int
@@ -41,7 +44,7 @@ class Row:
     reached: str = ""
     silent: int | None = None
     is_cut: bool = False
-    told: int = 0
+    noted: int = 0
     traced: int = 0
 
     @property
@@ -54,14 +57,15 @@ class Row:
 
     def open(self, lines: Mapping[int, Line]) -> None:
         """Put in what only the payloads tell."""
-        if line := lines.get(self.told):
+        if line := lines.get(self.noted):
             self.note += (line.get("justification") or "") if line.kind == "ApprovalDecided" else message_of(line)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
 
 @dataclass
 class Shown:
-    """A part of the rows, as of a moment: open rows end now, visits have their bars. `older` and `newer` are the pages beside it."""
+    """A part of the rows, as of a moment: open rows end now, visits have their bars. `older` and `newer` are the pages
+    beside it."""
 
     rows: list[Row] = field(default_factory=list)
     hidden: int = 0

@@ -1,8 +1,8 @@
 """Time as a share of the timeline's width, ready for SVG attributes (a strict content policy leaves no inline styles).
 
-A run works for milliseconds and waits for days: to scale, all that happened would be one line at the left. So by default a stretch
-between two neighbouring moments is as wide as the logarithm of its length, which keeps the order and lets both be seen; the
-figures beside the bars are exact, and the page can be asked for the true scale.
+A run works for milliseconds and waits for days: to scale, all that happened would be one line at the left. So by
+default a stretch between two neighbouring moments is as wide as the logarithm of its length, which keeps the order and
+lets both be seen; the figures beside the bars are exact, and the page can be asked for the true scale.
 """
 
 from __future__ import annotations

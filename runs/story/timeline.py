@@ -1,4 +1,5 @@
-"""The run as rows of bars over one axis of time: visits, what happened inside them, crashes, waits. A pure fold, without payloads."""
+"""The run as rows of bars over one axis of time: visits, what happened inside them, crashes, waits. A pure fold,
+without payloads."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from datetime import datetime
 
 from runs.story.lines import Fact, is_step
 from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
-from runs.story.rows import Bar, Row, Shown, finish
+from runs.story.rows import Bar, Row, RowKind, Shown, finish
 
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 
 
-# Narrower than a hundredth of the track no bar can be told from its neighbour: of a row with more, the latest are drawn.
+# Narrower than a hundredth of the track no bar can be told from its neighbour: of a row with more, the latest are
+# drawn.
 MOST_BARS = 150
 
 
@@ -29,24 +31,26 @@ class Timeline:
     _calls: dict[str, Row] = field(default_factory=dict)
     _gates: dict[str, Row] = field(default_factory=dict)
     _waits: dict[tuple[str, str, int], Row] = field(default_factory=dict)
+    _denied: set[tuple[str, int]] = field(default_factory=set)  # attempts that somebody said did not happen
     _open: dict[int, Row] = field(default_factory=dict)
     crash: Row | None = None
     _is_claimed: bool = False
     _pause: Row | None = None
 
     def stepped(self, line: Fact) -> None:
-        """A crash is over with the next worker's first step. Where there is none that isn't over, whoever folds may spare the call."""
+        """A crash is over with the next worker's first step. Where there is none that isn't over, whoever folds may
+        spare the call."""
         if self.crash is not None and self._is_claimed and is_step(line):
             self.finish(self.crash, line.at)
             self.crash = None
 
-    def add(self, line: Fact, kind: str, label: str, *, depth: int = 1, tone: str = "", note: str = "") -> Row:
+    def add(self, line: Fact, kind: RowKind, label: str, *, depth: int = 1, tone: str = "", note: str = "") -> Row:
         row = Row(kind, label, line.at, line.seq, depth=depth, tone=tone, note=note, is_open=True)
         self.rows.append(row)
         self._open[row.seq] = row
         return row
 
-    def mark(self, line: Fact, label: str, *, tone: str = "", note: str = "", kind: str = "mark") -> Row:
+    def mark(self, line: Fact, label: str, *, tone: str = "", note: str = "", kind: RowKind = "mark") -> Row:
         """A row for a moment."""
         row = Row(kind, label, line.at, line.seq, tone=tone, note=note, end=line.at)
         self.rows.append(row)
@@ -140,7 +144,7 @@ def _model_answered(timeline: Timeline, line: Fact) -> None:
         timeline.finish(row, line.at)
         row.count += 1
         if line.kind == "ModelFailed":
-            row.tone, row.note, row.told, row.traced = "bad", "", line.seq, line.seq
+            row.tone, row.note, row.noted, row.traced = "bad", "", line.seq, line.seq
 
 
 def _invoked(timeline: Timeline, line: Fact) -> None:
@@ -175,7 +179,7 @@ def _call_trouble(timeline: Timeline, line: Fact) -> None:
         row = timeline.mark(line, line.clear["tool"], kind="call")
     timeline.finish(row, line.at)
     row.tone = "unsure" if line.kind == "ToolOutcomeUnknown" else "bad"
-    row.note, row.told, row.traced = "", line.seq, line.seq
+    row.note, row.noted, row.traced = "", line.seq, line.seq
 
 
 _WITNESSES = {"hook": "upstream was asked", "worker": "the worker that had sent it handed its answer in"}
@@ -186,11 +190,13 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
     row = timeline._calls.get(line.slot or "")
     if row is None:
         return
+    if line.clear["verdict"] == "did_not":
+        timeline._denied.add((line.slot or "", line.attempt))
     was_unknown = row.tone == "unsure"
     if not was_unknown:
         timeline.finish(row, line.at)
     who = _WITNESSES.get(line.clear["by"].partition(":")[0], f"settled by {line.clear['by']}")
-    row.tone, row.note, row.told, row.traced = (
+    row.tone, row.note, row.noted, row.traced = (
         "settled",
         f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}",
         0,
@@ -200,33 +206,32 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
 
 def _answered_late(timeline: Timeline, line: Fact) -> None:
     outcome, belied = line.clear["outcome"], line.clear["contradicts"]
-    said = {"refused": "was refused", "accepted": "was taken"}.get(outcome, "happened")
-    told = f"the worker that had sent {line.clear['tool']} says that it {said}"
+    outcome_words = {"refused": "was refused", "accepted": "was taken"}.get(outcome, "happened")
+    note = f"the worker that had sent {line.clear['tool']} says that it {outcome_words}"
     if belied:
         timeline.mark(
             line,
             "a verdict is belied",
             tone="bad",
-            note=f"{told}; the verdict was: {_VERDICTS.get(belied, belied)}",
+            note=f"{note}; the verdict was: {_VERDICTS.get(belied, belied)}",
             kind="error",
         )
     else:
-        timeline.mark(line, "late answer", note=f"{told}; it was settled already")
+        timeline.mark(line, "late answer", note=f"{note}; it was settled already")
 
 
 def _called_back_late(timeline: Timeline, line: Fact) -> None:
-    row = timeline._calls.get(line.slot or "")
-    is_belied = row is not None and row.tone == "settled" and "not happened" in row.note
-    told = f"the other side has answered {line.clear['tool']} after it was over: recorded, without effect"
+    is_belied = (line.slot or "", line.attempt) in timeline._denied
+    note = f"the other side has answered {line.clear['tool']} after it was over: recorded, without effect"
     timeline.mark(
-        line, "late callback", tone="bad" if is_belied else "", note=told, kind="error" if is_belied else "mark"
+        line, "late callback", tone="bad" if is_belied else "", note=note, kind="error" if is_belied else "mark"
     )
 
 
 def _not_sent(timeline: Timeline, line: Fact) -> None:
     row = timeline._calls.get(line.slot or "")
     if row is not None:
-        row.note, row.told = f"not sent {line.clear['n'] + 1}×, tried again: ", line.seq
+        row.note, row.noted = f"not sent {line.clear['n'] + 1}×, tried again: ", line.seq
 
 
 def _branches(timeline: Timeline, line: Fact) -> None:
@@ -244,7 +249,7 @@ def _decided(timeline: Timeline, line: Fact) -> None:
     if row is not None:
         timeline.finish(row, line.at)
         is_yes = line.clear["verdict"] in ("approve", "approved")
-        row.tone, row.note, row.told = ("ok" if is_yes else "bad"), "", line.seq
+        row.tone, row.note, row.noted = ("ok" if is_yes else "bad"), "", line.seq
 
 
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
@@ -319,7 +324,7 @@ def _cancelled(timeline: Timeline, line: Fact) -> None:
 
 def _failed(timeline: Timeline, line: Fact) -> None:
     row = timeline.mark(line, "failed", tone="bad", kind="error")
-    row.told = row.traced = line.seq
+    row.noted = row.traced = line.seq
     if timeline._visit is not None:
         timeline._visit.tone = "bad"
         timeline.finish(timeline._visit, line.at)

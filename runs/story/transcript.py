@@ -1,6 +1,7 @@
 """What was said between the run and its models, turn by turn, with the tool answers in between.
 
-A pure fold over the journal, which notes who spoke where and when; the words are in payloads, and are read for what is shown.
+A pure fold over the journal, which notes who spoke where and when; the words are in payloads, and are read for what is
+shown.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ledger.present import masked
+from ledger.api.present import masked
 from runs.story.effects import message_of
 from runs.story.lines import Fact, Line
 
@@ -52,10 +53,11 @@ class Said:
 
 @dataclass(slots=True)
 class Talk:
-    """One conversation: a `think` loop or a single model request. `events` are those in which something was said, `answers` the model's.
+    """One conversation: a `think` loop or a single model request. `events` are those in which something was said,
+    `answers` the model's.
 
-    `said` and `model` are put in by whoever opens them, for as many events as are shown. `counts` says how much was said in the first events,
-    as far as somebody has counted.
+    `said` and `model` are put in by whoever opens them, for as many events as are shown. `counts` says how much was
+    said in the first events, as far as somebody has counted.
     """
 
     name: str
@@ -75,11 +77,12 @@ Opener = Callable[[Iterable[int]], Mapping[int, Line]]
 
 @dataclass
 class Transcript:
-    """All conversations of a run in the order in which they began; `events` are those in which something was said, `owners` whose they are.
+    """All conversations of a run in the order in which they began; `events` are those in which something was said,
+    `owners` whose they are.
 
-    Most looks at a run ask for none of it: so events are only put down, and told apart when somebody does. `heard` are kind, seq and time of
-    those put down, with the node, conversation or slot that they are of, and the assistant: all in one list, for the collector would walk
-    through a tuple for each.
+    Most looks at a run ask for none of it: so events are only put down, and told apart when somebody does. `heard` are
+    kind, seq and time of those put down, with the node, conversation or slot that they are of, and the assistant: all
+    in one list, for the collector would walk through a tuple for each.
     """
 
     heard: list[Any] = field(default_factory=list)
@@ -199,24 +202,25 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
     for talk in reversed(talks):
         if most <= 0:
             break
-        found = last_said(talk, most, opened)
-        talk.said = found[-most:]
+        parts = last_said(talk, most, opened)
+        talk.said = parts[-most:]
         talk.model = model_of(talk, opened)
-        most -= len(found)
+        most -= len(parts)
         shown.append(talk)
     return shown[::-1]
 
 
 def last_said(talk: Talk, most: int, opened: Opener) -> list[Said]:
-    """What was said last in a conversation, at least `most` if there is so much: an event may hold several things, or none."""
-    found: list[Said] = []
+    """What was said last in a conversation, at least `most` if there is so much: an event may hold several things, or
+    none."""
+    parts: list[Said] = []
     end = len(talk.events)
-    while end > 0 and len(found) < most:
+    while end > 0 and len(parts) < most:
         some = talk.events[max(end - most, 0) : end]
         lines = opened(some)
-        found = [said for seq in some if seq in lines for said in said_in(lines[seq])] + found
+        parts = [said for seq in some if seq in lines for said in said_in(lines[seq])] + parts
         end -= len(some)
-    return found
+    return parts
 
 
 _AT_ONCE = 20
@@ -240,7 +244,7 @@ def said_in(line: Line) -> list[Said]:
         return []
     match line.kind:
         case "ModelRequested":
-            return asked(line)
+            return prompts(line)
         case "ModelResponded":
             return answered(line)
         case "ModelFailed":
@@ -253,7 +257,7 @@ def said_in(line: Line) -> list[Said]:
             ]
 
 
-def asked(line: Line) -> list[Said]:
+def prompts(line: Line) -> list[Said]:
     """What a request adds: instructions, prompts, answers that no other event holds."""
     said = []
     for message in _messages(line.payload):

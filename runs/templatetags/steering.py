@@ -1,18 +1,19 @@
-"""How many runs wait for an operator: the number in the navigation. And what a wait says of itself, whatever is in its detail."""
+"""What a run looks like, and the pieces of its page. And what a wait says of itself, whatever is in its detail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Collection, Hashable
 
 from django import template
+from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from ledger.pages import shown_count
-from ledger.templatetags.console import fragment
-from runs import looks, pieces
-from runs.lists import BADGE_TO
+from runs.console import pieces, timeline_rows
+from runs.console.run_page import Point
+from runs.console.tables import looks
 from runs.models import Wait
+from runs.queries import display
+from runs.queries.run_list import Card
 from runs.story import Effect, Line
 from runs.story.scale import Placed
 from runs.story.transcript import Said
@@ -20,35 +21,29 @@ from runs.story.transcript import Said
 register = template.Library()
 
 
-@register.simple_tag(takes_context=True)
-def steering_count(context: template.Context) -> str:
-    """Open waits that only an operator can settle; empty for none."""
-    return shown_count(context["tally"].badge("steering"), BADGE_TO)
-
-
 @register.filter
 def named(wait: Wait | None) -> str:
     """What is waited for: title, tool, or at least the kind."""
-    return looks.name_of(wait)
+    return display.name_of(wait)
 
 
 @register.filter
 def told(wait: Wait | None, names: str) -> str:
     """The first of these names (separated by blanks) that the wait's detail has as text; empty if it has none."""
-    return looks.told(wait, *names.split())
+    return display.detail_text(wait, *names.split())
 
 
 @register.simple_tag(takes_context=True)
-def piece(context: template.Context, folder: str, name: object, *key: object, **more: Any) -> SafeString:
-    """A fragment that looks the same whenever it is drawn: of what `key` names, once in a process while the run is looked at. It may show
-    nothing that depends on who is reading or on the time of day."""
+def checkpoint(context: template.Context, point: Point) -> SafeString:
+    """A checkpoint. It looks the same whenever it is drawn: its template shows nothing that depends on the reader or
+    the time of day."""
     dossier = context["d"]
-    whole = (folder, dossier.agent is None, *key)
-    html = dossier.drawn.get(whole)
-    if html is None:
-        html = str(fragment(context, folder, name, **more))
-        dossier.drawn.keep(whole, html)
-    return SafeString(html)
+    seen = {"point": point, "d": dossier}
+    return _once(
+        context,
+        ("checkpoint", dossier.agent is None, point.face),
+        lambda: render_to_string("runs/parts/point.html", seen),
+    )
 
 
 @register.simple_tag(takes_context=True)
@@ -65,7 +60,7 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
 @register.simple_tag(takes_context=True)
 def event(context: template.Context, line: Line) -> SafeString:
     """A line of the journal. It looks the same whenever it is drawn."""
-    return _once(context, ("event", line.face), lambda: pieces.event(line, lambda: fragment(context, "runs/events", line.kind, line=line)))
+    return _once(context, ("event", line.face), lambda: pieces.event(line))
 
 
 @register.simple_tag(takes_context=True)
@@ -84,7 +79,31 @@ def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) ->
     return SafeString(html)
 
 
+@register.simple_tag(takes_context=True)
+def timeline_row(context: template.Context, placed: Placed) -> SafeString:
+    """A row of the timeline."""
+    return timeline_rows.timeline_row(placed, context["d"])
+
+
 @register.simple_tag
-def track(placed: Placed, point: str = "", has_seam: bool = False) -> SafeString:
-    """The bars of a row of the timeline."""
-    return pieces.track(placed, point=point, has_seam=has_seam)
+def chip(look: str) -> SafeString:
+    """The word for what a run does, in its tone."""
+    return looks.chip(look)
+
+
+@register.simple_tag
+def row_words(card: Card) -> SafeString:
+    """What a list says of a run."""
+    return looks.row(card)
+
+
+@register.simple_tag(takes_context=True)
+def why(context: template.Context) -> SafeString:
+    """Why nothing moves in the run that the page is about, or what does."""
+    return looks.why(context["d"])
+
+
+@register.simple_tag
+def verbs(look: str, may: Collection[str]) -> dict[str, looks.Verb]:
+    """What the reader may do to a run that looks so."""
+    return {name: verb for name, verb in looks.verbs(look).items() if name in may}

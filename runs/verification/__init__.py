@@ -1,8 +1,9 @@
-"""What a run's own tables say, held against its journal. Each check sees every event once; see ledger/verification.py."""
+"""What a run's own tables say, held against its journal. Each check sees every event once; see
+ledger/verification/runs.py."""
 
 from __future__ import annotations
 
-from ledger.verification import register as add
+from ledger.verification.runs import register as add
 from runs.verification.effects import Effects
 from runs.verification.rows import RunRow
 from runs.verification.snapshots import Checkpoints, Incidents, Signals

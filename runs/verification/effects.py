@@ -9,13 +9,14 @@ from typing import Any
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.models import LedgerEntry
-from ledger.verification import Line, Told, compared
-from runs.engine.dispatch import digest_of
+from ledger.verification.runs import Line, ReadJournal, compared
+from runs.engine.canonical import digest_of
 from runs.engine.tape import payload_of
 
 _FACTS: dict[type[e.Event], str] = {
-    e.ToolInvoked: "pending", e.ToolReturned: "committed", e.CallbackReceived: "committed", e.CallbackArrivedLate: "committed",
-    e.ToolFailed: "failed", e.ToolOutcomeUnknown: "unknown", e.ToolReconciled: "reconciled",
+    e.ToolInvoked: "pending", e.ToolReturned: "committed", e.CallbackReceived: "committed",
+    e.CallbackArrivedLate: "committed", e.ToolFailed: "failed", e.ToolOutcomeUnknown: "unknown",
+    e.ToolReconciled: "reconciled",
 }  # fmt: skip
 
 
@@ -34,8 +35,8 @@ class _Expected:
 class Effects:
     """Facts against events, both ways."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.retried_by = ""
         self.intents: dict[tuple[str | None, int], tuple[e.ToolInvoked, str | None]] = {}
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
@@ -54,11 +55,11 @@ class Effects:
         if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
             key = None  # whoever takes a callback in needs none
         columns = {
-            "tool": intent.tool, "replay_class": intent.replay_class, "key": key, "input_hash": intent.requested_hash, "actor": self._actor(line),
-            "external_id": _external_ids(event), "digest": _digests(event),
+            "tool": intent.tool, "replay_class": intent.replay_class, "key": key, "input_hash": intent.requested_hash,
+            "actor": self._actor(line), "external_id": _external_ids(event), "digest": _digests(event),
         }  # fmt: skip
-        found = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
-        self.expected.setdefault((event.slot, event.attempt, fact), []).append(found)
+        expected = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
+        self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
     def _actor(self, line: Line) -> str:
         match line.event:
@@ -68,11 +69,11 @@ class Effects:
                 # What a retry settles by an answer that came after the end is put on record by whoever retried.
                 return self.retried_by if self.retried_by and by.startswith("worker:") else by
             case _:
-                return self.told.holder(line)
+                return self.journal.holder(line)
 
     def problems(self) -> Iterator[str]:
         left = {key: list(expected) for key, expected in self.expected.items()}
-        rows = LedgerEntry.objects.filter(run_id=self.told.run_id).order_by("seq", "id")
+        rows = LedgerEntry.objects.filter(run_id=self.journal.run_id).order_by("seq", "id")
         for row in rows.iterator(chunk_size=500):
             what = f"ledger entry {row.id}, {row.fact} at slot {row.slot}"
             waiting = left.get((row.slot, row.attempt, row.fact))
@@ -81,7 +82,7 @@ class Effects:
                 continue
             expected = waiting.pop(0)
             yield from compared(what, row, expected.columns)
-            if row.seq < expected.seq or not self.told.is_just_after(row.seq, row.at):
+            if row.seq < expected.seq or not self.journal.is_just_after(row.seq, row.at):
                 yield f"{what}: it was not written with event {row.seq} at {row.at.isoformat()}"
         for missing in (each for waiting in left.values() for each in waiting):
             yield f"event {missing.seq}, {missing.kind}, has no ledger entry {missing.fact}"

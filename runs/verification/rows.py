@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import UUID
 
 from ledger import events as e
-from ledger.models import ActRecord
-from ledger.verification import SLACK, Line, Told, compared
+from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.tape import payload_of
 from runs.models import ENDED, WAITING, Run
-from runs.subject import ABOUT_LENGTH, subject
+from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
-    e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken, e.ToolReconciled, e.CancelRequested,
+    e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
+    e.ToolReconciled, e.CancelRequested,
 )  # fmt: skip
 
 
 class RunRow:
     """One row against the whole journal."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.created: e.RunCreated | None = None
         self.about = ""
         self.states = {"pending"}
@@ -67,7 +66,7 @@ class RunRow:
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
     def problems(self) -> Iterator[str]:
-        row = Run.objects.filter(pk=self.told.run_id).first()
+        row = Run.objects.filter(pk=self.journal.run_id).first()
         if row is None:
             yield "the run's row is gone"
             return
@@ -75,23 +74,24 @@ class RunRow:
             yield "the journal does not begin with the run's creation"
             return
         made = self.created
-        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from before there was
-        # an `about` have none.
+        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from
+        # before there was an `about` have none.
         yield from compared("the run's row", row, {
-            "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}", "created_by": made.by, "state": self.states,
-            "generation": 0, "node": self.node, "visit": self.visit, "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
-            "creator": started_by(self.told.run_id), "about": {self.about, ""},
+            "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}",
+            "created_by": made.by, "state": self.states, "generation": 0, "node": self.node, "visit": self.visit,
+            "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
+            "creator": started_by(self.journal.run_id), "about": {self.about, ""},
         })  # fmt: skip
         if (str(row.owner) if row.owner else None) != self.owner:
             yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
-        if abs(row.created_at - self.told.at[0]) > SLACK:
-            yield f"the run's row: created_at says {row.created_at.isoformat()}, the journal {self.told.at[0].isoformat()}"
-        for column, seq in (("started_at", self.started_seq), ("last_checkpoint_at", self.entered_seq), ("ended_at", self.end_seq or 0)):
+        if abs(row.created_at - self.journal.at[0]) > SLACK:
+            row_at, journal_at = row.created_at.isoformat(), self.journal.at[0].isoformat()
+            yield f"the run's row: created_at says {row_at}, the journal {journal_at}"
+        for column, seq in (
+            ("started_at", self.started_seq),
+            ("last_checkpoint_at", self.entered_seq),
+            ("ended_at", self.end_seq or 0),
+        ):
             at = getattr(row, column)
-            if not (self.told.is_about(seq, at) if seq else at is None):
+            if not (self.journal.is_about(seq, at) if seq else at is None):
                 yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
-
-
-def started_by(run_id: UUID) -> int | None:
-    """The account that started a run, as the record of that act has it, which `ledger` checks. What the system starts has none."""
-    return ActRecord.objects.filter(run_id=run_id, action="start").order_by("id").values_list("person", flat=True).first()

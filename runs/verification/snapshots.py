@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger import events as e
-from ledger.verification import Line, Told, at_most_once, compared
+from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 from runs.engine.tape import payload_of
-from runs.history import checksum, cut_digest
+from runs.journal.reader import checksum, cut_digest
 from runs.models import Checkpoint, Incident, Signal
 
 
 class Checkpoints:
     """Each visit has one checkpoint, whose digest stands in the event of its beginning."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.visits: dict[int, tuple[str, int, str | None]] = {}
 
     def see(self, line: Line) -> None:
@@ -24,7 +24,7 @@ class Checkpoints:
 
     def problems(self) -> Iterator[str]:
         missing = dict(self.visits)
-        for row in Checkpoint.objects.filter(run_id=self.told.run_id).order_by("seq").iterator(chunk_size=20):
+        for row in Checkpoint.objects.filter(run_id=self.journal.run_id).order_by("seq").iterator(chunk_size=20):
             what, state = f"the checkpoint at event {row.seq}", bytes(row.state)
             if checksum(row.node, row.visit, state) != bytes(row.checksum):
                 yield f"{what} fails its checksum"
@@ -34,10 +34,10 @@ class Checkpoints:
                 continue
             node, visit, digest = entered
             yield from compared(what, row, {"node": node, "visit": visit, "schema_version": 1})
-            is_told = digest == cut_digest(row.generation, row.node, row.visit, row.fingerprint, state)
-            if not is_told and not (digest is None and row.seq <= self.told.coded_after):
+            is_in_journal = digest == cut_digest(row.generation, row.node, row.visit, row.fingerprint, state)
+            if not is_in_journal and not (digest is None and row.seq <= self.journal.coded_after):
                 yield f"{what} is not the one that its event tells of"
-            if not self.told.is_just_after(row.seq, row.at):
+            if not self.journal.is_just_after(row.seq, row.at):
                 yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
         for seq in missing:
             yield f"event {seq} enters a node, and its checkpoint is gone"
@@ -46,8 +46,8 @@ class Checkpoints:
 class Signals:
     """What was sent, and which call got it."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.sent: dict[tuple[str, int], int] = {}
         self.taken: dict[tuple[str, int], str | None] = {}
 
@@ -58,7 +58,7 @@ class Signals:
             self.taken[line.event.name, line.event.n] = line.event.slot
 
     def problems(self) -> Iterator[str]:
-        rows = list(Signal.objects.filter(run_id=self.told.run_id).order_by("id"))
+        rows = list(Signal.objects.filter(run_id=self.journal.run_id).order_by("id"))
         yield from at_most_once("the row of signal", [(row.name, row.n) for row in rows])
         missing = dict(self.sent)
         for row in rows:
@@ -75,8 +75,8 @@ class Signals:
 class Incidents:
     """Each time that a run was taken from a worker, and the event that tells of it."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.lost: dict[int, e.WorkerLost] = {}
         self.released: set[int] = set()
 
@@ -87,7 +87,7 @@ class Incidents:
             self.released.add(line.seq)
 
     def problems(self) -> Iterator[str]:
-        rows = list(Incident.objects.filter(run_id=self.told.run_id).order_by("id"))
+        rows = list(Incident.objects.filter(run_id=self.journal.run_id).order_by("id"))
         yield from at_most_once("the incident at event", [row.seq for row in rows])
         missing = dict(self.lost)
         for row in rows:
@@ -97,12 +97,12 @@ class Incidents:
                 if row.cause != Incident.Cause.DRAIN_CUT or row.seq not in self.released:
                     yield f"{what} has no event"
                 continue
-            said = {
+            right = {
                 "cause": lost.cause, "proof": lost.proof, "host": lost.host, "pid": lost.pid, "epoch": lost.epoch,
                 "reached": lost.reached, "is_counted": lost.is_counted, "deaths": lost.deaths,
             }  # fmt: skip
-            yield from compared(what, row, said)
-            if str(row.worker) != lost.worker or not self.told.is_about(row.seq, row.at):
+            yield from compared(what, row, right)
+            if str(row.worker) != lost.worker or not self.journal.is_about(row.seq, row.at):
                 yield f"{what}: worker or time are not those of its event"
         for seq in missing:
             yield f"event {seq}, WorkerLost, has no incident"

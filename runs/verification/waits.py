@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ledger import events as e
 from ledger.actors import OUTSIDE
-from ledger.verification import Line, Told, compared
+from ledger.verification.runs import Line, ReadJournal, compared
 from runs.engine.journal import WaitSpec
 from runs.engine.tape import payload_of
 from runs.models import Wait
@@ -38,33 +38,49 @@ class _Known:
     detail: dict[str, Any] = field(default_factory=dict)
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
-    used_by: set[tuple[str | None, int | None]] = field(default_factory=lambda: {(None, None)})  # call and attempt that used the grant last
+    used_by: set[tuple[str | None, int | None]] = field(
+        default_factory=lambda: {(None, None)}
+    )  # call and attempt that used the grant last
 
 
 class Waits:
     """Rows against events, both ways."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
         self.known: dict[Key, _Known] = {}
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
         self.has_ended, self.last_end = False, 0
+        self.actors = {"system:engine"}  # whoever had a hand in the run
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
         event = line.event
+        self.actors |= {f"worker:{event.worker}"} if isinstance(event, e.RunClaimed) else {getattr(event, "by", "")}
         match event:
             case e.WaitOpened():
-                detail = {k: v for k, v in payload_of(event).items() if k not in ("call", "hash", "error")} if event.wait == "input" else {}
+                detail = (
+                    {k: v for k, v in payload_of(event).items() if k not in ("call", "hash", "error")}
+                    if event.wait == "input"
+                    else {}
+                )
                 self._open(line, Key(event.slot, event.attempt, event.wait, event.n), event.deadline, detail)
             case e.ApprovalRequested():
-                self._open(line, Key(event.slot, 0, "approval", event.n), event.deadline, {"approval_id": event.approval_id, "queue": event.queue})
+                self._open(
+                    line,
+                    Key(event.slot, 0, "approval", event.n),
+                    event.deadline,
+                    {"approval_id": event.approval_id, "queue": event.queue},
+                )
             case e.ToolInvoked():
                 self._intent(line, event)
             case e.ToolAccepted():
-                known, deadline = self.known.get(self._callback(event.slot, event.attempt)), payload_of(event).get("deadline")
+                known, deadline = (
+                    self.known.get(self._callback(event.slot, event.attempt)),
+                    payload_of(event).get("deadline"),
+                )
                 if known is not None and isinstance(deadline, str) and not known.ends:
                     known.deadline = datetime.fromisoformat(deadline)
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
@@ -84,8 +100,11 @@ class Waits:
         granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
         if granted is not None:
             # A grant may have been used before waits told by whom.
-            is_old = not line.is_coded and line.seq <= self.told.coded_after
-            granted.consumed, granted.used_by = line.seq, {(event.slot, event.attempt)} | ({(None, None)} if is_old else set())
+            is_old = not line.is_coded and line.seq <= self.journal.coded_after
+            granted.consumed, granted.used_by = (
+                line.seq,
+                {(event.slot, event.attempt)} | ({(None, None)} if is_old else set()),
+            )
 
     def _resolve(self, seq: int, event: e.Event) -> None:
         match event:
@@ -106,7 +125,8 @@ class Waits:
                 elif key in self.known:
                     self.known[key].consumed = seq
             case e.ToolReconciled():
-                # What a retry settles on a witness's word names the wait that would come next: the run's end had withdrawn the last one.
+                # What a retry settles on a witness's word names the wait that would come next: the run's end had
+                # withdrawn the last one.
                 for key, known in self.known.items():
                     if key[:3] == (event.slot, event.attempt, "reconcile") and key.n >= event.n and not known.ends:
                         known.ends.append((event.verdict, event.by, seq))
@@ -126,7 +146,7 @@ class Waits:
 
     def problems(self) -> Iterator[str]:
         missing, given = dict(self.known), Counter[tuple[str | None, int]]()
-        for row in Wait.objects.filter(run_id=self.told.run_id).order_by("opened_at", "id"):
+        for row in Wait.objects.filter(run_id=self.journal.run_id).order_by("opened_at", "id"):
             key = Key(row.slot, row.attempt, row.kind, row.n)
             what, known = f"the wait for {row.kind} at slot {row.slot}", missing.pop(key, None)
             if known is None:
@@ -142,25 +162,31 @@ class Waits:
                 yield f"the token of the call at slot {call[0]} is with {count} waits"
 
     def _about(self, what: str, row: Wait, key: Key, known: _Known) -> Iterator[str]:
-        right: dict[str, Any] = {"id": _id(self.told.run_id, key), "deadline": known.deadline, "token_hash": self._token(key)}
+        right: dict[str, Any] = {
+            "id": _id(self.journal.run_id, key),
+            "deadline": known.deadline,
+            "token_hash": self._token(key),
+        }
         yield from compared(what, row, right)
-        if not self.told.is_about(known.seq, row.opened_at):
+        if not self.journal.is_about(known.seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
         detail = row.detail if isinstance(row.detail, dict) else {}
         for name, value in known.detail.items():
             if detail.get(name) != value:
                 yield f"{what}: its {name} is not the one that its event tells of"
         yield from self._how_it_ended(what, row, known)
-        is_used = self.told.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
+        is_used = self.journal.is_about(known.consumed, row.consumed_at) if known.consumed else row.consumed_at is None
         if not is_used:
             yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
         if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
             yield f"{what}: it grants something, and only approvals do"
         if (row.consumed_by, row.consumed_attempt) not in known.used_by:
-            yield f"{what}: it says that attempt {row.consumed_attempt} of the call at slot {row.consumed_by} used it last, the journal otherwise"
+            user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
+            yield f"{what}: it says that {user} used it last, the journal otherwise"
 
     def _token(self, key: Key) -> Any:
-        """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it on."""
+        """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it
+        on."""
         if key.kind != Wait.Kind.WEBHOOK:
             return None
         token = self.tokens.get((key.slot, key.attempt))
@@ -170,18 +196,20 @@ class Waits:
     def _how_it_ended(self, what: str, row: Wait, known: _Known) -> Iterator[str]:
         if row.resolution is None:
             if known.ends or row.resolved_by is not None or row.resolved_at is not None:
-                yield f"{what} is open, the journal says {known.ends[-1][0] if known.ends else 'nothing of who ended it'}"
+                end = known.ends[-1][0] if known.ends else "nothing of who ended it"
+                yield f"{what} is open, the journal says {end}"
             return
         for resolution, by, seq in known.ends:
-            if (row.resolution, row.resolved_by) == (resolution, by) and self.told.is_about(seq, row.resolved_at):
+            if (row.resolution, row.resolved_by) == (resolution, by) and self.journal.is_about(seq, row.resolved_at):
                 return
         # What a run's end withdraws, and a callback that nobody waits for any more, has no event of its own.
-        # A retry opens only those again that its journal waits for.
+        # A retry opens only those again that its journal waits for. Whoever did it had a hand in the run.
         is_withdrawn = row.resolution == "withdrawn" and known.seq < self.last_end
         is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
-        if known.ends or not (is_withdrawn or is_settled) or row.resolved_at is None or row.resolved_by is None:
-            told = known.ends[-1][:2] if known.ends else "nothing"
-            yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {told}"
+        is_told = (is_withdrawn or is_settled) and row.resolved_at is not None and row.resolved_by in self.actors
+        if known.ends or not is_told:
+            ending = known.ends[-1][:2] if known.ends else "nothing"
+            yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {ending}"
 
 
 # An id doesn't depend on when a wait is over.

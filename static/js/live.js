@@ -43,7 +43,7 @@
       form.setAttribute("data-over", "");
       for (const button of buttons) button.disabled = true;
       const note = document.createElement("div");
-      note.className = "note bad block";
+      note.className = "note bad";
       note.setAttribute("role", "alert");
       note.textContent = `${ended.get(form.dataset.case) || "This is not asked any more."} Your text is kept.`;
       form.prepend(note);

@@ -11,8 +11,8 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from pydantic import BaseModel, Field
 
-from durableagents.auth import issue_key
-from ledger.access import ROLES
+from durableagents.identity.auth import issue_key
+from ledger.web.roles import ROLES
 from runs.engine.agents import Agent, End, Sample, registry
 
 NOBODY, SUPERUSER = "nobody", "superuser"

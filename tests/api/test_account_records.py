@@ -12,8 +12,8 @@ from django.core.management import call_command
 from django.db import Error, connection, transaction
 from django.test import Client
 
-from durableagents.accounts import acting
-from durableagents.auth import issue_key
+from durableagents.identity.accounts import acting
+from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey
 from ledger.actors import Actor
 from ledger.models import AccountRecord
@@ -63,14 +63,32 @@ def test_raw_sql_is_on_record_as_the_database_roles(ada: User) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT session_user")
         (role,) = cursor.fetchone()
-        cursor.execute("UPDATE auth_user_groups SET group_id = (SELECT id FROM auth_group WHERE name = 'operator') WHERE user_id = %s", [ada.pk])
+        cursor.execute(
+            "UPDATE auth_user_groups SET group_id = (SELECT id FROM auth_group WHERE name = "
+            "'operator') WHERE user_id = %s",
+            [ada.pk],
+        )
         cursor.execute("UPDATE auth_user SET is_superuser = true WHERE id = %s", [ada.pk])
         cursor.execute("UPDATE auth_group SET name = 'approver_finance_' WHERE name = 'operator'")
     assert told("action", "subject", "before", "after", "by", "auth") == [
         ("role_taken", "user:ada", {"role": "auditor"}, {}, f"database:{role}", "database"),
         ("role_given", "user:ada", {}, {"role": "operator"}, f"database:{role}", "database"),
-        ("account_changed", "user:ada", {"is_superuser": False}, {"is_superuser": True}, f"database:{role}", "database"),
-        ("role_renamed", "role:approver_finance_", {"name": "operator"}, {"name": "approver_finance_"}, f"database:{role}", "database"),
+        (
+            "account_changed",
+            "user:ada",
+            {"is_superuser": False},
+            {"is_superuser": True},
+            f"database:{role}",
+            "database",
+        ),
+        (
+            "role_renamed",
+            "role:approver_finance_",
+            {"name": "operator"},
+            {"name": "approver_finance_"},
+            f"database:{role}",
+            "database",
+        ),
     ]
 
 
@@ -92,7 +110,8 @@ def test_every_kind_of_change_is_told_and_no_secret_is(ada: User) -> None:
     ada.save()
     ada.delete()
     assert [action for action, *_ in told()] == [
-        "key_issued", "key_revoked", "key_changed", "key_removed", "permission_given", "permission_taken", "role_added", "permission_given",
+        "key_issued", "key_revoked", "key_changed", "key_removed", "permission_given", "permission_taken", "role_added",
+        "permission_given",
         "permission_taken", "role_removed", "account_changed", "password_changed", "role_taken", "account_removed",
     ]  # fmt: skip
     whole = str(told("action", "subject", "by", "before", "after"))
@@ -104,13 +123,28 @@ def test_every_kind_of_change_is_told_and_no_secret_is(ada: User) -> None:
 
 def test_the_administrators_pages_say_who_did_it(boss: Client, ada: User) -> None:
     groups = [Group.objects.get(name="operator").pk]
-    form = {"username": "ada", "is_active": "on", "groups": groups, "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00", "email": "ada@example.org"}
+    form = {
+        "username": "ada",
+        "is_active": "on",
+        "groups": groups,
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00:00",
+        "email": "ada@example.org",
+    }
     assert boss.post(f"/admin/auth/user/{ada.pk}/change/", form).status_code == 302
     answer = boss.post("/admin/durableagents/apikey/add/", {"user": ada.pk, "name": "laptop"})
     assert answer.status_code == 200
     boss.post("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": [ApiKey.objects.get().pk]})
-    theirs = AccountRecord.objects.filter(by="user:boss", address="192.0.2.77", person=User.objects.get(username="boss").pk)
-    assert set(theirs.values_list("action", flat=True)) == {"account_changed", "role_given", "role_taken", "key_issued", "key_revoked"}
+    theirs = AccountRecord.objects.filter(
+        by="user:boss", address="192.0.2.77", person=User.objects.get(username="boss").pk
+    )
+    assert set(theirs.values_list("action", flat=True)) == {
+        "account_changed",
+        "role_given",
+        "role_taken",
+        "key_issued",
+        "key_revoked",
+    }
     assert not AccountRecord.objects.exclude(pk__in=theirs).exclude(subject="user:boss").exists()
 
 
@@ -137,7 +171,7 @@ def test_what_failed_is_neither_done_nor_on_record(ada: User) -> None:
 def test_a_sign_in_that_renews_an_old_hash_is_no_change_of_password(ada: User, settings: Any) -> None:
     ada.set_password("correct horse battery")
     ada.save()
-    settings.PASSWORD_HASHERS = ["durableagents.accounts.Argon2", *settings.PASSWORD_HASHERS]
+    settings.PASSWORD_HASHERS = ["durableagents.identity.accounts.Argon2", *settings.PASSWORD_HASHERS]
     assert Client().post("/login", {"username": "ada", "password": "correct horse battery"}).status_code == 302
     assert told() == [
         ("password_changed", "user:ada", {"kind": "md5"}, {"kind": "md5"}),
@@ -167,7 +201,8 @@ FORGED = "('role_given', 'user:eve', NULL, 'user:boss', NULL, '', '', '{}', '{}'
 @pytest.mark.parametrize(
     "statement",
     [
-        f"INSERT INTO ledger_accountrecord (action, subject, subject_person, by, person, auth, address, before, after, at) VALUES {FORGED}",
+        f"INSERT INTO ledger_accountrecord (action, subject, subject_person, by, person, auth, "
+        f"address, before, after, at) VALUES {FORGED}",
         "SELECT accounts_record('role_given', 'user:eve', NULL, '{}', '{}')",
         "DELETE FROM ledger_accountrecord",
         "UPDATE ledger_accountrecord SET by = 'user:boss'",
@@ -175,7 +210,8 @@ FORGED = "('role_given', 'user:eve', NULL, 'user:boss', NULL, '', '', '{}', '{}'
         "ALTER TABLE auth_user_groups DISABLE TRIGGER ALL",
         "DROP TRIGGER accounts_are_recorded ON auth_user_groups",
         "TRUNCATE auth_user_groups",
-        "CREATE OR REPLACE FUNCTION accounts_on_membership() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE OR REPLACE FUNCTION accounts_on_membership() RETURNS trigger LANGUAGE plpgsql "
+        "AS 'BEGIN RETURN NULL; END'",
         "SET session_replication_role = replica",
     ],
 )
@@ -185,7 +221,9 @@ def test_the_runtime_role_can_neither_forge_nor_hide_a_record(runtime: psycopg.C
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_the_runtime_role_does_is_recorded_although_it_may_not_write_there(runtime: psycopg.Connection[Any]) -> None:
+def test_what_the_runtime_role_does_is_recorded_although_it_may_not_write_there(
+    runtime: psycopg.Connection[Any],
+) -> None:
     runtime.execute("INSERT INTO auth_group (name) VALUES ('mine')")
     record = AccountRecord.objects.get(action="role_added", subject="role:mine")
     assert record.by.startswith("database:") and record.person is None
@@ -197,7 +235,9 @@ def test_a_search_path_of_ones_own_leads_nothing_astray(runtime: psycopg.Connect
     runtime.execute("SET LOCAL search_path = pg_temp, public")
     runtime.execute("INSERT INTO public.auth_group (name) VALUES ('mine')")
     assert runtime.execute("SELECT count(*) FROM pg_temp.ledger_accountrecord").fetchone() == (0,)
-    assert runtime.execute("SELECT count(*) FROM public.ledger_accountrecord WHERE subject = 'role:mine'").fetchone() == (1,)
+    assert runtime.execute(
+        "SELECT count(*) FROM public.ledger_accountrecord WHERE subject = 'role:mine'"
+    ).fetchone() == (1,)
     runtime.execute("ROLLBACK")
 
 

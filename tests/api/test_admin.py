@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.test import Client
 
 from durableagents.models import ApiKey
-from ledger.access import ROLES
+from ledger.web.roles import ROLES
 from tests.api.conftest import Api, person
 
 pytestmark = pytest.mark.django_db

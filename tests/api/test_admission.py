@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from durableagents import admission
-from durableagents.admission import SLOTS, Admission
+from durableagents.server import admission
+from durableagents.server.admission import SLOTS, Admission
 
 KEY = [(b"authorization", b"Bearer x")]
 COOKIE = [(b"cookie", b"a=b; " + settings.SESSION_COOKIE_NAME.encode() + b"=x")]
@@ -36,7 +36,9 @@ class Hall:
         finally:
             self.inside.remove(scope["path"])
 
-    def ask(self, path: str, headers: list[tuple[bytes, bytes]] = KEY, address: str = "192.0.2.1") -> asyncio.Task[None]:
+    def ask(
+        self, path: str, headers: list[tuple[bytes, bytes]] = KEY, address: str = "192.0.2.1"
+    ) -> asyncio.Task[None]:
         async def send(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 self.told[path, message["status"]] += 1
@@ -72,7 +74,12 @@ async def test_no_kind_keeps_the_others_out() -> None:
     crowd = [hall.ask("/login", []) for _ in range(50)]
     await settle()
     assert hall.inside == ["/login"] * 2
-    guests = [hall.ask("/api/v1/runs"), hall.ask("/runs", COOKIE), hall.ask("/api/v1/callbacks/x", []), hall.ask("/readyz", [])]
+    guests = [
+        hall.ask("/api/v1/runs"),
+        hall.ask("/runs", COOKIE),
+        hall.ask("/api/v1/callbacks/x", []),
+        hall.ask("/readyz", []),
+    ]
     await settle()
     assert set(hall.inside) == {"/login", "/api/v1/runs", "/runs", "/api/v1/callbacks/x", "/readyz"}
     hall.let_go.set()

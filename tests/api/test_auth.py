@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from durableagents.auth import issue_key
+from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey
 from tests.api.conftest import START, Api, is_problem, person
 

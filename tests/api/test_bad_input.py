@@ -7,10 +7,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.conf import settings as conf
+from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger import strict_json
+from ledger.web import strict_json
 from runs.models import Run
 from tests.api.conftest import START, Api, is_problem
 
@@ -135,7 +137,9 @@ def test_hostile_bodies(integrator: Api, raw: bytes, status: int) -> None:
 HEAVY = b'{"a":[' + b"[]," * 340_000 + b"0]}"
 
 
-def test_nothing_of_a_body_is_read_for_a_token_that_nobody_gave_out(operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_body_is_read_for_a_token_that_nobody_gave_out(
+    operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
     plain = strict_json.loads
     monkeypatch.setattr(strict_json, "loads", lambda body: read.append(len(body)) or plain(body))
@@ -147,10 +151,10 @@ def test_nothing_of_a_body_is_read_for_a_token_that_nobody_gave_out(operator: Ap
 
 
 def test_forged_tokens_are_counted_and_said_once_a_minute(operator: Api, caplog: pytest.LogCaptureFixture) -> None:
-    from runs import forgeries
+    from runs.services import forgeries
 
     known = forgeries.Forgeries()
-    with caplog.at_level("WARNING", "runs.forgeries"):
+    with caplog.at_level("WARNING", "runs.services.forgeries"):
         for _ in range(1000):
             known.note("192.0.2.7")
     assert known.count == 1000
@@ -223,16 +227,38 @@ def test_a_query_string_that_is_no_text_is_refused(operator: Api, address: str, 
         assert is_problem(answer, 400) and "not UTF-8" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("address", ["/login", "/logout", "/runs/new", "/admin/login/", "/nowhere", "/api/v1/runs"])
+@pytest.mark.parametrize(("charset", "is_text"), [("latin-1", False), ("utf-16", False), ("UTF8", True)])
+def test_a_form_in_another_encoding_is_refused_and_the_page_that_says_so_can_be_drawn(
+    address: str, charset: str, is_text: bool
+) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.get("/login")
+    client.raise_request_exception = False
+    token = client.cookies[conf.CSRF_COOKIE_NAME].value
+    form = f"application/x-www-form-urlencoded; charset={charset}"
+    answer = client.post(address, b"username=a", content_type=form, headers={"X-CSRFToken": token})
+    assert answer.status_code < 500 and b"Internal" not in answer.content
+    if not is_text:
+        assert answer.status_code == 400
+
+
 @pytest.mark.parametrize(
     ("input", "field", "problem"),
     [
         ([], "input", "input should be a valid object"),
         ({}, "input.item", "is missing"),
         ({"item": ["x"]}, "input.item", "input should be a valid string"),
-        ({"item": "x", "amount": "many"}, "input.amount", "input should be a valid integer, unable to parse string as an integer"),
+        (
+            {"item": "x", "amount": "many"},
+            "input.amount",
+            "input should be a valid integer, unable to parse string as an integer",
+        ),
     ],
 )
-def test_an_input_that_does_not_fit_is_told_in_the_words_of_who_sent_it(integrator: Api, input: Any, field: str, problem: str) -> None:
+def test_an_input_that_does_not_fit_is_told_in_the_words_of_who_sent_it(
+    integrator: Api, input: Any, field: str, problem: str
+) -> None:
     told = integrator.send("runs", json.dumps({"agent": "order", "input": input}).encode()).json()["errors"]
     assert {"field": field, "problem": problem} in [{key: each[key] for key in ("field", "problem")} for each in told]
 

@@ -9,8 +9,8 @@ from django.db import OperationalError
 from psycopg import errors
 from psycopg_pool import PoolTimeout
 
-from durableagents import pressure
-from durableagents.pressure import is_busy
+from ledger.web import pressure
+from ledger.web.pressure import is_busy
 
 
 class Pool:

@@ -1,4 +1,5 @@
-"""A request is one thread's from beginning to end, leaves nothing behind in it, and keeps its place until it has ended."""
+"""A request is one thread's from beginning to end, leaves nothing behind in it, and keeps its place until it has
+ended."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from django.core.signals import request_finished, request_started
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from durableagents.admission import Admission
-from durableagents.handler import Handler
-from runs.dsn import dsn
+from durableagents.server.admission import Admission
+from durableagents.server.handler import Handler
+from runs.connections import dsn
 from runs.models import Run
 from tests.api.conftest import START, Api
 from tests.conftest import CHECKOUT
@@ -39,8 +40,10 @@ async def ask(app: Any, method: str, path: str, headers: dict[str, str] | None =
     answer, parts = Answer(), [body[:20], body[20:]]
     names = {"host": "127.0.0.1", "content-length": str(len(body)), **(headers or {})}
     scope = {
-        "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "root_path": "", "headers": [(name.lower().encode(), value.encode()) for name, value in names.items()], "client": ("127.0.0.1", 1),
+        "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": b"",
+        "root_path": "", "headers": [(name.lower().encode(), value.encode()) for name, value in names.items()],
+        "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }  # fmt: skip
 
@@ -95,7 +98,8 @@ async def started(**fit: Any) -> int:
 
 
 async def is_free_of_connections(handler: Handler) -> bool:
-    """Whether the threads that have answered have given theirs back. As many ask as there may be threads, and each waits for all."""
+    """Whether the threads that have answered have given theirs back. As many ask as there may be threads, and each
+    waits for all."""
     count = len(handler._threads._threads)
     together = threading.Barrier(count)
 
@@ -103,10 +107,16 @@ async def is_free_of_connections(handler: Handler) -> bool:
         together.wait(10)
         return connections["default"].connection is None
 
-    return all(await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(handler._threads, look) for _ in range(count))))
+    return all(
+        await asyncio.gather(
+            *(asyncio.get_running_loop().run_in_executor(handler._threads, look) for _ in range(count))
+        )
+    )
 
 
-async def test_a_request_is_one_threads_from_beginning_to_end(handler: Handler, integrator: Api, told: list[tuple[str, int]]) -> None:
+async def test_a_request_is_one_threads_from_beginning_to_end(
+    handler: Handler, integrator: Api, told: list[tuple[str, int]]
+) -> None:
     headers = integrator.headers | {"Content-Type": "application/json", "Idempotency-Key": "k"}
     answer = await ask(handler, "POST", "/api/v1/runs", headers, json.dumps(START).encode())
     assert answer.status == 201, answer.body
@@ -118,7 +128,14 @@ async def test_a_request_is_one_threads_from_beginning_to_end(handler: Handler, 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/api/v1/runs", 200), ("GET", "/api/v1/none", 404), ("GET", "/runs", 302), ("PUT", "/api/v1/runs", 405), ("GET", STYLED, 200), ("GET", "/%ff", 404)],
+    [
+        ("GET", "/api/v1/runs", 200),
+        ("GET", "/api/v1/none", 404),
+        ("GET", "/runs", 302),
+        ("PUT", "/api/v1/runs", 405),
+        ("GET", STYLED, 200),
+        ("GET", "/%ff", 404),
+    ],
 )
 async def test_whatever_is_answered_ends_once_and_leaves_no_connection(
     handler: Handler, integrator: Api, told: list[tuple[str, int]], method: str, path: str, status: int
@@ -154,7 +171,9 @@ async def test_many_at_once_are_each_others_no_business(handler: Handler, integr
 async def test_a_file_comes_whole_and_its_head_alone(handler: Handler) -> None:
     whole = await ask(handler, "GET", STYLED)
     assert whole.status == 200 and whole.body == STYLE.read_bytes()
-    assert whole.headers["content-length"] == str(len(whole.body)) and whole.headers["content-type"].startswith("text/css")
+    assert whole.headers["content-length"] == str(len(whole.body)) and whole.headers["content-type"].startswith(
+        "text/css"
+    )
     head = await ask(handler, "HEAD", STYLED)
     assert (head.status, head.body, head.headers["content-length"]) == (200, b"", whole.headers["content-length"])
     known = await ask(handler, "GET", STYLED, {"If-Modified-Since": whole.headers["last-modified"]})
@@ -169,8 +188,11 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_client_that_left_keeps_its_place_until_its_request_has_ended(handler: Handler, integrator: Api) -> None:
-    """The thread can't be cut off: were its place given away, more would be worked on than there are connections for."""
+async def test_a_client_that_left_keeps_its_place_until_its_request_has_ended(
+    handler: Handler, integrator: Api
+) -> None:
+    """The thread can't be cut off: were its place given away, more would be worked on than there are connections
+    for."""
     hall = Admission(handler)
     headers = integrator.headers | {"Content-Type": "application/json"}
     async with await psycopg.AsyncConnection.connect(dsn()) as other:
@@ -178,7 +200,9 @@ async def test_a_client_that_left_keeps_its_place_until_its_request_has_ended(ha
         leaving = asyncio.create_task(ask(hall, "POST", "/api/v1/runs", headers, json.dumps(START).encode()))
 
         async def is_stuck() -> bool:
-            cursor = await other.execute("SELECT 1 FROM pg_locks WHERE relation = 'runs_searchterm'::regclass AND NOT granted")
+            cursor = await other.execute(
+                "SELECT 1 FROM pg_locks WHERE relation = 'runs_searchterm'::regclass AND NOT granted"
+            )
             return await cursor.fetchone() is not None
 
         await until(is_stuck)
@@ -192,7 +216,9 @@ async def test_a_client_that_left_keeps_its_place_until_its_request_has_ended(ha
     assert await started() == 1
 
 
-async def test_a_client_that_leaves_while_it_sends_is_not_answered(handler: Handler, told: list[tuple[str, int]]) -> None:
+async def test_a_client_that_leaves_while_it_sends_is_not_answered(
+    handler: Handler, told: list[tuple[str, int]]
+) -> None:
     async def gone() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from runs import sweeper
-from runs.idempotency import _lock_number
 from runs.models import IdempotencyRecord, Run
+from runs.services.idempotency import _lock_number
+from runs.workers import timers
 from tests.api.conftest import START, Api, is_problem
 
 
@@ -39,7 +39,8 @@ def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator:
 
 
 def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> None:
-    """Each is a turn in two queues, the server's and this process's own: before the run is durable nobody can claim it."""
+    """Each is a turn in two queues, the server's and this process's own: before the run is durable nobody can claim
+    it."""
 
     def costs() -> list[str]:
         with CaptureQueriesContext(connection) as found:
@@ -73,7 +74,7 @@ def test_a_key_is_kept_for_ever(integrator: Api) -> None:
     """A client that was away for a year repeats what it doesn't know to be heard."""
     first = keyed(integrator, "k-1")
     IdempotencyRecord.objects.update(created_at=F("created_at") - timedelta(days=366))
-    sweeper.retire()
+    timers.retire()
     assert keyed(integrator, "k-1").content == first.content
     assert Run.objects.count() == 1
 

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger.clock import database_now
+from runs.api.schemas import IncidentPage
 from runs.models import Incident
-from runs.shapes import IncidentPage
 from tests.api.conftest import Api, is_problem
 from tests.api.test_pages import follow
 
@@ -19,10 +19,14 @@ pytestmark = pytest.mark.django_db
 
 def lose(run_id: str, seq: int = 1, *, host: str = "one", cause: str = "proof", call: str = "") -> int:
     now = database_now()
-    in_doubt = [{"slot": "0.1/1", "attempt": 0, "tool": call, "replay_class": "unsafe_on_replay", "intent_at": now.isoformat()}]
+    in_doubt = [
+        {"slot": "0.1/1", "attempt": 0, "tool": call, "replay_class": "unsafe_on_replay", "intent_at": now.isoformat()}
+    ]
     row = Incident.objects.create(
-        run_id=UUID(run_id), seq=seq, at=now, cause=cause, proof="reaped", worker=uuid4(), host=host, pid=42, epoch=1, reached="intent_durable",
-        in_doubt=in_doubt if call else [], replayed=3, is_counted=False, deaths=0, is_stopped=False, last_sign_at=now, detected_at=now,
+        run_id=UUID(run_id), seq=seq, at=now, cause=cause, proof="reaped", worker=uuid4(), host=host, pid=42, epoch=1,
+        reached="intent_durable",
+        in_doubt=in_doubt if call else [], replayed=3, is_counted=False, deaths=0, is_stopped=False, last_sign_at=now,
+        detected_at=now,
     )  # fmt: skip
     return row.id
 
@@ -34,7 +38,8 @@ def test_they_come_newest_first_in_their_documented_shape(auditor: Api, start: C
     IncidentPage.model_validate_json(auditor.get("incidents").content)
     assert [row["id"] for row in answer["results"]] == ids[::-1]
     assert answer["results"][0]["calls"][0] | {"intent_at": ""} == {
-        "slot": "0.1/1", "attempt": 0, "tool": "mail", "replay_class": "unsafe_on_replay", "intent_at": "", "fate": "open",
+        "slot": "0.1/1", "attempt": 0, "tool": "mail", "replay_class": "unsafe_on_replay", "intent_at": "",
+        "fate": "open",
         "why": "nobody has come to it yet",
     }  # fmt: skip
     for limit in (1, 2, 3):

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from durableagents.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
+from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
 
 
 async def _send(
-    chunks: list[bytes], *, path: str = "/api/v1/runs", length: int | None = None, has_key: bool = True, is_whole: bool = True, **bounds: Any
+    chunks: list[bytes],
+    *,
+    path: str = "/api/v1/runs",
+    length: int | None = None,
+    has_key: bool = True,
+    is_whole: bool = True,
+    **bounds: Any,
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
     """What the client gets, and what the application behind the limit got."""
     waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
@@ -131,7 +137,15 @@ async def test_headers_are_bounded_as_a_whole(more: dict[str, Any], status: int)
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    scope = {"type": "http", "method": "GET", "path": "/x", "raw_path": b"/x", "query_string": b"", "headers": [], **more}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/x",
+        "raw_path": b"/x",
+        "query_string": b"",
+        "headers": [],
+        **more,
+    }
     if not scope.pop("is_bare", False):
         scope["headers"] = [(b"host", b"localhost"), *scope["headers"]]
     await Headers(app)(scope, None, send)  # type: ignore[arg-type]

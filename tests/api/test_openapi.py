@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.management import call_command
 
-from approvals.shapes import ApprovalPage, AuditPage
+from approvals.api.schemas import ApprovalPage, AuditPage
 from durableagents.openapi import description
-from ledger.shapes import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
-from runs.shapes import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
+from ledger.api.schemas import EntryPage, EventPage, OverridePage, VerificationPage, VerificationRow
+from runs.api.schemas import AgentPage, MessagePage, ProcessPage, RunPage, RunRow
 from tests.api.conftest import Api
 from tests.api.test_roles import MATRIX, api_routes
 
@@ -44,8 +44,11 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
     operator.post(f"runs/{run}/pause", {"justification": "to have a record"})
     RunRow.model_validate(operator.get(f"runs/{run}").json())
     for address, shape in {
-        "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage, f"runs/{run}/overrides": OverridePage,
-        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow, "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage, "audit": AuditPage,
+        "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage,
+        f"runs/{run}/overrides": OverridePage,
+        f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow,
+        "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
+        "audit": AuditPage,
     }.items():  # fmt: skip
         shape.model_validate(operator.get(address).json())
 

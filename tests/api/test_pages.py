@@ -110,7 +110,7 @@ def test_a_page_of_large_events_is_cut_short_and_goes_on(
     run = start()["id"]
     for act in ("pause", "resume", "pause"):
         operator.post(f"runs/{run}/{act}", {"justification": "because " * 100})
-    monkeypatch.setattr("ledger.api.PAGE_BYTES", 1)
+    monkeypatch.setattr("ledger.api.views.PAGE_BYTES", 1)
     page = auditor.get(f"runs/{run}/events").json()
     assert len(page["results"]) == 1 and page["next"]
     assert [row["seq"] for row in follow(auditor, f"runs/{run}/events")] == [1, 2, 3, 4]

@@ -1,4 +1,5 @@
-"""No connection to be had: runs wait and go on, no run fails, and the API says 503 with when to come back, never 500."""
+"""No connection to be had: runs wait and go on, no run fails, and the API says 503 with when to come back, never
+500."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ import psycopg
 import pytest
 
 from ledger.models import Event
-from runs import services
 from runs.models import Process, Run
+from runs.services import lifecycle
 from tests.conftest import CHECKOUT, database_urls
 from tests.fleet.conftest import until
 from tests.runs import clockwork
@@ -76,7 +77,8 @@ def full(admin: psycopg.Connection[Any]) -> Iterator[None]:
     admin.execute(f'ALTER DATABASE "{name}" CONNECTION LIMIT 0')
     try:
         admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = 'durableagents'", [name]
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = 'durableagents'",
+            [name],
         )
         yield
     finally:
@@ -86,18 +88,25 @@ def full(admin: psycopg.Connection[Any]) -> Iterator[None]:
 def test_with_no_connection_to_be_had_runs_wait_and_the_api_says_when_to_come_back(
     admin: psycopg.Connection[Any], web: httpx.Client, worker: subprocess.Popen[bytes], operator: Any
 ) -> None:
-    runs = [services.start(clockwork.agent.graph_id, {"sleep_seconds": 0.5 * i}, by=SHOP) for i in range(6)]
+    runs = [lifecycle.start(clockwork.agent.graph_id, {"sleep_seconds": 0.5 * i}, by=SHOP) for i in range(6)]
     assert web.get("/api/v1/runs", headers=operator.headers).status_code == 200
     for _ in range(2):
         with full(admin):
-            runs += [services.start(clockwork.agent.graph_id, {}, by=SHOP) for _ in range(3)]
+            runs += [lifecycle.start(clockwork.agent.graph_id, {}, by=SHOP) for _ in range(3)]
             refused = web.get("/api/v1/runs", headers=operator.headers)
             assert refused.status_code == 503 and refused.json()["code"] == "database-unavailable"
-            assert refused.headers["Content-Type"] == "application/problem+json" and int(refused.headers["Retry-After"]) > 0
+            assert (
+                refused.headers["Content-Type"] == "application/problem+json"
+                and int(refused.headers["Retry-After"]) > 0
+            )
             posted = web.post("/api/v1/runs", headers=operator.headers, json={"agent": "clockwork", "input": {}})
             assert posted.status_code == 503
         until(lambda: _status(web, "/api/v1/runs", headers=operator.headers) == 200, what="the API being back")
-    until(lambda: set(Run.objects.values_list("state", flat=True)) == {"completed"}, what="the end of every run", seconds=60)
+    until(
+        lambda: set(Run.objects.values_list("state", flat=True)) == {"completed"},
+        what="the end of every run",
+        seconds=60,
+    )
     assert Run.objects.count() == len(runs) and worker.poll() is None
     assert not Event.objects.filter(kind__in=["RunFailed", "WorkerLost"]).exists(), "nobody lost a run over it"
 
@@ -110,6 +119,8 @@ def test_a_pool_that_is_used_up_is_503_and_no_5xx_besides(
         admin.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
         answers = list(crowd.map(lambda _: web.get("/api/v1/runs", headers=operator.headers), range(40)))
     assert Counter(answer.status_code for answer in answers) == {503: 40}
-    assert all(answer.headers["Retry-After"] and answer.json()["code"] == "busy" for answer in answers), "it answers, and it is busy"
+    assert all(answer.headers["Retry-After"] and answer.json()["code"] == "busy" for answer in answers), (
+        "it answers, and it is busy"
+    )
     assert {answer.json()["title"] for answer in answers} == {"Busy"}
     assert web.get("/api/v1/runs", headers=operator.headers).status_code == 200

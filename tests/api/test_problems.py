@@ -14,7 +14,7 @@ from django.urls import path
 from rest_framework.exceptions import Throttled
 
 from durableagents.urls import handler400, handler403, handler404, handler500, urlpatterns
-from ledger.rest import READ, ApiView
+from ledger.web.api_base import READ, ApiView
 from tests.api.conftest import Api, is_problem
 
 # This module stands in as URL conf, with one address that raises what a test wants.

@@ -10,18 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durableagents.env import Environment, EnvironmentProblem, load
-from durableagents.proxies import Proxies, client_behind, parsed, seen_through
+from durableagents.server.proxies import Proxies, client_behind, parsed, seen_through
 
 
 @pytest.fixture(autouse=True)
 def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """One proxy on this host, a balancer's network before it."""
-    environment = settings.DURABLEAGENTS.model_copy(update={"trusted_proxies": ["127.0.0.1", "10.1.0.0/16", "2001:db8:1::/48"]})
+    environment = settings.DURABLEAGENTS.model_copy(
+        update={"trusted_proxies": ["127.0.0.1", "10.1.0.0/16", "2001:db8:1::/48"]}
+    )
     monkeypatch.setattr(settings, "DURABLEAGENTS", environment)
 
 
 def seen(peer: str | None, *headers: tuple[bytes, bytes], kind: str = "http") -> dict[str, Any]:
-    scope = {"type": kind, "client": peer and (peer, 4711), "scheme": "http" if kind == "http" else "ws", "headers": list(headers)}
+    scope = {
+        "type": kind,
+        "client": peer and (peer, 4711),
+        "scheme": "http" if kind == "http" else "ws",
+        "headers": list(headers),
+    }
     return {**scope, **seen_through(scope)}
 
 
@@ -59,7 +66,13 @@ def test_several_headers_are_one_list() -> None:
 
 @pytest.mark.parametrize("peer", ["203.0.113.66", "10.2.0.1", "2001:db8:2::1"])
 def test_what_others_say_is_ignored_and_goes_no_further(peer: str) -> None:
-    found = seen(peer, (b"x-forwarded-for", b"127.0.0.1"), (b"x-forwarded-proto", b"https"), (b"x-forwarded-host", b"evil"), (b"host", b"x"))
+    found = seen(
+        peer,
+        (b"x-forwarded-for", b"127.0.0.1"),
+        (b"x-forwarded-proto", b"https"),
+        (b"x-forwarded-host", b"evil"),
+        (b"host", b"x"),
+    )
     assert found["client"] == (peer, 4711) and found["scheme"] == "http"
     assert found["headers"] == [(b"host", b"x")]
 
@@ -68,15 +81,19 @@ def test_a_proxy_on_a_unix_socket_is_one_of_ours_where_there_are_any(monkeypatch
     forwarded = (b"x-forwarded-for", b"203.0.113.1, 198.51.100.7")
     assert seen(None, forwarded)["client"] == ("198.51.100.7", 0)
     assert seen(None)["client"] is None
-    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"trusted_proxies": ["none"]}))
+    monkeypatch.setattr(
+        settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"trusted_proxies": ["none"]})
+    )
     assert seen(None, forwarded)["client"] is None
 
 
 @pytest.mark.parametrize(
     ("told", "kind", "scheme"),
     [
-        (b"https", "http", "https"), (b"https", "websocket", "wss"), (b"HTTPS ", "http", "https"), (b"http", "http", "http"),
-        (b"https, http", "http", "http"), (b"http,https", "http", "https"), (b"", "http", "http"), (b"gopher", "websocket", "ws"),
+        (b"https", "http", "https"), (b"https", "websocket", "wss"), (b"HTTPS ", "http", "https"),
+        (b"http", "http", "http"),
+        (b"https, http", "http", "http"), (b"http,https", "http", "https"), (b"", "http", "http"),
+        (b"gopher", "websocket", "ws"),
     ],
 )  # fmt: skip
 def test_the_scheme_is_the_nearest_proxys_word(told: bytes, kind: str, scheme: str) -> None:
@@ -94,7 +111,12 @@ async def test_everything_behind_sees_the_client() -> None:
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         got.append(scope)
 
-    plain = {"type": "http", "client": ("127.0.0.1", 1), "scheme": "http", "headers": [(b"x-forwarded-for", b"198.51.100.7")]}
+    plain = {
+        "type": "http",
+        "client": ("127.0.0.1", 1),
+        "scheme": "http",
+        "headers": [(b"x-forwarded-for", b"198.51.100.7")],
+    }
     await Proxies(app)(plain, None, None)  # type: ignore[arg-type]
     await Proxies(app)({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
     assert got[0]["client"] == ("198.51.100.7", 0) and got[1] == {"type": "lifespan"}

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from ledger.access import ROLES
+from ledger.web.roles import ROLES
 from tests.api.conftest import NOBODY, SUPERUSER, Api, is_problem
 
 EVERY = frozenset(ROLES)

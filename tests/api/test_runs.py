@@ -50,7 +50,15 @@ def test_the_answer_to_a_start_says_who_drives_it_as_reading_does(
     integrator: Api, auditor: Api, graph_id: str, changed: dict[str, Any], blocked: str | None
 ) -> None:
     is_quarantined = changed.pop("is_quarantined", False)
-    known = {"kind": "worker", "host": "h", "boot": "b", "pid": 1, "born_ticks": 1, "started_at": clock_now(), "last_heartbeat_at": clock_now()}
+    known = {
+        "kind": "worker",
+        "host": "h",
+        "boot": "b",
+        "pid": 1,
+        "born_ticks": 1,
+        "started_at": clock_now(),
+        "last_heartbeat_at": clock_now(),
+    }
     worker = Process.objects.create(id=uuid4(), **(known | changed))
     Served.objects.create(worker=worker.id, graph_id=graph_id, is_quarantined=is_quarantined)
     for headers in ({}, {"Idempotency-Key": "k"}):

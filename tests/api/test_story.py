@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from approvals.shapes import ApprovalPage, ApprovalRow
-from ledger.shapes import EntryPage, EventPage
-from runs.host import Host
+from approvals.api.schemas import ApprovalPage, ApprovalRow
+from ledger.api.schemas import EntryPage, EventPage
+from runs.api.schemas import MessagePage, RunRow
 from runs.models import Run
-from runs.shapes import MessagePage, RunRow
+from runs.workers.run_loop import Host
 from tests.api.conftest import Api, is_problem
 from tests.api.worker import TOKENS, purchase_agent, working
 

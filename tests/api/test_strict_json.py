@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import strict_json
+from ledger.web import strict_json
 
 JSON = st.recursive(
     st.none()

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from durableagents import signin, throttle
+from durableagents.identity import password_check, throttle
+from durableagents.identity.throttle import TooManyAttempts, attempt
 from durableagents.models import Attempts
-from durableagents.throttle import TooManyAttempts, attempt
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RIGHT = "the right password"
@@ -96,7 +96,9 @@ def test_who_has_signed_in_from_here_is_not_slowed_down_from_afar(olga: str) -> 
     assert sign_in(olga, RIGHT, "192.0.2.1").status_code == 302
     guessed = sum(tries(olga, f"198.51.100.{n}") for n in range(20))
     assert guessed == throttle.by_name.limit, "all of them together"
-    assert sign_in(olga, RIGHT, "203.0.113.9").status_code == 429, "an address where nobody knows her has to wait a little"
+    assert sign_in(olga, RIGHT, "203.0.113.9").status_code == 429, (
+        "an address where nobody knows her has to wait a little"
+    )
     for _ in range(3):
         assert sign_in(olga, RIGHT, "192.0.2.1").status_code == 302
 
@@ -135,17 +137,17 @@ def test_what_is_over_is_forgotten() -> None:
 @pytest.fixture
 def busy_hashing() -> Iterator[None]:
     """Others' passwords are being checked."""
-    for _ in range(signin.HASHES_AT_ONCE):
-        assert signin._hashing.acquire(timeout=5)
+    for _ in range(password_check.HASHES_AT_ONCE):
+        assert password_check._hashing.acquire(timeout=5)
     yield
-    for _ in range(signin.HASHES_AT_ONCE):
-        signin._hashing.release()
+    for _ in range(password_check.HASHES_AT_ONCE):
+        password_check._hashing.release()
 
 
 def test_beyond_a_few_hashes_at_a_time_one_is_told_to_come_back(
     olga: str, busy_hashing: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signin, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(password_check, "WAIT_SECONDS", 0.05)
     answer = sign_in(olga, RIGHT, "192.0.2.1")
     assert answer.status_code == 503 and int(answer["Retry-After"]) > 0
     assert b"being signed in" in answer.content and "_auth_user_id" not in answer.wsgi_request.session
@@ -154,7 +156,9 @@ def test_beyond_a_few_hashes_at_a_time_one_is_told_to_come_back(
 def test_no_connection_is_held_while_a_password_is_hashed(olga: str, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Any] = []
     plain = User.check_password
-    monkeypatch.setattr(User, "check_password", lambda self, raw: held.append(connection.connection) or plain(self, raw))
+    monkeypatch.setattr(
+        User, "check_password", lambda self, raw: held.append(connection.connection) or plain(self, raw)
+    )
     assert sign_in(olga, RIGHT, "192.0.2.1").status_code == 302
     assert held == [None]
 

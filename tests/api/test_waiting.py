@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End
+from runs.api.schemas import RunRow, SentRow
 from runs.engine.agents import registry
-from runs.shapes import RunRow, SentRow
 from tests.api.conftest import Api, is_problem
 from tests.api.test_story import Story
 from tests.api.worker import working
@@ -75,12 +75,24 @@ def test_a_run_that_asks_and_waits_goes_on_when_both_have_come(visiting: Story) 
     ended = visiting.caller("integrator").post(f"runs/{visiting.id}/signals/guests", {"payload": 1})
     assert is_problem(ended, 409, "illegal-state")
     told = {row["kind"]: row for row in visiting.auditor.get(f"runs/{visiting.id}/events").json()["results"]}
-    assert told["InputAnswered"]["data"]["by"] == "key:approver_legal" and told["InputAnswered"]["data"]["role"] == "approver_legal"
+    assert (
+        told["InputAnswered"]["data"]["by"] == "key:approver_legal"
+        and told["InputAnswered"]["data"]["role"] == "approver_legal"
+    )
     assert told["SignalReceived"]["data"]["by"] == "key:integrator"
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("body", [None, {}, {"answer": {"day": "x", "token": 1}, "more": 1}, {"answer": {"day": "a\x00", "token": 1}}, {"answer": 2**60}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        {},
+        {"answer": {"day": "x", "token": 1}, "more": 1},
+        {"answer": {"day": "a\x00", "token": 1}},
+        {"answer": 2**60},
+    ],
+)
 def test_a_body_that_is_no_answer_is_refused(visiting: Story, body: Any) -> None:
     wait = question(visiting)
     answer = visiting.caller("operator").post(f"runs/{visiting.id}/answers/{wait['id']}", body)

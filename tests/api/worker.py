@@ -29,9 +29,9 @@ from durableagents import (
     TransportError,
     tool,
 )
-from runs import fleet
-from runs.fleet import identify, incarnation_id
-from runs.host import Host
+from runs.fleet import members
+from runs.fleet.members import identify, incarnation_id
+from runs.workers.run_loop import Host
 
 TOKENS: dict[str, str] = {}
 
@@ -69,7 +69,8 @@ async def ask_quote(args: Asked, call: ToolCall) -> Pending:
 
 @tool(
     replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Pay", effect="Moves money.", external_id="receipt",
-    gate=Gate(queue="finance_po", rule="Anything above 100", when=lambda args: args.amount > 100, headline=lambda args: f"${args.amount}"),
+    gate=Gate(queue="finance_po", rule="Anything above 100", when=lambda args: args.amount > 100,
+              headline=lambda args: f"${args.amount}"),
 )  # fmt: skip
 async def pay(args: Purchase, call: ToolCall) -> Paid:
     """Pays."""
@@ -139,7 +140,7 @@ def working() -> Iterator[Host]:
     """A worker that drives runs in a thread until the block ends."""
     identity = identify(os.getpid())
     assert identity is not None
-    fleet.beat(kind="worker", pid=os.getpid())
+    members.beat(kind="worker", pid=os.getpid())
     host = TidyHost(slots=10, incarnation=incarnation_id(identity))
     thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
     thread.start()
@@ -148,6 +149,6 @@ def working() -> Iterator[Host]:
     finally:
         host.drain(5)
         thread.join(15)
-        fleet.forget("worker", os.getpid())
-        fleet.hang_up()
+        members.forget("worker", os.getpid())
+        members.hang_up()
         assert not thread.is_alive()

@@ -17,9 +17,9 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, JustificationRequired, NotFound
-from runs import services
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from runs.services import lifecycle
 from tests.fleet.conftest import until
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
@@ -120,7 +120,7 @@ def test_nobody_but_finance_decides_for_finance(asked: Approval, by: Actor) -> N
 @pytest.mark.parametrize("kind", ["user", "key"])
 def test_nobody_decides_what_they_asked_for_themselves(stage: Stage, tools: Toolbox, kind: str) -> None:
     """Four eyes, also when the one person has two ways of signing in."""
-    services.start(buying(tools).graph_id, {}, by=Actor("key", "fiona", role="integrator", auth="api_key"))
+    lifecycle.start(buying(tools).graph_id, {}, by=Actor("key", "fiona", role="integrator", auth="api_key"))
     stage.drive()
     asked = Approval.objects.get()
     before = dump()
@@ -184,7 +184,9 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
     act("resume", asked.run)
     assert stage.drive() == "parked" and outside.requests == []
     again = Approval.objects.get(state="open")
-    assert again.id != asked.id and again.plan_hash != asked.plan_hash, "whoever decides sees what became of the first yes"
+    assert again.id != asked.id and again.plan_hash != asked.plan_hash, (
+        "whoever decides sees what became of the first yes"
+    )
     assert "expired before the call was made" in again.evidence[0]["content"][0]
     gate.update(grant_expires_at=expires)  # or the record would not hold: nothing but the test has moved it
     check_against_journal(asked.run)
@@ -199,8 +201,10 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
 def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stage, tools: Toolbox, field: str) -> None:
     column = {f: f"{f}_id" for f in ("run", "wait", "previous")}.get(field, field)
     other = {
-        "run": f"(SELECT id FROM runs_run WHERE id <> '{asked.run_id}')", "wait": "gen_random_uuid()", "previous": f"'{asked.id}'",
-        "revision": "revision + 1", "requester": "7", "plan": "'{}'::bytea", "evidence": "'[1]'::jsonb", "opened_at": "opened_at + interval '1 second'",
+        "run": f"(SELECT id FROM runs_run WHERE id <> '{asked.run_id}')", "wait": "gen_random_uuid()",
+        "previous": f"'{asked.id}'",
+        "revision": "revision + 1", "requester": "7", "plan": "'{}'::bytea", "evidence": "'[1]'::jsonb",
+        "opened_at": "opened_at + interval '1 second'",
     }.get(field, "'something else'")  # fmt: skip
     stage.start(buying(tools))
     before = dump()
@@ -214,7 +218,8 @@ def test_bytes_that_are_not_what_was_hashed_can_not_be_decided(stage: Stage, ask
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(
-            "UPDATE approvals_approval SET plan = convert_to(replace(convert_from(plan, 'UTF8'), '5000', '50'), 'UTF8') WHERE id = %s",
+            "UPDATE approvals_approval SET plan = convert_to(replace(convert_from(plan, 'UTF8'), "
+            "'5000', '50'), 'UTF8') WHERE id = %s",
             [asked.id],
         )
     before = dump()
@@ -269,7 +274,9 @@ def test_a_deadline_that_was_moved_in_the_tables_is_over_when_the_journal_says_s
     """Who may write there could else keep a question open until somebody says yes."""
 
     async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.approve("finance_po", title="Clean?", body={"name": "po"}, within=timedelta(milliseconds=1))).by)
+        return End(
+            (await ctx.approve("finance_po", title="Clean?", body={"name": "po"}, within=timedelta(milliseconds=1))).by
+        )
 
     stage.start(agent_of(node))
     assert stage.drive() == "parked"

@@ -17,10 +17,10 @@ from ledger.actors import Actor
 from ledger.append import locked_head, override
 from ledger.errors import Forbidden
 from ledger.models import ActRecord, Head, OverrideRecord
-from runs import services
-from runs.authority import own_act
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from runs.services import lifecycle, questions, reconciling, signals
+from runs.services.authority import own_act
 from tests.runs.situations import Situations
 from tests.runs.stage import Stage, dump
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
@@ -50,7 +50,14 @@ def multi() -> Iterator[User]:
 
 
 def as_(user: User, role: str, kind: str = "user") -> Actor:
-    return Actor(kind, user.username, role=role, auth="session" if kind == "user" else "api_key", address="192.0.2.9", person=user.pk)
+    return Actor(
+        kind,
+        user.username,
+        role=role,
+        auth="session" if kind == "user" else "api_key",
+        address="192.0.2.9",
+        person=user.pk,
+    )
 
 
 def approve(by: Actor) -> Approval:
@@ -67,7 +74,7 @@ def refused(by: Actor, words: str) -> None:
 
 @pytest.mark.parametrize("kind", ["user", "key"])
 def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: Toolbox, multi: User, kind: str) -> None:
-    services.start(buying(tools).graph_id, {}, by=as_(multi, "integrator", "key"))
+    lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator", "key"))
     stage.drive()
     refused(as_(multi, "approver_finance", kind), "You started this run: somebody else has to decide this")
     multi.username = "Multi"
@@ -76,8 +83,10 @@ def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: T
     approve(FIONA)
 
 
-def test_whoever_takes_the_name_afterwards_is_not_the_one_who_started(stage: Stage, tools: Toolbox, multi: User) -> None:
-    services.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
+def test_whoever_takes_the_name_afterwards_is_not_the_one_who_started(
+    stage: Stage, tools: Toolbox, multi: User
+) -> None:
+    lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
     stage.drive()
     multi.username = "gone"
     multi.save()
@@ -86,16 +95,16 @@ def test_whoever_takes_the_name_afterwards_is_not_the_one_who_started(stage: Sta
 
 
 def paused(run: Run, by: Actor) -> None:
-    services.pause(run.pk, by=replace(by, role="operator"), justification="let me see")
+    lifecycle.pause(run.pk, by=replace(by, role="operator"), justification="let me see")
 
 
 def resumed(run: Run, by: Actor) -> None:
     paused(run, OLGA)
-    services.resume(run.pk, by=replace(by, role="approver_finance"), justification="go on")
+    lifecycle.resume(run.pk, by=replace(by, role="approver_finance"), justification="go on")
 
 
 def signalled(run: Run, by: Actor) -> None:
-    services.signal(run.pk, "price", 7, by=replace(by, role="integrator", kind="key"))
+    signals.signal(run.pk, "price", 7, by=replace(by, role="integrator", kind="key"))
 
 
 def retried(run: Run, by: Actor) -> None:
@@ -136,7 +145,7 @@ def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stag
     run = stage.start(asking(tools))
     stage.drive()
     wait = Wait.objects.get(kind="input")
-    services.answer(run.pk, wait.pk, {"name": "gold", "amount": 1}, by=as_(multi, "approver_finance"))
+    questions.answer(run.pk, wait.pk, {"name": "gold", "amount": 1}, by=as_(multi, "approver_finance"))
     assert stage.drive() == "parked"
     refused(as_(multi, "approver_finance"), "You answered a question of this run at")
     approve(FIONA)
@@ -144,7 +153,9 @@ def test_whoever_answered_a_question_does_not_decide_what_came_of_it(stage: Stag
 
 def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox, multi: User) -> None:
     run = Situations(stage, tools).make("unknown")
-    services.reconcile(run.pk, verdict="happened", receipt={"ref": "m-1"}, justification="looked it up", by=as_(multi, "operator"))
+    reconciling.reconcile(
+        run.pk, verdict="happened", receipt={"ref": "m-1"}, justification="looked it up", by=as_(multi, "operator")
+    )
     (record,) = OverrideRecord.objects.filter(run_id=run.pk)
     assert (record.person, record.action) == (multi.pk, "reconcile")
     multi.username = "another"
@@ -162,7 +173,13 @@ def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Tool
     stage.start(agent_of(node, tools=tools.all()))
     stage.drive()
     asked = Approval.objects.get()
-    decide(asked.id, verdict="reject", plan_hash=asked.plan_hash, justification="too much", by=as_(multi, "approver_finance"))
+    decide(
+        asked.id,
+        verdict="reject",
+        plan_hash=asked.plan_hash,
+        justification="too much",
+        by=as_(multi, "approver_finance"),
+    )
     stage.drive()
     approve(as_(multi, "approver_finance"))
 
@@ -170,8 +187,8 @@ def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Tool
 def test_what_another_person_did_in_the_run_is_theirs(stage: Stage, tools: Toolbox, multi: User) -> None:
     run = stage.start(buying(tools))
     stage.drive()
-    services.pause(run.pk, by=OLGA, justification="let me see")
-    services.resume(run.pk, by=OLGA, justification="seen")
+    lifecycle.pause(run.pk, by=OLGA, justification="let me see")
+    lifecycle.resume(run.pk, by=OLGA, justification="seen")
     approve(as_(multi, "approver_finance"))
 
 
@@ -184,12 +201,14 @@ def without_accounts(table: str, column: str) -> None:
 
 
 @pytest.mark.parametrize("renamed", [False, True])
-@pytest.mark.parametrize(("table", "column"), [("runs_run", "creator"), ("ledger_overriderecord", "person"), ("ledger_actrecord", "person")])
+@pytest.mark.parametrize(
+    ("table", "column"), [("runs_run", "creator"), ("ledger_overriderecord", "person"), ("ledger_actrecord", "person")]
+)
 def test_old_rows_count_by_every_name_that_the_account_has_had(
     stage: Stage, tools: Toolbox, multi: User, renamed: bool, table: str, column: str
 ) -> None:
     by = as_(multi, "integrator", "key") if table == "runs_run" else SHOP
-    run = services.start(buying(tools).graph_id, {}, by=by)
+    run = lifecycle.start(buying(tools).graph_id, {}, by=by)
     stage.drive()
     if table == "ledger_overriderecord":
         retried(run, as_(multi, ""))
@@ -204,10 +223,10 @@ def test_old_rows_count_by_every_name_that_the_account_has_had(
 
 
 def test_an_old_run_gives_nobody_the_right_to_stop_it_by_name(stage: Stage, tools: Toolbox, multi: User) -> None:
-    run = services.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
+    run = lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator"))
     without_accounts("runs_run", "creator")
     with pytest.raises(Forbidden):
-        services.cancel(run.pk, by=as_(multi, "integrator"), justification="mine")
+        lifecycle.cancel(run.pk, by=as_(multi, "integrator"), justification="mine")
 
 
 def test_a_decision_tells_the_exact_state_it_was_made_on(stage: Stage, tools: Toolbox, multi: User) -> None:
@@ -218,4 +237,7 @@ def test_a_decision_tells_the_exact_state_it_was_made_on(stage: Stage, tools: To
     decision: Any = Decision.objects.get()
     assert (decision.seq, bytes(decision.chain), decision.person) == (head.seq, bytes(head.chain), multi.pk)
     assert (decision.before["state"], decision.after["state"]) == ("waiting_human", "running")
-    assert Approval.objects.get().requester is None and ActRecord.objects.filter(run_id=run.pk, action="start").count() == 1
+    assert (
+        Approval.objects.get().requester is None
+        and ActRecord.objects.filter(run_id=run.pk, action="start").count() == 1
+    )

@@ -1,4 +1,5 @@
-"""What somebody put among the records, with the application's own rights or with the superuser's, is not shown as what people did."""
+"""What somebody put among the records, with the application's own rights or with the superuser's, is not shown as what
+people did."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from durableagents import Context, End
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.models import Uncoded
-from runs import services
 from runs.models import Run
+from runs.services import lifecycle
 from tests.runs.stage import Stage
 from tests.runs.stories import as_superuser
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
@@ -41,10 +42,10 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
 
-    run = services.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
+    run = lifecycle.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
     stage.drive()
-    services.pause(run.pk, by=OLGA, justification="month end")
-    services.resume(run.pk, by=OLGA, justification="month began")
+    lifecycle.pause(run.pk, by=OLGA, justification="month end")
+    lifecycle.resume(run.pk, by=OLGA, justification="month began")
     asked = run.approvals.get()
     decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
     acted("declare_dead", by=OPS, subject="gone.example", justification="its power supply burnt")
@@ -54,8 +55,10 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
 def smuggled(at: str = "clock_timestamp()") -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, justification, before, after, at) "
-            f"VALUES ('declare_dead', 'db.example', '', 'user:fiona', 'operator', 'session', '', 'forged', '{{}}', '{{}}', {at})"
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, "
+            "justification, before, after, at) "
+            f"VALUES ('declare_dead', 'db.example', '', 'user:fiona', 'operator', 'session', '', "
+            f"'forged', '{{}}', '{{}}', {at})"
         )
 
 
@@ -79,8 +82,10 @@ def test_a_forged_row_is_marked_on_the_page_and_in_the_api(busy: Run, read: Call
 @pytest.mark.parametrize(
     ("table", "change", "action"),
     [
-        ("ledger_overriderecord", "by = 'user:fiona'", "pause"), ("approvals_decision", "justification = 'x'", "approve"),
-        ("ledger_actrecord", "subject = 'x'", "start"), ("ledger_actrecord", "code = NULL", "declare_dead"), ("approvals_decision", "code = NULL", "approve"),
+        ("ledger_overriderecord", "by = 'user:fiona'", "pause"),
+        ("approvals_decision", "justification = 'x'", "approve"),
+        ("ledger_actrecord", "subject = 'x'", "start"), ("ledger_actrecord", "code = NULL", "declare_dead"),
+        ("approvals_decision", "code = NULL", "approve"),
         ("ledger_overriderecord", "code = decode(md5(id::text), 'hex')", "pause"),
     ],
 )  # fmt: skip
@@ -92,7 +97,8 @@ def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str
 @pytest.mark.parametrize(
     ("table", "which"),
     [
-        ("ledger_actrecord", "run_id IS NULL"), ("ledger_actrecord", "run_id IS NOT NULL"), ("ledger_overriderecord", "action = 'pause'"),
+        ("ledger_actrecord", "run_id IS NULL"), ("ledger_actrecord", "run_id IS NOT NULL"),
+        ("ledger_overriderecord", "action = 'pause'"),
         ("approvals_decision", "verdict = 'approve'"),
     ],
 )  # fmt: skip
@@ -111,7 +117,10 @@ def test_rows_from_before_there_were_codes_are_told_from_forged_ones(busy: Run, 
     as_superuser("UPDATE ledger_overriderecord SET code = NULL")
     as_superuser("UPDATE approvals_decision SET code = NULL")
     assert set(marks().values()) == {False}
-    as_superuser("INSERT INTO ledger_uncoded (run_id, seq, acts) SELECT run_id, seq, seq FROM ledger_head WHERE run_id = %s", busy.pk)
+    as_superuser(
+        "INSERT INTO ledger_uncoded (run_id, seq, acts) SELECT run_id, seq, seq FROM ledger_head WHERE run_id = %s",
+        busy.pk,
+    )
     as_superuser("UPDATE ledger_register SET uncoded = n WHERE name = 'acts'")
     try:
         assert set(marks().values()) == {None} and "uncoded" in read("/audit").content.decode()
@@ -119,7 +128,17 @@ def test_rows_from_before_there_were_codes_are_told_from_forged_ones(busy: Run, 
         Uncoded.objects.all().delete()
 
 
-@pytest.mark.parametrize("at", ["'infinity'", "'9990-01-01'", "'20000-01-01'", "clock_timestamp() + interval '1 hour'", "'-infinity'", "'0044-03-15 BC'"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        "'infinity'",
+        "'9990-01-01'",
+        "'20000-01-01'",
+        "clock_timestamp() + interval '1 hour'",
+        "'-infinity'",
+        "'0044-03-15 BC'",
+    ],
+)
 def test_a_time_that_can_not_be_stays_off_the_list_and_is_said(busy: Run, read: Callable[[str], Any], at: str) -> None:
     before = [row["id"] for row in read("/api/v1/audit").json()["results"]]
     smuggled(at)
@@ -131,8 +150,12 @@ def test_a_time_that_can_not_be_stays_off_the_list_and_is_said(busy: Run, read: 
     assert "The list of acts does not hold" in read("/audit/verification").content.decode()
 
 
-@pytest.mark.parametrize("table", ["ledger_actrecord", "ledger_overriderecord", "approvals_decision", "ledger_event", "runs_wait"])
-def test_a_time_that_nobody_can_read_hides_no_other_run_from_verification(busy: Run, read: Callable[[str], Any], table: str) -> None:
+@pytest.mark.parametrize(
+    "table", ["ledger_actrecord", "ledger_overriderecord", "approvals_decision", "ledger_event", "runs_wait"]
+)
+def test_a_time_that_nobody_can_read_hides_no_other_run_from_verification(
+    busy: Run, read: Callable[[str], Any], table: str
+) -> None:
     column = "opened_at" if table == "runs_wait" else "at"
     as_superuser(f"UPDATE {table} SET {column} = 'infinity'")
     (told,) = read("/api/v1/verification").json()["results"]

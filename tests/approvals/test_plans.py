@@ -1,4 +1,5 @@
-"""The plan: what is asked is what is shown is what is hashed is what is executed; a rejected one leads to the next revision."""
+"""The plan: what is asked is what is shown is what is hashed is what is executed; a rejected one leads to the next
+revision."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from typing import Any
 import pytest
 import rfc8785
 
+from approvals.api.present import approval_row
 from approvals.brief import plan_of
 from approvals.models import Approval
-from approvals.present import present_approval
 from durableagents import Context, End, Evidence, Rejected
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.runtime import hasher
+from runs.journal.digests import hasher
 from tests.runs.stage import Stage, events
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -63,7 +64,7 @@ def test_the_bytes_that_are_hashed_are_the_bytes_that_are_shown(stage: Stage, to
     (event,) = events(approval.run, e.ApprovalRequested)
     assert event.payload == plan and event.plan_hash == approval.plan_hash
     assert plan_of(approval) == plan, "the console reads it from the very bytes"
-    public = present_approval(approval, None)
+    public = approval_row(approval, None).shown()
     assert public["arguments"] == plan["arguments"] == {"name": "po", "amount": 5000}
     assert public["evidence"] == plan["evidence"] == [{"label": "quote", "source": "vendor", "content": evidence}]
     assert public["plan_hash"] == approval.plan_hash

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals.policy import QUEUES, VERDICTS, may_decide, role_for
-from ledger.access import ROLES
+from ledger.web.roles import ROLES
 
 
 def test_each_queue_belongs_to_one_role_that_exists() -> None:

@@ -1,4 +1,5 @@
-"""Who may stop a run: operators all, approvers what waits or has waited at a queue of theirs, integrators what they started."""
+"""Who may stop a run: operators all, approvers what waits or has waited at a queue of theirs, integrators what they
+started."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from hypothesis import strategies as st
 from approvals.models import Approval
 from approvals.services import decide
 from durableagents import Context, End
-from ledger.access import ROLES
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.models import OverrideRecord
-from runs import services
-from runs.authority import SETTLING, STOPPING, Standing, standing, standings
+from ledger.web.roles import ROLES
 from runs.engine.agents import Agent
 from runs.models import Run
+from runs.services import lifecycle, reconciling
+from runs.services.authority import SETTLING, STOPPING, Standing, standing, standings
 from tests.runs.stage import Stage, dump
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
@@ -43,19 +44,27 @@ def buying(tools: Toolbox) -> Agent:
 @pytest.fixture
 def waiting(stage: Stage, tools: Toolbox) -> Run:
     """A run of OWNER's that waits at finance's queue."""
-    run = services.start(buying(tools).graph_id, {}, by=OWNER)
+    run = lifecycle.start(buying(tools).graph_id, {}, by=OWNER)
     assert stage.drive() == "parked"
     return Run.objects.get(pk=run.pk)
 
 
 MAY = [OLGA, FIONA, FRANK, OWNER]
-MAY_NOT = [LENA, OTHER_SHOP, AUDITOR, SUPERUSER, replace(SHOP, person=None), replace(OWNER, role="auditor"), replace(FIONA, role="superuser")]
+MAY_NOT = [
+    LENA,
+    OTHER_SHOP,
+    AUDITOR,
+    SUPERUSER,
+    replace(SHOP, person=None),
+    replace(OWNER, role="auditor"),
+    replace(FIONA, role="superuser"),
+]
 
 
 @pytest.mark.parametrize("by", MAY, ids=lambda by: by.ref)
 def test_whoever_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Actor) -> None:
     for action in ("pause", "resume", "cancel"):
-        getattr(services, action)(waiting.pk, by=by, justification="month end")
+        getattr(lifecycle, action)(waiting.pk, by=by, justification="month end")
     records = list(OverrideRecord.objects.filter(run_id=waiting.pk).order_by("id"))
     assert [r.action for r in records] == ["pause", "resume", "cancel"]
     assert {(r.by, r.role, r.person, r.justification) for r in records} == {(by.ref, by.role, by.person, "month end")}
@@ -66,7 +75,7 @@ def test_whoever_may_stop_it_leaves_a_record_for_each_act(waiting: Run, by: Acto
 def test_nobody_else_stops_it_and_nothing_changes(waiting: Run, by: Actor, action: str) -> None:
     before = dump()
     with pytest.raises(Forbidden, match=rf"may {action} a run"):
-        getattr(services, action)(waiting.pk, by=by, justification="month end")
+        getattr(lifecycle, action)(waiting.pk, by=by, justification="month end")
     assert dump() == before
 
 
@@ -74,9 +83,9 @@ def test_nobody_else_stops_it_and_nothing_changes(waiting: Run, by: Actor, actio
 def test_retrying_and_settling_stay_an_operators(waiting: Run, by: Actor) -> None:
     before = dump()
     with pytest.raises(Forbidden, match="Only an operator may retry"):
-        services.retry(waiting.pk, by=by, justification="once more")
+        lifecycle.retry(waiting.pk, by=by, justification="once more")
     with pytest.raises(Forbidden, match="Only an operator may reconcile"):
-        services.reconcile(waiting.pk, verdict="did_not", by=by, justification="looked it up")
+        reconciling.reconcile(waiting.pk, verdict="did_not", by=by, justification="looked it up")
     assert dump() == before
 
 
@@ -84,7 +93,7 @@ def test_an_approver_may_stop_what_has_waited_at_their_queue(stage: Stage, waiti
     asked = Approval.objects.get()
     decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
     assert stage.drive() == "parked" and len(outside.requests) == 1
-    services.cancel(waiting.pk, by=FRANK, justification="the vendor is gone")
+    lifecycle.cancel(waiting.pk, by=FRANK, justification="the vendor is gone")
     assert str(Run.objects.get(pk=waiting.pk).state) == "cancelled"
 
 
@@ -95,29 +104,39 @@ def test_a_question_put_to_a_role_or_its_queue_is_waiting_at_it_too(stage: Stage
 
     run = stage.start(agent_of(node, tools=tools.all()))
     assert stage.drive() == "parked"
-    services.pause(run.pk, by=LENA, justification="let me see")
+    lifecycle.pause(run.pk, by=LENA, justification="let me see")
     with pytest.raises(Forbidden, match=r"never waited at your queue \(finance_po\)"):
-        services.cancel(run.pk, by=FIONA, justification="let me see")
+        lifecycle.cancel(run.pk, by=FIONA, justification="let me see")
 
 
 def test_a_run_that_has_waited_at_no_queue_is_no_approvers(stage: Stage, tools: Toolbox) -> None:
-    run = services.start(buying(tools).graph_id, {}, by=OWNER)
+    run = lifecycle.start(buying(tools).graph_id, {}, by=OWNER)
     with pytest.raises(Forbidden, match=r"never waited at your queue \(finance_po\)"):
-        services.pause(run.pk, by=FIONA, justification="let me see")
+        lifecycle.pause(run.pk, by=FIONA, justification="let me see")
     with pytest.raises(Forbidden, match="you didn't start this run"):
-        services.pause(run.pk, by=OTHER_SHOP, justification="let me see")
+        lifecycle.pause(run.pk, by=OTHER_SHOP, justification="let me see")
 
 
-def test_many_runs_are_judged_in_one_query_as_each_alone(stage: Stage, tools: Toolbox, waiting: Run, django_assert_num_queries: Any) -> None:
-    fresh = services.start(buying(tools).graph_id, {}, by=OTHER_SHOP)
+def test_many_runs_are_judged_in_one_query_as_each_alone(
+    stage: Stage, tools: Toolbox, waiting: Run, django_assert_num_queries: Any
+) -> None:
+    fresh = lifecycle.start(buying(tools).graph_id, {}, by=OTHER_SHOP)
     with django_assert_num_queries(1):
         found = standings([waiting, fresh])
     assert found == {waiting.pk: standing(waiting), fresh.pk: standing(fresh)}
-    assert found[waiting.pk].allowed(["approver_finance"], 7) == set(STOPPING) and found[fresh.pk].allowed(["approver_finance"], 7) == set()
+    assert (
+        found[waiting.pk].allowed(["approver_finance"], 7) == set(STOPPING)
+        and found[fresh.pk].allowed(["approver_finance"], 7) == set()
+    )
     assert standings([]) == {}
 
 
-@given(st.frozensets(st.sampled_from(ROLES)), st.frozensets(st.sampled_from(ROLES)), st.sampled_from([None, 1, 2]), st.sampled_from([None, 1, 2]))
+@given(
+    st.frozensets(st.sampled_from(ROLES)),
+    st.frozensets(st.sampled_from(ROLES)),
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, 1, 2]),
+)
 def test_no_role_takes_a_right_away_and_auditors_have_none(
     held: frozenset[str], asked: frozenset[str], creator: int | None, person: int | None
 ) -> None:

@@ -14,16 +14,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from approvals import trail
+from approvals.api.schemas import AuditPage
 from approvals.models import Approval, Decision
 from approvals.services import decide
-from approvals.shapes import AuditPage
 from durableagents import Context, End
-from durableagents.auth import issue_key
+from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
-from runs import services
 from runs.models import Run, Wait
+from runs.services import lifecycle, questions, signals
 from tests.runs.stage import Stage
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
@@ -44,12 +44,14 @@ def busy(stage: Stage, tools: Toolbox) -> Run:
         item = await ctx.ask("finance_po", title="What?", schema=Item)
         return End((await ctx.call(tools.pay, Item(name=item.name, amount=5000))).ref)
 
-    run = services.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
+    run = lifecycle.start(agent_of(node, tools=tools.all()).graph_id, {}, by=SHOP)
     stage.drive()
-    services.pause(run.pk, by=OLGA, justification="month end")
-    services.resume(run.pk, by=OLGA, justification="month began")
-    services.signal(run.pk, "price", 7, by=SHOP)
-    services.answer(run.pk, Wait.objects.get(kind="input").pk, {"name": "gold", "amount": 1}, by=OLGA, justification="as told")
+    lifecycle.pause(run.pk, by=OLGA, justification="month end")
+    lifecycle.resume(run.pk, by=OLGA, justification="month began")
+    signals.signal(run.pk, "price", 7, by=SHOP)
+    questions.answer(
+        run.pk, Wait.objects.get(kind="input").pk, {"name": "gold", "amount": 1}, by=OLGA, justification="as told"
+    )
     stage.drive()
     asked = Approval.objects.get()
     decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=FIONA)
@@ -62,10 +64,16 @@ def listed(**filters: str) -> list[tuple[str, str]]:
 
 def test_everything_that_people_did_is_there(busy: Run) -> None:
     assert listed() == [
-        ("approve", "user:fiona"), ("answer", "user:olga"), ("signal", "key:shop"), ("resume", "user:olga"), ("pause", "user:olga"), ("start", "key:shop"),
+        ("approve", "user:fiona"), ("answer", "user:olga"), ("signal", "key:shop"), ("resume", "user:olga"),
+        ("pause", "user:olga"), ("start", "key:shop"),
     ]  # fmt: skip
     answer = ActRecord.objects.get(action="answer")
-    assert (answer.subject, answer.queue, answer.justification, answer.role) == ("What?", "finance_po", "as told", "operator")
+    assert (answer.subject, answer.queue, answer.justification, answer.role) == (
+        "What?",
+        "finance_po",
+        "as told",
+        "operator",
+    )
     assert (answer.before["state"], answer.after["state"]) == ("waiting_human", "running")
     assert answer.seq is not None and answer.seq < Decision.objects.get().seq
 
@@ -80,9 +88,12 @@ def test_what_the_system_and_the_outside_do_is_nobodys_act(stage: Stage, tools: 
     ("filters", "found"),
     [
         ({"action": "signal"}, ["signal"]), ({"action": "approve"}, ["approve"]), ({"action": "pause"}, ["pause"]),
-        ({"by": "olga"}, ["answer", "resume", "pause"]), ({"by": "user:olga"}, ["answer", "resume", "pause"]), ({"by": "key:olga"}, []), ({"by": "ol"}, []),
-        ({"by": "shop"}, ["signal", "start"]), ({"queue": "finance_po"}, ["approve", "answer"]), ({"queue": "legal"}, []),
-        ({"since": "2999-01-01"}, []), ({"until": "2001-01-01"}, []), ({"since": "2001-01-01", "until": "2999-01-01", "action": "start"}, ["start"]),
+        ({"by": "olga"}, ["answer", "resume", "pause"]), ({"by": "user:olga"}, ["answer", "resume", "pause"]),
+        ({"by": "key:olga"}, []), ({"by": "ol"}, []),
+        ({"by": "shop"}, ["signal", "start"]), ({"queue": "finance_po"}, ["approve", "answer"]),
+        ({"queue": "legal"}, []),
+        ({"since": "2999-01-01"}, []), ({"until": "2001-01-01"}, []),
+        ({"since": "2001-01-01", "until": "2999-01-01", "action": "start"}, ["start"]),
         ({"agent": "another"}, []), ({"run": "ffff"}, []),
     ],
 )  # fmt: skip
@@ -99,7 +110,8 @@ def test_it_is_filtered_by_agent_and_run(busy: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "name"),
     [
-        ({"run": "zz"}, "run"), ({"before": "never"}, "before"), ({"action": "<b>"}, "action"), ({"since": "yesterday"}, "from"), ({"until": "2026-13-01"}, "to"),
+        ({"run": "zz"}, "run"), ({"before": "never"}, "before"), ({"action": "<b>"}, "action"),
+        ({"since": "yesterday"}, "from"), ({"until": "2026-13-01"}, "to"),
         ({"before": "999999999999999999.1.1"}, "before"), ({"run": "%"}, "run"), ({"until": "9999-12-31"}, "to"),
     ],
 )  # fmt: skip
@@ -116,7 +128,17 @@ def crowded(run: Run, count: int) -> None:
     for n in range(count):
         at = AT + timedelta(microseconds=n % 3)
         shared = {"by": f"user:u{n}", "auth": "session", "address": "", "at": at}
-        OverrideRecord.objects.create(run_id=run.pk, action="pause", role="operator", justification="w", seq=1, chain=b"", before={}, after={}, **shared)
+        OverrideRecord.objects.create(
+            run_id=run.pk,
+            action="pause",
+            role="operator",
+            justification="w",
+            seq=1,
+            chain=b"",
+            before={},
+            after={},
+            **shared,
+        )
         ActRecord.objects.create(run_id=run.pk, action="start", **shared)
         AccountRecord.objects.create(action="role_given", subject="user:x", **shared)
 
@@ -146,7 +168,9 @@ def test_what_comes_while_somebody_pages_moves_nothing(busy: Run) -> None:
 
 def test_a_renamed_person_is_found_under_the_new_name_too(busy: Run) -> None:
     user = User.objects.create_user("ines")
-    services.pause(busy.pk, by=Actor("user", "ines", role="operator", auth="session", person=user.pk), justification="let me see")
+    lifecycle.pause(
+        busy.pk, by=Actor("user", "ines", role="operator", auth="session", person=user.pk), justification="let me see"
+    )
     user.username = "ines-marie"
     user.save()
     assert ("pause", "user:ines") in listed(by="ines-marie") and ("pause", "user:ines") in listed(by="ines")
@@ -162,19 +186,25 @@ def test_it_costs_the_same_for_few_acts_and_for_many(busy: Run) -> None:
     assert counts == [6, 6], "one for each source, the agents, and up to where records without a code are from before"
 
 
-@pytest.mark.parametrize("table", ["ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision"])
+@pytest.mark.parametrize(
+    "table", ["ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision"]
+)
 def test_a_page_is_found_by_an_index(busy: Run, table: str) -> None:
     verb = "verdict" if table == "approvals_decision" else "action"
     with transaction.atomic(), connection.cursor() as cursor:
-        # Few rows are read faster without an index: what is asked here is whether one gives the rows in the list's order.
+        # Few rows are read faster without an index: what is asked here is whether one gives the rows in the list's
+        # order.
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off")
         for where in ("true", f"{verb} = 'x'", "by = 'user:x'"):
-            cursor.execute(f"EXPLAIN SELECT * FROM {table} WHERE {where} AND at <= clock_timestamp() ORDER BY at DESC, id DESC LIMIT 50")
+            cursor.execute(
+                f"EXPLAIN SELECT * FROM {table} WHERE {where} AND at <= clock_timestamp() ORDER BY at "
+                f"DESC, id DESC LIMIT 50"
+            )
             plan = "\n".join(row[0] for row in cursor.fetchall())
             assert "Index Scan" in plan and "Sort" not in plan, plan
 
 
-# --- over HTTP ------------------------------------------------------------------------------------------------------------
+# --- over HTTP ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -191,8 +221,16 @@ def test_the_api_gives_the_same_with_the_exact_state(busy: Run, api: Callable[..
     assert [row["action"] for row in answer["results"]] == ["approve", "answer", "signal", "resume", "pause", "start"]
     decision = answer["results"][0]
     told = Decision.objects.get()
-    assert (decision["seq"], decision["chain"], decision["plan_hash"]) == (told.seq, bytes(told.chain).hex(), told.plan_hash)
-    assert (decision["before"]["state"], decision["after"]["state"], decision["queue"]) == ("waiting_human", "running", "finance_po")
+    assert (decision["seq"], decision["chain"], decision["plan_hash"]) == (
+        told.seq,
+        bytes(told.chain).hex(),
+        told.plan_hash,
+    )
+    assert (decision["before"]["state"], decision["after"]["state"], decision["queue"]) == (
+        "waiting_human",
+        "running",
+        "finance_po",
+    )
     assert all(row["seq"] and row["chain"] and row["agent"] == busy.graph_id for row in answer["results"])
 
 
@@ -206,13 +244,29 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
         seen += page["results"]
         address = page["next"]
     ids = [row["id"] for row in seen]
-    assert len(ids) == len(set(ids)) == sum(m.objects.count() for m in (OverrideRecord, ActRecord, AccountRecord, Decision))
-    assert {"role_given", "key_issued", "account_added"} <= {row["action"] for row in api(action="accounts").json()["results"]}
+    assert (
+        len(ids)
+        == len(set(ids))
+        == sum(m.objects.count() for m in (OverrideRecord, ActRecord, AccountRecord, Decision))
+    )
+    assert {"role_given", "key_issued", "account_added"} <= {
+        row["action"] for row in api(action="accounts").json()["results"]
+    }
     assert api(action="key_issued", by="nobody").json() == {"results": [], "next": None}
 
 
 @pytest.mark.parametrize(
-    "query", [{"action": "dance"}, {"from": "yesterday"}, {"to": "x"}, {"cursor": "x"}, {"run_id": "x"}, {"limit": "0"}, {"colour": "red"}, {"by": "a\x00"}]
+    "query",
+    [
+        {"action": "dance"},
+        {"from": "yesterday"},
+        {"to": "x"},
+        {"cursor": "x"},
+        {"run_id": "x"},
+        {"limit": "0"},
+        {"colour": "red"},
+        {"by": "a\x00"},
+    ],
 )
 def test_the_api_names_what_is_wrong(api: Callable[..., Any], query: dict[str, str]) -> None:
     answer = api(**query)
@@ -222,4 +276,6 @@ def test_the_api_names_what_is_wrong(api: Callable[..., Any], query: dict[str, s
 def test_an_integrators_key_reads_no_audit() -> None:
     user = User.objects.create_user(f"shop{uuid4()}")
     user.groups.set([Group.objects.get_or_create(name="integrator")[0]])
-    assert Client().get("/api/v1/audit", headers={"Authorization": f"Bearer {issue_key(user, 'test')}"}).status_code == 403
+    assert (
+        Client().get("/api/v1/audit", headers={"Authorization": f"Bearer {issue_key(user, 'test')}"}).status_code == 403
+    )

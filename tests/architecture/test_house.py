@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import CHECKOUT
 
 # What is longer for a reason: the reason stands in the file's own first lines.
-LONG_FILES = {"ledger/events.py": "the vocabulary is one list", "tests/runs/test_journal.py": "one suite of promises"}
-LONGEST_FILE, LONGEST_FUNCTION = 400, 50
+LONG_FILES = {"tests/runs/test_journal.py": "one suite of promises"}
+LONGEST_FILE, LONGEST_FUNCTION = 450, 50  # a function's lines without its signature and its docstring
 
 
 def sources() -> list[Path]:
@@ -41,7 +41,8 @@ def test_no_function_is_endless() -> None:
     for path in sources():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                lines = (node.end_lineno or 0) - node.lineno + 1
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
                 if lines > LONGEST_FUNCTION:
                     found[f"{path.relative_to(CHECKOUT)}:{node.name}"] = lines
     assert found == {}
@@ -64,5 +65,5 @@ def test_nothing_is_left_for_later(word: str) -> None:
 @pytest.mark.parametrize("folder", ["engine", "ledger", "runs", "approvals"])
 def test_no_story_of_the_heart_sleeps(folder: str) -> None:
     """What has to be waited for is an event, a lock or a row; a test that sleeps waits for the wrong thing."""
-    own = [path for path in sources() if f"tests/{folder}/" in str(path)]
+    own = [path for path in sources() if path.is_relative_to(CHECKOUT / "tests" / folder)]
     assert own and [path for path in own if re.search(r"time\.sleep\(|asyncio\.sleep\([^0]", path.read_text())] == []

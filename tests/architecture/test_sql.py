@@ -16,8 +16,8 @@ from ledger import sqlfiles
 from tests.conftest import CHECKOUT
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
-# What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function is a new file
-# `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
+# What was shipped, with its digest: a database that exists has it, so it never changes again. What changes a function
+# is a new file `sql/NNNN_name.sql` with the migration `migrations/NNNN_name.py`, written down here when it lands.
 SHIPPED = {
     "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/0010_registers.sql": "98766363256959ab2f213a5e71634ecc23dff957bbe286d13d83daf56e82a416",
@@ -25,6 +25,8 @@ SHIPPED = {
     "runs/sql/0004_functions_anew.sql": "2459d8c6a7f4b908e96ae55f0ead17866dfcfc8d00bf504917f849c3c520f48d",
     "runs/sql/0007_claims.sql": "8c7939c4cb2ac5c2fa50b2ec5307b014582637bd401a18efed070c32fb910b84",
     "runs/sql/0005_grants.sql": "d93f63d130f2c72e0b921271728908cdfcc71f17f2be90bec9af1eddc14f8bef",
+    "runs/sql/0015_steps.sql": "2eab0b5900a14df8fcacfc282946f7e39a81b81bc8dfa3f0df6274df77f7132c",
+    "runs/sql/0016_steps.sql": "15531dbe11383736a6c3f75159a3342d5a09ecbf33a244111544236b9de75beb",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
@@ -59,7 +61,8 @@ def functions(prefix: str = "") -> dict[str, str]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT p.proname, pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang "
-            "WHERE p.pronamespace = 'public'::regnamespace AND l.lanname IN ('plpgsql', 'sql') AND NOT p.proname LIKE '%%pgtrigger%%'"
+            "WHERE p.pronamespace = 'public'::regnamespace AND l.lanname IN ('plpgsql', 'sql') AND "
+            "NOT p.proname LIKE '%%pgtrigger%%'"
         )
         rows = cursor.fetchall()
     assert len({name for name, _ in rows}) == len(rows), (

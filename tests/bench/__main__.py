@@ -1,4 +1,5 @@
-"""`python -m tests.bench [--json FILE] [--scale X] [--only W1,W4]`: one table, ours beside the floor, measured in the same run."""
+"""`python -m tests.bench [--json FILE] [--scale X] [--only W1,W4]`: one table, ours beside the floor, measured in the
+same run."""
 
 from __future__ import annotations
 
@@ -105,7 +106,10 @@ def main() -> None:
         bench = Bench(folder, given.scale, wanted)
         bench.run()
     rows = [figure.as_json() for figure in bench.rows]
-    conditions = f"{os.cpu_count()} cores, load average {load:.1f} before the start, Python {platform.python_version()}, scale {given.scale:g}"
+    conditions = (
+        f"{os.cpu_count()} cores, load average {load:.1f} before the start, Python "
+        f"{platform.python_version()}, scale {given.scale:g}"
+    )
     print(table(rows))
     print(f"\n{time.monotonic() - began:.0f} s; {conditions}")
     if given.json:

@@ -66,7 +66,8 @@ def _decide(run_id: UUID) -> float:
 
 
 def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
-    """W5: from SIGKILL of the worker that drives a run to the run's next step, another worker being alive; and what the other side saw."""
+    """W5: from SIGKILL of the worker that drives a run to the run's next step, another worker being alive; and what the
+    other side saw."""
     found, run_ids = [], []
     for _ in range(times):
         crew.complete()
@@ -87,18 +88,23 @@ def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
 
 
 def _effects(ears: Ears, run_ids: list[UUID]) -> Figure:
-    """Every request that reached the other side, by key. A key is one effect there; a second key for one call would be a second effect."""
+    """Every request that reached the other side, by key. A key is one effect there; a second key for one call would be
+    a second effect."""
     ours = {str(run_id) for run_id in run_ids}
     requests = [told.key for told in ears.heard if told.run_id in ours and told.what == "effect"]
     calls = LedgerEntry.objects.filter(run_id__in=run_ids, fact="committed")
     done = set(calls.values_list("key", flat=True))
     twice = len(set(requests) - done) + (calls.count() - len(done))
-    note = f"{len(set(requests))} effects for {calls.count()} calls, {len(requests) - len(set(requests))} repeated under the same key, {twice} duplicate"
+    note = (
+        f"{len(set(requests))} effects for {calls.count()} calls, "
+        f"{len(requests) - len(set(requests))} repeated under the same key, {twice} duplicate"
+    )
     return Figure("W5 effects at the other side", count=len(requests), note=note, goal="0 duplicate")
 
 
 def model_calls(crew: Crew, count: int) -> Figure:
-    """`count` runs become ready in one moment, each with one model call of 2 s; from the first claim to the last end."""
+    """`count` runs become ready in one moment, each with one model call of 2 s; from the first claim to the last
+    end."""
     with transaction.atomic():
         run_ids = start("bench-model", count, steps=1)
     peak = 0
@@ -118,11 +124,12 @@ def model_calls(crew: Crew, count: int) -> Figure:
     )
 
 
-# --- the socket ---------------------------------------------------------------------------------------------------------
+# --- the socket -----------------------------------------------------------------------------------
 
 
 def sockets(port: int, runs: int, steps: int) -> Figure:
-    """From an event's time in the journal to the socket's first word of it (or of a later one), with `runs` runs at work."""
+    """From an event's time in the journal to the socket's first word of it (or of a later one), with `runs` runs at
+    work."""
     heard: list[tuple[float, str, int]] = []
     with connect(
         f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}", additional_headers={"Cookie": _cookie()}

@@ -1,7 +1,7 @@
 """Agents that do next to nothing, so that what is measured is what it costs to make it durable.
 
-Tools that are called in a worker process tell the bench by datagram, with the machine's monotonic clock: nothing of the system under
-test has to answer for when a step began.
+Tools that are called in a worker process tell the bench by datagram, with the machine's monotonic clock: nothing of the
+system under test has to answer for when a step began.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 TEXT = "".join(random.Random(7).choices(LETTERS, k=900))  # with its envelope about 1 KB; hardly compressible
 SOCKET_VARIABLE = "DURABLEAGENTS_BENCH_SOCKET"
 
-# Of runs that are driven in the bench's own process: when the last tool returned, when a step began, when a wait was entered.
+# Of runs that are driven in the bench's own process: when the last tool returned, when a step began, when a wait was
+# entered.
 returned_at: dict[str, float] = {}
 began_at: dict[str, float] = {}
 waited_at: dict[str, float] = {}
 
 
 class Many(BaseModel):
-    """`steps` calls, `per_visit` of them in a visit; then `rests` times a rest and a call. `pause_seconds` after each call."""
+    """`steps` calls, `per_visit` of them in a visit; then `rests` times a rest and a call. `pause_seconds` after each
+    call."""
 
     steps: int
     per_visit: int = 1_000_000
@@ -69,7 +71,8 @@ async def order(args: Number, call: ToolCall) -> Text:
 
 def _agent(name: str, using: Tool) -> Agent:
     agent = Agent(
-        name, "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted), tools=list({using.name: using, "look": look}.values())
+        name, "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted),
+        tools=list({using.name: using, "look": look}.values())
     )  # fmt: skip
 
     @agent.node(start=True, to=("work", "rest"))
@@ -106,7 +109,7 @@ pure_steps = _agent("bench-pure", look)
 keyed_steps = _agent("bench-keyed", order)
 
 
-# --- in worker processes ------------------------------------------------------------------------------------------------
+# --- in worker processes --------------------------------------------------------------------------
 
 
 @cache
@@ -181,7 +184,7 @@ async def ask_model(state: Place, ctx: Context) -> End:
     return End({"said": await ctx.model(thinker, "Well?")})
 
 
-# --- a conversation -----------------------------------------------------------------------------------------------------
+# --- a conversation -------------------------------------------------------------------------------
 
 MESSAGE = 4096
 pages: list[str] = []  # what the tool and the model say, in turn: set by the bench

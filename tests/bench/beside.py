@@ -1,4 +1,5 @@
-"""What runs beside the work: starts right after a restart, many timers at one moment, statements a run, and an installation at rest."""
+"""What runs beside the work: starts right after a restart, many timers at one moment, statements a run, and an
+installation at rest."""
 
 from __future__ import annotations
 
@@ -14,14 +15,15 @@ from uuid import uuid4
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
-from durableagents.auth import issue_key
+from durableagents.identity.auth import issue_key
 from runs.models import Run, Wait
 from tests.bench.crew import Crew, Ears, crew, until, web
 from tests.bench.figures import Figure, latency
 from tests.bench.work import start
 
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-# A connection that fell idle tells its count after ten seconds. Where hardly anything is measured, nobody waits for that.
+# A connection that fell idle tells its count after ten seconds. Where hardly anything is measured, nobody waits for
+# that.
 _settled_seconds = 12.0
 
 
@@ -40,7 +42,9 @@ def after_restart(folder: Path, ears: Ears, restarts: int, times: int) -> Figure
 def timers(ears: Ears, count: int) -> Figure:
     """From the moment at which all are due to the last one's next step."""
     ids = {str(each) for each in start("bench-alarm", count, at=(datetime.now(UTC) + timedelta(days=1)).isoformat())}
-    until(lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep", 0.2)
+    until(
+        lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep", 0.2
+    )
     at = datetime.now(UTC) + timedelta(seconds=5)  # everybody has looked by then
     Wait.objects.filter(run_id__in=ids, resolved_at=None).update(deadline=at)
     until(lambda: datetime.now(UTC) >= at, "the moment", 0.005)
@@ -49,7 +53,13 @@ def timers(ears: Ears, count: int) -> Figure:
     until(lambda: not Run.objects.filter(id__in=ids, ended_at=None).exists(), "the runs' ends", 0.1)
     asked = _count(settled=True) - done
     note = f"the last after {last.at - began:.1f} s; {asked / count:.1f} transactions each"
-    return Figure("timers due at one moment", per_second=round(count / (last.at - began)), count=count, note=note, goal="10,000 in ≤ 10 s")
+    return Figure(
+        "timers due at one moment",
+        per_second=round(count / (last.at - began)),
+        count=count,
+        note=note,
+        goal="10,000 in ≤ 10 s",
+    )
 
 
 def statements(count: int) -> Figure:

@@ -19,7 +19,16 @@ CONSOLES, RINGS_A_SECOND = 200, 1000
 GAP_SECONDS = 0.5
 WARM_UP_SECONDS, SECONDS = 5.0, 20.0
 MOST_SHARE = 0.25
-COLUMNS = (("consoles", "consoles"), ("rings/s", "rings"), ("reads/s", "reads"), ("messages/s", "messages"), ("of a core", "share"), ("told → shown p50 s", "behind"), ("busy", "busy"), ("", "missed"))
+COLUMNS = (
+    ("consoles", "consoles"),
+    ("rings/s", "rings"),
+    ("reads/s", "reads"),
+    ("messages/s", "messages"),
+    ("of a core", "share"),
+    ("told → shown p50 s", "behind"),
+    ("busy", "busy"),
+    ("", "missed"),
+)
 _AS_OF = re.compile(rb'data-as-of="(\d+)"')
 
 
@@ -35,7 +44,9 @@ class Console:
 
     async def open(self) -> None:
         address = f"127.0.0.1:{self._port}"
-        async with connect(f"ws://{address}/ws/lists", origin=f"http://{address}", additional_headers={"Cookie": self._cookie}) as link:  # type: ignore[arg-type]
+        async with connect(
+            f"ws://{address}/ws/lists", origin=f"http://{address}", additional_headers={"Cookie": self._cookie}
+        ) as link:  # type: ignore[arg-type]
             reading = asyncio.create_task(self._read_again())
             try:
                 async for text in link:
@@ -62,7 +73,8 @@ class Console:
         wanted = max(self._told_at, self._as_of)
         query = urlencode({"fragment": "live", "since": wanted})
         writer.write(
-            f"GET {self._path}?{query} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nCookie: {self._cookie}\r\nHX-Trigger: live\r\n\r\n".encode()
+            f"GET {self._path}?{query} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nCookie: "
+            f"{self._cookie}\r\nHX-Trigger: live\r\n\r\n".encode()
         )
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", head, re.I)
@@ -79,7 +91,7 @@ class Console:
 
 
 async def _watch(port: int, cookies: Sequence[str], path: str, rings: int) -> dict[str, Any]:
-    from runs.live import AsyncBell
+    from runs.journal.notify import AsyncBell
 
     web = _serving(port)
     consoles = [Console(port, cookie, path) for cookie in cookies]
@@ -119,7 +131,11 @@ async def _watch(port: int, cookies: Sequence[str], path: str, rings: int) -> di
 
 
 def _serving(port: int) -> psutil.Process:
-    return next(each for each in psutil.Process().children(recursive=True) if "web" in each.cmdline() and "--fd" in each.cmdline())
+    return next(
+        each
+        for each in psutil.Process().children(recursive=True)
+        if "web" in each.cmdline() and "--fd" in each.cmdline()
+    )
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from runs import processes
-from runs.dsn import dsn
+from runs.connections import dsn
+from runs.fleet import procfs
 from tests.bench.agents import SOCKET_VARIABLE
 from tests.bench.place import CHECKOUT
 
@@ -88,7 +88,7 @@ class Crew:
         """The workers that have announced themselves and still run."""
         with psycopg.connect(dsn(name="bench"), autocommit=True) as link:
             known = [pid for (pid,) in link.execute(_ALIVE)]
-        return [pid for pid in known if (found := processes.stat(pid)) is not None and not found.is_dead]
+        return [pid for pid in known if (found := procfs.stat(pid)) is not None and not found.is_dead]
 
     def complete(self) -> None:
         """Wait until every worker serves."""

@@ -10,7 +10,8 @@ from typing import Any
 
 @dataclass
 class Figure:
-    """A row of the table. Times are milliseconds; `of_function` and `of_statement` are shares of the floors measured beside it."""
+    """A row of the table. Times are milliseconds; `of_function` and `of_statement` are shares of the floors measured
+    beside it."""
 
     name: str
     per_second: float | None = None
@@ -47,8 +48,10 @@ def middle(values: Iterable[float]) -> float:
 
 
 _COLUMNS = (
-    ("figure", "name"), ("per second", "per_second"), ("of function", "of_function"), ("of statement", "of_statement"), ("p50 ms", "p50"), ("p95 ms", "p95"),
-    ("p99 ms", "p99"), ("CPU µs", "cpu_us"), ("server µs", "server_cpu_us"), ("bytes", "bytes"), ("n", "count"), ("aim", "goal"), ("", "note"),
+    ("figure", "name"), ("per second", "per_second"), ("of function", "of_function"), ("of statement", "of_statement"),
+    ("p50 ms", "p50"), ("p95 ms", "p95"),
+    ("p99 ms", "p99"), ("CPU µs", "cpu_us"), ("server µs", "server_cpu_us"), ("bytes", "bytes"), ("n", "count"),
+    ("aim", "goal"), ("", "note"),
 )  # fmt: skip
 
 

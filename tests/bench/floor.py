@@ -1,9 +1,9 @@
 """The floor: what one durable row of the same bytes costs through psycopg, with nothing around it.
 
-Two floors. The *statement* locks nothing, checks nothing and hashes nothing: an update of a head and an insert of an event, into
-tables with our columns and indexes. The *function* is the least that a fenced, hash-chained journal can do: lock the head, check
-the lease, link, insert, update. Both are run the way that an application would: `await connection.execute(...)`, prepared, on a
-pool of as many connections as a worker has.
+Two floors. The *statement* locks nothing, checks nothing and hashes nothing: an update of a head and an insert of an
+event, into tables with our columns and indexes. The *function* is the least that a fenced, hash-chained journal can do:
+lock the head, check the lease, link, insert, update. Both are run the way that an application would: `await
+connection.execute(...)`, prepared, on a pool of as many connections as a worker has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import psycopg
 
 from ledger import events as e
 from ledger.chain import body_hash
+from ledger.codec import pack
 from tests.bench.agents import TEXT
 
 Kind = Literal["function", "statement"]
@@ -25,7 +26,8 @@ _TABLES = """
 CREATE TABLE floor_head (LIKE ledger_head INCLUDING ALL);
 CREATE TABLE floor_event (LIKE ledger_event INCLUDING ALL);
 CREATE FUNCTION floor_append(
-    p_run uuid, p_epoch bigint, p_lease uuid, p_kind text, p_slot text, p_attempt int, p_fact text, p_clear bytea, p_sealed bytea, p_body bytea
+    p_run uuid, p_epoch bigint, p_lease uuid, p_kind text, p_slot text, p_attempt int, p_fact text, p_clear bytea,
+    p_sealed bytea, p_body bytea
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     h floor_head;
@@ -36,7 +38,8 @@ BEGIN
     IF NOT FOUND OR h.epoch <> p_epoch OR h.lease IS DISTINCT FROM p_lease THEN
         RAISE EXCEPTION 'stale';
     END IF;
-    link := sha256(h.chain || int8send(h.seq + 1) || int8send(h.epoch) || int8send((extract(epoch FROM t) * 1000000)::bigint) || p_body);
+    link := sha256(h.chain || int8send(h.seq + 1) || int8send(h.epoch) || int8send((extract(epoch FROM t) *
+    1000000)::bigint) || p_body);
     INSERT INTO floor_event (run_id, seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, hash)
     VALUES (p_run, h.seq + 1, h.epoch, t, p_kind, p_slot, p_attempt, p_fact, p_clear, p_sealed, h.chain, link);
     UPDATE floor_head SET seq = h.seq + 1, chain = link, steps = steps + 1 WHERE run_id = p_run;
@@ -44,7 +47,8 @@ BEGIN
 END $$;
 """
 _HEAD = """
-INSERT INTO floor_head (run_id, epoch, lease, seq, claimed_seq, deaths, chain, is_pause_requested, is_cancel_requested, is_on_hold, steps,
+INSERT INTO floor_head (run_id, epoch, lease, seq, claimed_seq, deaths, chain, is_pause_requested, is_cancel_requested,
+is_on_hold, steps,
     tokens_in, tokens_out, usd_micro, tool_calls, model_calls)
 VALUES (%s, 1, %s, 0, 0, 0, %b, false, false, false, 0, 0, 0, 0, 0, 0)
 """
@@ -83,8 +87,8 @@ async def drive(pool: Any, kind: Kind, runs: int, steps: int) -> None:
     event = e.ToolRead(
         slot="0.1/1", tool="look", requested_hash="0" * 64, payload={"arguments": {"n": 1}, "result": {"text": TEXT}}
     )
-    clear, sealed = e.encode_clear(event), e.seal(event.payload)
-    body = body_hash(clear, sealed)
+    clear, packed = e.encode_clear(event), pack(event.payload)
+    body = body_hash(clear, packed)
 
     async def one() -> None:
         run_id, lease = uuid4(), uuid4()
@@ -93,10 +97,10 @@ async def drive(pool: Any, kind: Kind, runs: int, steps: int) -> None:
         for i in range(steps):
             async with pool.connection() as link:
                 if kind == "function":
-                    await link.execute(_FUNCTION, [run_id, lease, f"0.1/{i}", clear, sealed, body], prepare=True)
+                    await link.execute(_FUNCTION, [run_id, lease, f"0.1/{i}", clear, packed, body], prepare=True)
                 else:
                     await link.execute(
-                        _STATEMENT, [body, run_id, run_id, f"0.1/{i}", clear, sealed, body, body], prepare=True
+                        _STATEMENT, [body, run_id, run_id, f"0.1/{i}", clear, packed, body, body], prepare=True
                     )
 
     await asyncio.gather(*(one() for _ in range(runs)))

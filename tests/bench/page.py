@@ -1,5 +1,5 @@
-"""A run's page and its live refresh in a long run, beside a bare read of the rows that they draw from. CPU time of this process, for the page
-is made by one thread of it."""
+"""A run's page and its live refresh in a long run, beside a bare read of the rows that they draw from. CPU time of this
+process, for the page is made by one thread of it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ TABS = ("timeline", "journal")
 
 
 def pages(events: int, looks: int) -> list[Figure]:
-    """A run of so many events, looked at so often by an operator: opened for the first time in a process, opened again, and refreshed after one
-    event more."""
+    """A run of so many events, looked at so often by an operator: opened for the first time in a process, opened again,
+    and refreshed after one event more."""
     from django.contrib.auth.models import Group, User
     from django.test import Client
 
     from ledger import events as e
     from ledger.append import append
-    from runs import folded, services
-    from runs.warm import load_and_freeze
+    from runs.journal.warm import load_and_freeze
+    from runs.services import lifecycle
+    from runs.story import folded
     from tests.scale.journals import HANDS, lived
 
     user = User.objects.create_user("bench-page")
     user.groups.add(Group.objects.get_or_create(name="operator")[0])
     client = Client(headers={"host": "127.0.0.1"})
     client.force_login(user)
-    run = services.start("bench-pure", {"steps": 1}, by=HANDS)
+    run = lifecycle.start("bench-pure", {"steps": 1}, by=HANDS)
     lived(run.id, events - 1)
     rows: list[Figure] = []
     load_and_freeze()  # as the web process does before its first request

@@ -1,4 +1,5 @@
-"""Where the benchmarks run: an embedded PostgreSQL in a temporary folder, migrated, connected to as the runtime role."""
+"""Where the benchmarks run: an embedded PostgreSQL in a temporary folder, migrated, connected to as the runtime
+role."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ def place() -> Iterator[Path]:
     for name in [name for name in os.environ if name.startswith(("DATABASE", "DURABLEAGENTS"))]:
         del os.environ[name]
     os.environ.update(
-        DURABLEAGENTS_DATA=data, DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT), DURABLEAGENTS_AGENTS="tests.bench.agents"
+        DURABLEAGENTS_DATA=data, DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT),
+        DURABLEAGENTS_AGENTS="tests.bench.agents"
     )  # fmt: skip
-    from durableagents.embedded import Server
+    from durableagents.dev.embedded import Server
 
     server = Server(Path(data))
     server.prepare()

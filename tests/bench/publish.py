@@ -1,4 +1,5 @@
-"""`python -m tests.bench.publish FILE.json`: put a run's figures into docs/performance.md and the README, between their marks."""
+"""`python -m tests.bench.publish FILE.json`: put a run's figures into docs/performance.md and the README, between their
+marks."""
 
 from __future__ import annotations
 

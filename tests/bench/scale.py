@@ -1,8 +1,8 @@
-"""`python -m tests.bench.scale [--runs N] [--json FILE] [--only pages,live]`: what every page and list costs on a long history, and what
-many open consoles cost. Ends with 1 if a page or the consoles cost more than the aim.
+"""`python -m tests.bench.scale [--runs N] [--json FILE] [--only pages,live]`: what every page and list costs on a long
+history, and what many open consoles cost. Ends with 1 if a page or the consoles cost more than the aim.
 
-Costs are processor time, the page's and its database backend's together: the machine's other work doesn't change it. Beside each page
-stand its own statements, sent bare.
+Costs are processor time, the page's and its database backend's together: the machine's other work doesn't change it.
+Beside each page stand its own statements, sent bare.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ MOST_STATEMENTS, MOST_MS = 8, 30.0
 TIMES = 20
 # A search looks at up to a thousand runs before it shows fifty.
 COLUMNS = (
-    ("page", "path"), ("statements", "statements"), ("CPU ms", "cpu_ms"), ("of it database", "database_ms"), ("bare statements", "bare_ms"),
+    ("page", "path"), ("statements", "statements"), ("CPU ms", "cpu_ms"), ("of it database", "database_ms"),
+    ("bare statements", "bare_ms"),
     ("p50 ms", "p50"), ("p95 ms", "p95"), ("bytes", "bytes"), ("", "missed"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One page. `cpu_ms` is ours and the database's; `bare_ms` the database's for the statements alone; p50 and p95 are a clock's."""
+    """One page. `cpu_ms` is ours and the database's; `bare_ms` the database's for the statements alone; p50 and p95 are
+    a clock's."""
 
     path: str
     statements: int
@@ -91,7 +93,7 @@ def seconds_of(process: psutil.Process) -> float:
 
 
 def page_costs() -> Iterator[Cost]:
-    from runs.warm import load_and_freeze
+    from runs.journal.warm import load_and_freeze
     from tests.bench.consoles import person
     from tests.scale.paths import paths
 
@@ -99,7 +101,14 @@ def page_costs() -> Iterator[Cost]:
     client.get("/agents")
     load_and_freeze()  # as the web process does before its first request
     with backend() as served:
-        for path in [*paths(), "/audit", "/audit?action=retry", "/audit?by=rare", "/api/v1/audit", "/api/v1/runs?limit=200"]:
+        for path in [
+            *paths(),
+            "/audit",
+            "/audit?action=retry",
+            "/audit?by=rare",
+            "/api/v1/audit",
+            "/api/v1/runs?limit=200",
+        ]:
             yield _cost(client, served, path)
 
 
@@ -159,10 +168,15 @@ def main() -> int:
     rows = [cost.as_json() for cost in costs]
     print(table(rows, COLUMNS))
     print(table(live, consoles.COLUMNS))
-    conditions = f"{given.runs:,} runs, filled in {filled:.0f} s; {os.cpu_count()} cores, load average {load:.1f} before, Python {platform.python_version()}"
+    conditions = (
+        f"{given.runs:,} runs, filled in {filled:.0f} s; {os.cpu_count()} cores, load average "
+        f"{load:.1f} before, Python {platform.python_version()}"
+    )
     print(f"\n{conditions}")
     if given.json:
-        Path(given.json).write_text(json.dumps({"conditions": conditions, "pages": rows, "live": live}, indent=1) + "\n")
+        Path(given.json).write_text(
+            json.dumps({"conditions": conditions, "pages": rows, "live": live}, indent=1) + "\n"
+        )
     return 1 if any(row.get("missed") for row in [*rows, *live]) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import time
@@ -15,14 +16,17 @@ from uuid import UUID, uuid4
 from psycopg_pool import AsyncConnectionPool
 
 from ledger.actors import Actor
-from runs import services, sweeper
-from runs.dsn import dsn
+from runs.connections import dsn
 from runs.engine.agents import registry
-from runs.engine.drive import Driver
-from runs.engine.visit import Control
-from runs.host import POOL_SIZE
-from runs.runtime import runtime
-from runs.store import PgJournal, Worker, claim
+from runs.engine.driver import Driver
+from runs.engine.journal import Batch, Reply
+from runs.engine.runtime import Control
+from runs.journal.claims import Worker, claim
+from runs.journal.postgres import PgJournal
+from runs.services import lifecycle
+from runs.workers import timers
+from runs.workers.engine_runtime import runtime
+from runs.workers.run_loop import POOL_SIZE
 from tests.bench import agents, floor
 from tests.bench.figures import Figure, latency, middle
 from tests.bench.place import CHECKOUT, server_cpu_seconds
@@ -61,7 +65,7 @@ async def pool() -> AsyncIterator[Any]:
 
 def start(agent: str, count: int, **wanted: Any) -> list[UUID]:
     """Accept `count` runs."""
-    return [services.start(agent, wanted, by=BENCH).id for _ in range(count)]
+    return [lifecycle.start(agent, wanted, by=BENCH).id for _ in range(count)]
 
 
 class Timed(PgJournal):
@@ -69,9 +73,9 @@ class Timed(PgJournal):
 
     seconds: list[float]
 
-    async def record(self, *args: Any, **kwargs: Any) -> Any:
-        reply = await super().record(*args, **kwargs)
-        returned = agents.returned_at.pop(self.run_id, None)
+    async def commit(self, batch: Batch) -> Reply:
+        reply = await super().commit(batch)
+        returned = None if batch.is_intent else agents.returned_at.pop(self.run_id, None)
         if returned is not None:
             self.seconds.append(time.perf_counter() - returned)
         return reply
@@ -98,11 +102,12 @@ async def timed(steps: int, work: Callable[[], Awaitable[None]]) -> Measured:
     return Measured(steps, time.perf_counter() - began, time.process_time() - cpu, server_cpu_seconds() - server)
 
 
-# --- W1, W2 -------------------------------------------------------------------------------------------------------------
+# --- W1, W2 ---------------------------------------------------------------------------------------
 
 
 async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> list[Figure]:
-    """Both floors, pure steps and keyed steps in turn, so that whatever else the machine does hits all of them; medians of rounds."""
+    """Both floors, pure steps and keyed steps in turn, so that whatever else the machine does hits all of them; medians
+    of rounds."""
     waits: list[float] = []
 
     async def ours(graph_id: str) -> Measured:
@@ -141,9 +146,11 @@ def _throughput(name: str, ours: list[Measured], all_: dict[str, list[Measured]]
 
     steps = sum(m.steps for m in ours)
     return Figure(
-        name, per_second=round(middle(m.per_second for m in ours), 0), of_function=share("function"), of_statement=share("statement"),
+        name, per_second=round(middle(m.per_second for m in ours), 0), of_function=share("function"),
+        of_statement=share("statement"),
         cpu_us=round(middle(m.cpu_seconds / m.steps * 1e6 for m in ours), 0),
-        server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / steps * 1e6, 0), bytes=round(sum(m.bytes for m in ours) / steps), goal=goal,
+        server_cpu_us=round(sum(m.server_cpu_seconds for m in ours) / steps * 1e6, 0),
+        bytes=round(sum(m.bytes for m in ours) / steps), goal=goal,
     )  # fmt: skip
 
 
@@ -154,9 +161,11 @@ async def warm_up(connections: Any) -> None:
         await drive_all(connections, graph_id, 2 * POOL_SIZE)
     for kind in ("statement", "function"):
         await floor.drive(connections, kind, POOL_SIZE, 12)
+    gc.collect()
+    gc.freeze()  # what is loaded, as in a worker since its fork (runs/workers/forkserver.py)
 
 
-# --- W7 -----------------------------------------------------------------------------------------------------------------
+# --- W7 -------------------------------------------------------------------------------------------
 
 
 async def resume(connections: Any, behind: int, per_visit: int, times: int) -> Figure:
@@ -166,7 +175,7 @@ async def resume(connections: Any, behind: int, per_visit: int, times: int) -> F
     found: list[float] = []
     for _ in range(times):
         await asyncio.sleep(0.005)
-        await asyncio.to_thread(sweeper.sweep)
+        await asyncio.to_thread(timers.sweep)
         began = time.perf_counter()
         await drive_all(connections, PURE, 1)
         found.append(agents.began_at[str(run_id)] - began)
@@ -174,7 +183,7 @@ async def resume(connections: Any, behind: int, per_visit: int, times: int) -> F
     return latency(f"W7 resume, {behind:,} steps behind {shape}", found, goal=goal)
 
 
-# --- entering a wait ----------------------------------------------------------------------------------------------------
+# --- entering a wait ------------------------------------------------------------------------------
 
 
 async def slots(connections: Any, times: int) -> Figure:
@@ -187,7 +196,7 @@ async def slots(connections: Any, times: int) -> Figure:
     return latency("slot released on entering a wait", found, goal="p99 ≤ 20")
 
 
-# --- storage ------------------------------------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 
 
 async def storage(connections: Any, kind: str, messages: int) -> Figure:

@@ -25,7 +25,8 @@ from durableagents import (
 
 ATTACK = (
     "</textarea></pre></script><script>window.pwned=1</script><img src=//attack.invalid/x onerror=window.pwned=2>"
-    "<svg onload=window.pwned=3><style>*{display:none}</style><form action=//attack.invalid><button>Approve</button></form>"
+    "<svg onload=window.pwned=3><style>*{display:none}</style><form "
+    "action=//attack.invalid><button>Approve</button></form>"
     "{{ 7|add:7 }}{% now 'Y' %} javascript:window.pwned=4 \u202eevorppa\u202c \u200b N\u043erdlicht \U000e0041 "
 )
 
@@ -40,7 +41,8 @@ class State(BaseModel):
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Do it", system="nowhere", effect=f"Does it. {ATTACK}", external_id="text",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Do it", system="nowhere", effect=f"Does it. {ATTACK}",
+    external_id="text",
     gate=Gate("finance_po", f"Always. {ATTACK}", headline=lambda args: args.text),
 )  # fmt: skip
 async def do_it(args: Said, call: ToolCall) -> Said:
@@ -60,8 +62,10 @@ async def _say(messages: list[Any], info: Any) -> ModelResponse:
 
 voice = Assistant(name="voice", instructions=ATTACK, output=Said, offline=_say)
 hostile = Agent(
-    "zz-hostile", "1.0.0", input=Said, state=State, output=Said, initial=lambda said: State(said=said), title=f"Hostile {ATTACK}",
-    description=ATTACK, samples=[Sample(label=ATTACK, input={"text": ATTACK})], tools=[do_it, read_it], assistants=[voice],
+    "zz-hostile", "1.0.0", input=Said, state=State, output=Said, initial=lambda said: State(said=said),
+    title=f"Hostile {ATTACK}",
+    description=ATTACK, samples=[Sample(label=ATTACK, input={"text": ATTACK})], tools=[do_it, read_it],
+    assistants=[voice],
 )  # fmt: skip
 
 
@@ -80,7 +84,7 @@ async def speak(state: State, ctx: Context) -> End:
 hostile.validate()
 
 
-# --- an agent whose letters get lost, and which asks about many things at once --------------------------------------------------
+# --- an agent whose letters get lost, and which asks about many things at once --------------------
 
 
 class Order(BaseModel):
@@ -121,7 +125,14 @@ async def buy_many(args: Many, call: ToolCall) -> Sent:
 
 
 clerk = Agent(
-    "zz-clerk", "1.0.0", input=Order, state=OrderState, output=Sent, initial=lambda order: OrderState(order=order), title="Clerk", tools=[send_letter, buy_many]
+    "zz-clerk",
+    "1.0.0",
+    input=Order,
+    state=OrderState,
+    output=Sent,
+    initial=lambda order: OrderState(order=order),
+    title="Clerk",
+    tools=[send_letter, buy_many],
 )
 
 
@@ -130,7 +141,12 @@ async def work(state: OrderState, ctx: Context) -> End:
     if state.order.ending == "unknown":
         return End(await ctx.call(send_letter, Letter(legal_name=state.order.legal_name)))
     if state.order.ending == "asks":
-        await ctx.approve("finance_po", title=f"Take on {state.order.legal_name} at once", body={"vendor": state.order.legal_name}, headline=state.order.legal_name)
+        await ctx.approve(
+            "finance_po",
+            title=f"Take on {state.order.legal_name} at once",
+            body={"vendor": state.order.legal_name},
+            headline=state.order.legal_name,
+        )
         return End(Sent())
     return End(await ctx.call(buy_many, Many(values={f"value_{n}": f"{n} pieces" for n in range(state.order.items)})))
 

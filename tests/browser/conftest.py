@@ -14,9 +14,16 @@ from tests.infra.installation import Installation, eventually
 
 # As root, offline, and without the browser's own chatter to the outside.
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-NAMES = {"integrator": "Integrator", "operator": "Operator", "approver_finance": "Finance approver", "approver_legal": "Legal approver", "auditor": "Auditor"}
+NAMES = {
+    "integrator": "Integrator",
+    "operator": "Operator",
+    "approver_finance": "Finance approver",
+    "approver_legal": "Legal approver",
+    "auditor": "Auditor",
+}
 expect.set_options(timeout=20_000)
 
 
@@ -31,7 +38,9 @@ class Site(Installation):
         """One request to the API; with a body a POST."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.demo()['api_keys'][role]}", "Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/api/v1{path}", data, headers), timeout=20) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.url}/api/v1{path}", data, headers), timeout=20
+        ) as answer:
             return json.load(answer)
 
     def start(self, agent: str, given: dict[str, Any]) -> str:
@@ -63,16 +72,21 @@ class Site(Installation):
     def effects(self, run_id: str) -> list[str]:
         """What the outside world says it did for a run."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.sandbox_port}/effects", timeout=20) as answer:
-            return [f"{row['system']}.{row['operation']}" for row in json.load(answer) if row["run_id"] == run_id and row["executed"]]
+            return [
+                f"{row['system']}.{row['operation']}"
+                for row in json.load(answer)
+                if row["run_id"] == run_id and row["executed"]
+            ]
 
 
-@pytest.fixture(scope="session")
+# Both to the end of these files, and no longer: an installation that nobody looks at any more still beats.
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """`manage.py up` on data and ports of its own, with the hostile agent beside the demo."""
     site = Site(tmp_path_factory.mktemp("site") / "data")
     try:
         site.up(DURABLEAGENTS_AGENTS="tests.browser.agents")
-        eventually(site.is_ready, "ready", 90)
+        eventually(site.is_ready, "ready")
         site.remember()
         yield site
         site.stop()
@@ -80,8 +94,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site.clean()
 
 
-# Per file: while Playwright runs, its event loop runs in this thread, where other files' tests may not find one.
-@pytest.fixture(scope="module")
+# While Playwright runs, its event loop runs in this thread, where other packages' tests may not find one.
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -94,7 +108,8 @@ def read_all(page: Page) -> None:
     for _ in range(200):
         if page.locator("#seen").is_hidden():
             return
-        # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the button.
+        # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the
+        # button.
         page.locator("#seen [data-next]").dispatch_event("click")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     raise AssertionError(page.locator("#seen").inner_text())
@@ -118,12 +133,17 @@ def person(browser: Browser, site: Site, complaints: Complaints) -> Iterator[Per
     opened: list[BrowserContext] = []
 
     def of(role: str, **options: Any) -> Page:
-        context = browser.new_context(base_url=site.url, viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
+        context = browser.new_context(
+            base_url=site.url, viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options
+        )
         opened.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-        page.on("request", lambda request: None if request.url.startswith((site.url, "data:")) else complaints.append(request.url))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((site.url, "data:")) else complaints.append(request.url),
+        )
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.goto("/login")
         page.locator(".roles button", has_text=NAMES[role]).click()

@@ -1,4 +1,5 @@
-"""`python -m tests.browser.pictures`: take the README's pictures anew, on an installation of its own and in a real Chromium.
+"""`python -m tests.browser.pictures`: take the README's pictures anew, on an installation of its own and in a real
+Chromium.
 
 One run of the sample: at its gate, the case as finance sees it, and after a `kill -9` while the order was on its way.
 """
@@ -22,7 +23,8 @@ from tests.infra.installation import eventually
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 NORDLICHT = {
-    "legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980", "contact_email": "vendors@nordlicht.example",
+    "legal_name": "Nordlicht Antriebe GmbH", "country": "DE", "tax_id": "DE811907980",
+    "contact_email": "vendors@nordlicht.example",
     "category": "Warehouse automation", "first_order": {"description": "Dock sensors, lot 7", "amount_usd": "84000.00"},
     "requested_by": "ops@harbor",
 }  # fmt: skip
@@ -36,7 +38,7 @@ def main() -> int:
     site = Site(Path(tempfile.mkdtemp(prefix="pictures-")) / "data")
     try:
         site.up()
-        eventually(site.is_ready, "ready", 90)
+        eventually(site.is_ready, "ready")
         site.remember()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -96,7 +98,9 @@ def busy_worker(site: Site) -> int | None:
 
 def fault(site: Site, what: dict[str, Any]) -> None:
     """Tell the sandbox how to misbehave at an operation; without a misbehaviour that is over."""
-    urllib.request.urlopen(f"http://127.0.0.1:{site.sandbox_port}/faults", json.dumps(what).encode(), timeout=20).close()
+    urllib.request.urlopen(
+        f"http://127.0.0.1:{site.sandbox_port}/faults", json.dumps(what).encode(), timeout=20
+    ).close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Text from outside is text: whatever an agent, a model, a tool or an input says, no page runs it, fetches it or obeys it."""
+"""Text from outside is text: whatever an agent, a model, a tool or an input says, no page runs it, fetches it or obeys
+it."""
 
 from __future__ import annotations
 
@@ -28,14 +29,23 @@ def is_inert(page: Page, where: str, *, is_form: bool = False) -> None:
     assert overflow <= 0, f"{where} is {overflow} px too wide"
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
 def test_no_page_runs_what_it_shows(person: Person, site: Site, complaints: Complaints, width: int) -> None:
     waiting, failed = site.start("zz-hostile", {}), site.start("zz-hostile", {"fails": True})
     site.reaches(waiting, "waiting_human")
     site.reaches(failed, "failed")
     page = person("approver_finance", viewport={"width": width, "height": 844})
     asked = site.question(waiting)
-    paths = ["/", "/inbox", f"/inbox/{asked['id']}", "/runs", "/reconcile", "/audit", "/agents", "/agents/zz-hostile@1.0.0"]
+    paths = [
+        "/",
+        "/inbox",
+        f"/inbox/{asked['id']}",
+        "/runs",
+        "/reconcile",
+        "/audit",
+        "/agents",
+        "/agents/zz-hostile@1.0.0",
+    ]
     paths += [f"/runs/{run}?tab={tab}" for run in (waiting, failed) for tab in TABS]
     for path in paths:
         page.goto(path)

@@ -1,4 +1,5 @@
-"""What was refused stays: its reason, every typed word, and the reader's place, whatever the live page does meanwhile."""
+"""What was refused stays: its reason, every typed word, and the reader's place, whatever the live page does
+meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def stays(page: Page, alert: str, fields: dict[str, str]) -> None:
         expect(page.locator("#live-state")).to_contain_text("live")
     page.wait_for_timeout(3000)
     for _ in range(2 if is_live else 0):
-        page.evaluate("htmx.ajax('GET', (document.getElementById('live').dataset.here || location.pathname) + '?fragment=live', {target: '#live', swap: 'live', source: '#live'})")
+        page.evaluate(
+            "htmx.ajax('GET', (document.getElementById('live').dataset.here || location.pathname) + "
+            "'?fragment=live', {target: '#live', swap: 'live', source: '#live'})"
+        )
     words = note.inner_text()
     assert words and note.is_visible()
     for name, value in fields.items():
@@ -121,11 +125,13 @@ def test_a_refused_start_keeps_its_words(person: Person) -> None:
     stays(page, "[data-alert]", {"#f-supplier": "Tamsalu Metall", "#f-pallets": "9000", "#tags": "spring"})
 
 
-# --- closed by somebody else -----------------------------------------------------------------------------------------------
+# --- closed by somebody else ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["its own page", "the inbox"])
-def test_a_case_decided_elsewhere_disarms_at_once(person: Person, site: Site, gate: tuple[str, Any], where: str) -> None:
+def test_a_case_decided_elsewhere_disarms_at_once(
+    person: Person, site: Site, gate: tuple[str, Any], where: str
+) -> None:
     asked = gate[1]
     page = person("approver_finance")
     page.goto("/inbox" if where == "the inbox" else f"/inbox/{asked['id']}")
@@ -135,7 +141,11 @@ def test_a_case_decided_elsewhere_disarms_at_once(person: Person, site: Site, ga
         asked = site.api(f"/approvals/{chosen.rsplit('/', 1)[1]}")
     expect(page.locator("#live-state")).to_contain_text("live")
     page.fill("#justification", "My careful reasons.")
-    site.api(f"/approvals/{asked['id']}/decision", "approver_finance", {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "Too dear."})
+    site.api(
+        f"/approvals/{asked['id']}/decision",
+        "approver_finance",
+        {"verdict": "reject", "plan_hash": asked["plan_hash"], "justification": "Too dear."},
+    )
     expect(page.locator("#decide [role=alert]")).to_contain_text(re.compile(r"Rejected by key:.*Your text is kept\."))
     for verdict in ("approve", "reject"):
         expect(page.locator(f"[data-verdict={verdict}]")).to_be_disabled()
@@ -152,8 +162,13 @@ def test_a_question_answered_elsewhere_disarms_at_once(person: Person, site: Sit
     expect(page.locator("#live-state")).to_contain_text("live")
     page.fill("form[data-case] [name$='.note']", "One is wet.")
     wait = next(wait for wait in site.run(run_id)["waiting_for"] if wait["kind"] == "input")
-    site.api(f"/runs/{run_id}/answers/{wait['id']}", body={"answer": {"pallets": 4, "damaged": 0}, "justification": "Counted."})
-    expect(page.locator("form[data-case] [role=alert]")).to_contain_text(re.compile(r"Answered by key:.*Your text is kept\."))
+    site.api(
+        f"/runs/{run_id}/answers/{wait['id']}",
+        body={"answer": {"pallets": 4, "damaged": 0}, "justification": "Counted."},
+    )
+    expect(page.locator("form[data-case] [role=alert]")).to_contain_text(
+        re.compile(r"Answered by key:.*Your text is kept\.")
+    )
     expect(page.locator("form[data-case] button")).to_be_disabled()
     expect(page.locator("form[data-case] [name$='.note']")).to_have_value("One is wet.")
 
@@ -166,6 +181,8 @@ def test_an_outcome_settled_elsewhere_disarms_at_once(person: Person, site: Site
     expect(page.locator("#live-state")).to_contain_text("live")
     page.fill("#why-reconcile", "Looked it up.")
     site.api(f"/runs/{run_id}/reconcile", body={"verdict": "fail", "justification": "It is lost."})
-    expect(page.locator("#reconcile-form [role=alert]")).to_contain_text(re.compile(r"Settled by key:.*Your text is kept\."))
+    expect(page.locator("#reconcile-form [role=alert]")).to_contain_text(
+        re.compile(r"Settled by key:.*Your text is kept\.")
+    )
     expect(page.locator("#reconcile-form button")).to_be_disabled()
     expect(page.locator("#why-reconcile")).to_have_value("Looked it up.")

@@ -11,9 +11,16 @@ from tests.browser.conftest import Complaints, Person, Site
 from tests.infra.installation import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(480)]
-EFFECTS = ["portal.request_w9", "erp.create_vendor", "erp.file_purchase_order", "credentials.provision", "email.send_welcome"]
+EFFECTS = [
+    "portal.request_w9",
+    "erp.create_vendor",
+    "erp.file_purchase_order",
+    "credentials.provision",
+    "email.send_welcome",
+]
 ACME = {
-    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-123456", "contact_email": "a@acme.example", "category": "Pallets",
+    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB-123456", "contact_email": "a@acme.example",
+    "category": "Pallets",
     "first_order": {"description": "Pallets", "amount_usd": 12_400}, "requested_by": "ops",
 }  # fmt: skip
 
@@ -171,7 +178,10 @@ def test_a_killed_database_costs_the_page_nothing(person: Person, site: Site) ->
     server = site.part("postgres")
     assert server is not None
     server.kill()
-    eventually(lambda: (now := site.part("postgres")) is not None and now.pid != server.pid and site.is_ready(), "the database is back")
+    eventually(
+        lambda: (now := site.part("postgres")) is not None and now.pid != server.pid and site.is_ready(),
+        "the database is back",
+    )
     site.approve(run_id)
     expect(watcher.locator("#why")).to_contain_text("Completed")
     expect(watcher.locator("#live-state")).to_contain_text("live")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from django.test import Client
 from pydantic import BaseModel, Field, JsonValue
 
 from durableagents import Agent, Context, End, Evidence, Gate, Rejected, ReplayClass, ToolCall, TransportError, tool
-from ledger.access import ROLES
 from ledger.actors import Actor
-from runs import services
+from ledger.web.roles import ROLES
 from runs.engine.agents import registry
 from runs.models import Run
+from runs.services import lifecycle
 
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2")
@@ -48,6 +49,39 @@ class Reader:
 def text_of(answer: Any) -> str:
     """A page's words without its markup, blanks collapsed."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", answer.content.decode()))).strip()
+
+
+class _Fields(HTMLParser):
+    """What a browser would send of the fields that a schema made."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.values: dict[str, str] = {}
+        self._at = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = {name: value or "" for name, value in attrs}
+        is_ours = known.get("id", "").startswith("f-")
+        if tag in ("select", "textarea") and is_ours:
+            self._at = known["name"]
+            self.values[self._at] = ""
+        elif tag == "option" and self._at and "selected" in known:
+            self.values[self._at] = known["value"]
+        elif tag == "input" and is_ours and (known.get("type") != "checkbox" or "checked" in known):
+            self.values[known["name"]] = known.get("value", "on" if known.get("type") == "checkbox" else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._at = "" if tag in ("select", "textarea") else self._at
+
+    def handle_data(self, data: str) -> None:
+        if self._at and self.lasttag == "textarea":
+            self.values[self._at] += data.removeprefix("\n")
+
+
+def filled_in(page: str) -> dict[str, str]:
+    """The fields of a page's form as they are filled in, by name."""
+    return _Fields(page).values
 
 
 @pytest.fixture
@@ -103,7 +137,8 @@ class State(BaseModel):
 
 
 @tool(
-    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.", external_id="po",
+    replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, title="Buy it", system="shop", effect="Spends money.",
+    external_id="po",
     gate=Gate("finance_po", "Everything", headline=lambda args: f"${args.amount:,}.00"),
 )  # fmt: skip
 async def buy(args: Wanted, call: ToolCall) -> Bought:
@@ -120,7 +155,16 @@ async def write(args: Wanted, call: ToolCall) -> Bought:
 @contextmanager
 def buyer() -> Iterator[Agent]:
     """Asks finance to buy something; a rejection halves the amount once and asks again."""
-    agent = Agent("buyer", "1.0.0", input=Request, state=State, output=Bought, initial=lambda r: State(request=r), title="Buyer", tools=[buy, write])
+    agent = Agent(
+        "buyer",
+        "1.0.0",
+        input=Request,
+        state=State,
+        output=Bought,
+        initial=lambda r: State(request=r),
+        title="Buyer",
+        tools=[buy, write],
+    )
 
     @agent.node(start=True, to=["order"], title="Think")
     async def think(state: State, ctx: Context) -> str:
@@ -157,4 +201,4 @@ def agent() -> Iterator[Agent]:
 
 def start(**given: Any) -> Run:
     """A run of the agent, accepted and not driven."""
-    return services.start("buyer", {"item": "chairs", **given}, by=SHOP)
+    return lifecycle.start("buyer", {"item": "chairs", **given}, by=SHOP)

@@ -42,35 +42,70 @@ class Tape:
     def visit(self, node: str, after: float = 1.0) -> Tape:
         return self.add(e.VisitEntered(node=node, visit=1), after)
 
-    def invoked(self, slot: str = "0.1/1", tool: str = "order", *, replay_class: str = "idempotent_with_key", grant: str | None = None, attempt: int = 0) -> Tape:
+    def invoked(
+        self,
+        slot: str = "0.1/1",
+        tool: str = "order",
+        *,
+        replay_class: str = "idempotent_with_key",
+        grant: str | None = None,
+        attempt: int = 0,
+    ) -> Tape:
         payload = {"arguments": {"amount": 5}, "key": "k-1", "callback_token": "sesame"}
         return self.add(
             e.ToolInvoked(
-                slot=slot, attempt=attempt, tool=tool, replay_class=replay_class, requested_hash="h", executed_hash="h", grant=grant, payload=payload
+                slot=slot,
+                attempt=attempt,
+                tool=tool,
+                replay_class=replay_class,
+                requested_hash="h",
+                executed_hash="h",
+                grant=grant,
+                payload=payload,
             )
         )
 
-    def returned(self, slot: str = "0.1/1", tool: str = "order", external_id: str | None = "PO-1", after: float = 1.0) -> Tape:
-        return self.add(e.ToolReturned(slot=slot, tool=tool, external_id=external_id, payload={"result": {"ref": "PO-1"}}), after)
+    def returned(
+        self, slot: str = "0.1/1", tool: str = "order", external_id: str | None = "PO-1", after: float = 1.0
+    ) -> Tape:
+        return self.add(
+            e.ToolReturned(slot=slot, tool=tool, external_id=external_id, payload={"result": {"ref": "PO-1"}}), after
+        )
 
     def parked(self, state: str = "waiting_human") -> Tape:
         return self.add(e.RunParked(state=state, waits=[]))
 
     def lost(self, pid: int = 7, after: float = 1.0) -> Tape:
-        return self.add(e.WorkerLost(worker="w", epoch=1, pid=pid, proof="process 7 has ended", is_counted=True, deaths=1), after)
+        return self.add(
+            e.WorkerLost(worker="w", epoch=1, pid=pid, proof="process 7 has ended", is_counted=True, deaths=1), after
+        )
 
     def gate(self, slot: str = "0.1/1", tool: str = "order") -> Tape:
         plan = {"arguments": {"amount": 5}, "headline": "$5"}
         return self.add(
             e.ApprovalRequested(
-                slot=slot, approval_id=f"id-{slot}", queue="finance_po", tool=tool, requested_hash="h", plan_hash="p", rule="r", deadline="", payload=plan
+                slot=slot,
+                approval_id=f"id-{slot}",
+                queue="finance_po",
+                tool=tool,
+                requested_hash="h",
+                plan_hash="p",
+                rule="r",
+                deadline="",
+                payload=plan,
             )
         )
 
     def decided(self, verdict: str, slot: str = "0.1/1", why: str = "because", after: float = 60.0) -> Tape:
         return self.add(
             e.ApprovalDecided(
-                slot=slot, approval_id=f"id-{slot}", verdict=verdict, plan_hash="p", by="user:fiona", role="approver_finance", payload={"justification": why}
+                slot=slot,
+                approval_id=f"id-{slot}",
+                verdict=verdict,
+                plan_hash="p",
+                by="user:fiona",
+                role="approver_finance",
+                payload={"justification": why},
             ),
             after,
         )

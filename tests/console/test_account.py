@@ -13,11 +13,11 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from durableagents import sessions
-from durableagents.auth import issue_key
+from durableagents.identity import sessions
+from durableagents.identity.auth import issue_key
 from durableagents.models import ApiKey, Attempts
 from ledger.models import AccountRecord
-from runs.watch import SIGNED_OUT, verdicts
+from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.console.conftest import Reader, text_of
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +41,9 @@ def ada(reader: Callable[..., Reader]) -> Reader:
 
 
 def change(who: Reader, old: str = OLD, new: str = NEW, again: str | None = None, **more: str) -> Any:
-    return who.post("/account/password", old_password=old, new_password1=new, new_password2=new if again is None else again, **more)
+    return who.post(
+        "/account/password", old_password=old, new_password1=new, new_password2=new if again is None else again, **more
+    )
 
 
 def test_a_new_password_ends_every_other_session_and_is_on_record(ada: Reader) -> None:
@@ -64,8 +66,10 @@ def test_everybody_has_the_page(reader: Callable[..., Reader], role: str) -> Non
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"old": "wrong"}, "incorrectly"), ({"new": "1234567890123456"}, "entirely numeric"), ({"new": "short"}, "too short"),
-        ({"again": "something else"}, "match"), ({"new": "password1234"}, "too common"), ({"new": "ada-ada-ada-ada", "again": ""}, "required"),
+        ({"old": "wrong"}, "incorrectly"), ({"new": "1234567890123456"}, "entirely numeric"),
+        ({"new": "short"}, "too short"),
+        ({"again": "something else"}, "match"), ({"new": "password1234"}, "too common"),
+        ({"new": "ada-ada-ada-ada", "again": ""}, "required"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_at_the_field_and_nothing_changes(ada: Reader, given: dict[str, str], words: str) -> None:
@@ -89,7 +93,9 @@ def test_keys_end_with_the_password_where_that_is_asked_for(ada: Reader, end: bo
     token = issue_key(ada.user, "laptop")
     assert "End my 1 API key too" in ada.read("/account/password")
     change(ada, **({"end_keys": "on"} if end else {}))
-    assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == (401 if end else 200)
+    assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == (
+        401 if end else 200
+    )
     assert AccountRecord.objects.filter(action="key_revoked", by="user:ada").exists() is end
 
 
@@ -117,7 +123,9 @@ def seen(reader: Reader, **more: Any) -> bool:
     return bool(reader.client.get("/runs", **more).status_code == 200)
 
 
-def test_half_an_hour_of_nothing_signs_out_pages_and_sockets_alike(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_an_hour_of_nothing_signs_out_pages_and_sockets_alike(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = ada.client.session.session_key
     clock(monkeypatch, timedelta(minutes=29))
     assert verdicts([key]) == {key: None}
@@ -125,7 +133,9 @@ def test_half_an_hour_of_nothing_signs_out_pages_and_sockets_alike(ada: Reader, 
     assert verdicts([key]) == {key: SIGNED_OUT} and not seen(ada)
 
 
-def test_doing_something_puts_the_end_off_but_not_beyond_twelve_hours(ada: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doing_something_puts_the_end_off_but_not_beyond_twelve_hours(
+    ada: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(28):
         clock(monkeypatch, timedelta(minutes=25))
         assert seen(ada)
@@ -162,6 +172,6 @@ def test_a_session_is_written_once_a_minute_at_most(ada: Reader, django_assert_n
 def test_passwords_are_kept_by_argon2_and_older_hashes_still_open() -> None:
     from durableagents import settings as shipped
 
-    assert shipped.PASSWORD_HASHERS[0] == "durableagents.accounts.Argon2"
+    assert shipped.PASSWORD_HASHERS[0] == "durableagents.identity.accounts.Argon2"
     assert "django.contrib.auth.hashers.PBKDF2PasswordHasher" in shipped.PASSWORD_HASHERS
     assert installed.SESSION_COOKIE_AGE == 12 * 3600

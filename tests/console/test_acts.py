@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -17,14 +19,20 @@ pytestmark = pytest.mark.django_db
 
 
 def records(run: Run) -> list[tuple[str, str, str]]:
-    return list(OverrideRecord.objects.filter(run_id=run.id).order_by("id").values_list("action", "by", "justification"))
+    return list(
+        OverrideRecord.objects.filter(run_id=run.id).order_by("id").values_list("action", "by", "justification")
+    )
 
 
 def test_a_pause_is_done_recorded_and_told(operator: Reader) -> None:
     run = start()
     answer = operator.client.post(f"/runs/{run.id}/pauses", {"justification": "Month end."}, follow=True)
     page = text_of(answer)
-    assert "Pause requested. It is on the record." in page and "Paused by user:operator" in page and "No worker is held." in page
+    assert (
+        "Pause requested. It is on the record." in page
+        and "Paused by user:operator" in page
+        and "No worker is held." in page
+    )
     assert records(run) == [("pause", "user:operator", "Month end.")]
     assert "“Month end.”" in operator.read(f"/runs/{run.id}", tab="decisions")
 
@@ -85,7 +93,13 @@ class TestSettling:
 
     def test_everything_needed_is_on_the_page(self, operator: Reader, run: Run) -> None:
         page = operator.read(f"/runs/{run.id}")
-        for words in ("Send a letter: did it happen?", "chairs", "the line went dead", "is done: nothing of this attempt can still leave", "Result fields: po"):
+        for words in (
+            "Send a letter: did it happen?",
+            "chairs",
+            "the line went dead",
+            "is done: nothing of this attempt can still leave",
+            "Result fields: po",
+        ):
             assert words in page
         assert "Send a letter" in operator.read("/reconcile") and "1 waiting for an operator" in operator.read("/")
 
@@ -94,22 +108,68 @@ class TestSettling:
         assert "An operator settles this." in page and "Settle it" not in page
 
     def test_a_receipt_that_is_not_enough_is_said_at_the_form(self, operator: Reader, run: Run) -> None:
-        answer = operator.post(f"/runs/{run.id}/reconciliations", verdict="happened", receipt='{"wrong": 1}', justification="Seen in the post book.")
+        answer = operator.post(
+            f"/runs/{run.id}/reconciliations",
+            verdict="happened",
+            receipt='{"wrong": 1}',
+            justification="Seen in the post book.",
+        )
         page = answer.content.decode()
         assert answer.status_code == 422 and "receipt" in text_of(answer)
-        assert "Seen in the post book." in page and "{&quot;wrong&quot;: 1}" in page and re.search(r'value="happened"[^>]*checked', page)
+        assert (
+            "Seen in the post book." in page
+            and "{&quot;wrong&quot;: 1}" in page
+            and re.search(r'value="happened"[^>]*checked', page)
+        )
 
     @pytest.mark.parametrize("receipt", ["{broken", "[1,"])
     def test_a_receipt_that_should_be_json_must_be(self, operator: Reader, run: Run, receipt: str) -> None:
-        answer = operator.post(f"/runs/{run.id}/reconciliations", verdict="happened", receipt=receipt, justification="Seen.")
+        answer = operator.post(
+            f"/runs/{run.id}/reconciliations", verdict="happened", receipt=receipt, justification="Seen."
+        )
         assert answer.status_code == 422 and "not valid JSON" in text_of(answer)
+
+    @pytest.mark.parametrize(
+        ("receipt", "status", "words"),
+        [
+            ("{broken", 422, "(line 1, column 2); correct the JSON, or write plain words"),
+            ("po\x00-1", 422, "holds a NUL character; remove it"),
+            ('{"po": "L\\u0000"}', 422, "po: holds a NUL character; remove it"),
+            ('{"po": 9007199254740993}', 422, "po: is an integer beyond"),
+            ('"' + "x" * 2_000_000 + '"', 413, "holds 2000002 bytes; at most 1048576 in the whole form"),
+        ],
+        ids=["broken", "NUL", "escaped NUL", "inexact", "2 MB"],
+    )
+    def test_a_receipt_that_the_api_would_refuse_is_refused_at_its_field(
+        self, operator: Reader, run: Run, receipt: str, status: int, words: str
+    ) -> None:
+        form = {"verdict": "happened", "receipt": receipt, "justification": "Seen."}
+        answer = operator.client.post(f"/runs/{run.id}/reconciliations", form)
+        page = answer.content.decode()
+        assert answer.status_code == status and words in field_error(page, "receipt") and records(run) == []
+        assert ">Seen.</textarea>" in page and re.search(r'value="happened"[^>]*checked', page)
+
+    @pytest.mark.parametrize(
+        "odd", [("wait_id", "cut-off"), ("sender_is_gone", "perhaps"), ("attempt", "2")], ids=lambda odd: odd[0]
+    )
+    def test_a_field_that_says_nothing_is_not_passed_over(
+        self, operator: Reader, run: Run, odd: tuple[str, str]
+    ) -> None:
+        form = {"verdict": "fail", "justification": "It is lost."} | dict([odd])
+        answer = operator.post(f"/runs/{run.id}/reconciliations", **form)
+        assert answer.status_code == 422 and f"{odd[0]}: " in text_of(answer) and records(run) == []
 
     def test_no_verdict_is_no_settlement(self, operator: Reader, run: Run) -> None:
         answer = operator.post(f"/runs/{run.id}/reconciliations", justification="Seen.")
         assert answer.status_code == 422 and "Choose what became of the call." in text_of(answer) and records(run) == []
 
     def test_a_verdict_settles_it_on_the_record(self, operator: Reader, run: Run) -> None:
-        operator.post(f"/runs/{run.id}/reconciliations", verdict="happened", receipt='{"po": "L-1"}', justification="Seen in the post book.")
+        operator.post(
+            f"/runs/{run.id}/reconciliations",
+            verdict="happened",
+            receipt='{"po": "L-1"}',
+            justification="Seen in the post book.",
+        )
         assert records(run) == [("reconcile", "user:operator", "Seen in the post book.")]
         assert "settled by user:operator: it had happened" in operator.read(f"/runs/{run.id}")
         assert "Seen in the post book." in operator.read("/audit")
@@ -128,7 +188,9 @@ def test_signing_in_by_password(reader: object, operator: Reader) -> None:
     client = Client()
     answer = client.post("/login", {"username": "operator", "password": "wrong"})
     assert answer.status_code == 400 and 'value="operator"' in answer.content.decode()
-    answer = client.post("/login", {"username": "operator", "password": "correct horse", "next": "https://elsewhere.example/"})
+    answer = client.post(
+        "/login", {"username": "operator", "password": "correct horse", "next": "https://elsewhere.example/"}
+    )
     assert answer.status_code == 302 and answer["Location"] == "/"
 
 
@@ -158,8 +220,14 @@ class TestDemo:
         assert Client().post("/login/demo", {"username": "operator"})["Location"] == "/login"
 
     def test_it_signs_in_nobody_but_the_cast(self, reader: Callable[..., Reader], is_demo: None) -> None:
-        """A demo that is started beside real people gives none of them away, whatever their role, nor a namesake with another role."""
-        for roles, name in [(["operator"], "olga"), (["approver_finance"], "operator"), (["auditor", "operator"], "auditor"), (["legal"], "legal")]:
+        """A demo that is started beside real people gives none of them away, whatever their role, nor a namesake with
+        another role."""
+        for roles, name in [
+            (["operator"], "olga"),
+            (["approver_finance"], "operator"),
+            (["auditor", "operator"], "auditor"),
+            (["legal"], "legal"),
+        ]:
             reader(*roles, name=name)
             client = Client()
             assert client.post("/login/demo", {"username": name})["Location"] == "/login"
@@ -170,14 +238,45 @@ class TestDemo:
         assert Client(enforce_csrf_checks=True).post("/login/demo", {"username": "operator"}).status_code == 403
 
 
-@pytest.mark.parametrize("text", ["x" * 4001, "\x00" * 5000])
-def test_a_novel_is_no_justification(operator: Reader, text: str) -> None:
-    run = start()
-    answer = operator.post(f"/runs/{run.id}/pauses", justification=text)
-    assert answer.status_code == 422 and "too long" in text_of(answer) and records(run) == []
+def field_error(page: str, name: str) -> str:
+    """What stands at a field that is marked as wrong, as a page says it."""
+    assert re.search(rf'aria-invalid="true"\s+aria-describedby="{name}_error"', page), f"{name} is not marked"
+    found = re.search(rf'id="{name}_error">(.*?)</span>', page, re.S)
+    assert found is not None
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found[1]))).strip()
 
 
-def test_characters_that_no_column_holds_are_replaced_not_stumbled_over(operator: Reader) -> None:
+NOVEL = "x" * 4001
+
+
+def test_a_novel_is_no_justification(operator: Reader) -> None:
     run = start()
-    assert operator.post(f"/runs/{run.id}/pauses", justification="why\x00not").status_code == 302
-    assert records(run) == [("pause", "user:operator", "why\ufffdnot")]
+    answer = operator.post(f"/runs/{run.id}/pauses", justification=NOVEL)
+    assert answer.status_code == 422 and records(run) == []
+    page = answer.content.decode()
+    assert field_error(page, "why-pause").startswith("too long: 4001 characters") and NOVEL in page
+
+
+def test_a_character_that_no_column_holds_is_refused_and_shown_where_it_stands(operator: Reader) -> None:
+    run = start()
+    answer = operator.post(f"/runs/{run.id}/pauses", justification="why\x00not")
+    page = answer.content.decode()
+    assert answer.status_code == 422 and field_error(page, "why-pause") == "holds a NUL character; remove it"
+    assert ">why\ufffdnot</textarea>" in page and "\x00" not in page and records(run) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "words"),
+    [
+        ({"justification": "Month end.", "justifcation": "A slip."}, 422, "justifcation: no field of this form"),
+        ({"justification": ["One.", "Another."]}, 422, "justification: came more than once"),
+        ({"justification": "x" * 1_100_000}, 413, "justification: holds 1100000 bytes"),
+    ],
+    ids=["unknown", "twice", "huge"],
+)
+def test_what_the_api_refuses_the_page_refuses_too(
+    operator: Reader, form: dict[str, Any], status: int, words: str
+) -> None:
+    run = start()
+    answer = operator.client.post(f"/runs/{run.id}/pauses", form)
+    assert answer.status_code == status and words in text_of(answer) and records(run) == []

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.drawing import HEIGHT, WIDTH, draw
+from runs.console.graph_svg import HEIGHT, WIDTH, draw
 
 NAMES = list("abcdefgh")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from decimal import Decimal
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+from django.template.loader import render_to_string
 from pydantic import BaseModel, Field
 
-from runs.forms import document_of, fields_of, stray
+from ledger.errors import InvalidInput
+from runs.console import forms
+from runs.console.forms import SchemaForm
 
 
 class Size(StrEnum):
@@ -37,63 +42,165 @@ class Everything(BaseModel):
     tags: list[str] = []
     maybe: Inner | None = None
     rebate: Decimal | None = None
+    level: Literal[1, 2] = 1
+    day: date | None = None
 
 
 SCHEMA = Everything.model_json_schema()
-FIELDS = {field.name: field for one in fields_of(SCHEMA) for field in one.walk()}
 TYPED = {
     "name": "Ann", "size": "large", "mode": "fast", "count": "12", "ratio": "0.5", "price": "19.90", "is_urgent": "on",
-    "inner.note": "two\r\nlines", "inner.amount": "84000", "extra": '{"a": 1}', "tags": '["x"]', "maybe.note": "", "maybe.amount": "",
-    "rebate": "12345678901234567.89",
+    "inner.note": "two\r\nlines", "inner.amount": "84000", "extra": '{"a": 1}', "tags": '["x"]',
+    "maybe.note": "", "maybe.amount": "",
+    "rebate": "12345678901234567.89", "level": "2", "day": "2026-03-02",
 }  # fmt: skip
+
+
+def document_of(typed: dict[str, str], schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
+    return SchemaForm(schema, data=typed).document()
+
+
+def drawn(form: SchemaForm) -> str:
+    """The form as a page draws it."""
+    return "".join(render_to_string("forms/field.html", {"field": field}) for field in form.roots)
+
+
+def refused(*problems: tuple[str, str]) -> InvalidInput:
+    return InvalidInput("No.", errors=[{"field": field, "problem": problem} for field, problem in problems])
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("name", "text"), ("size", "choice"), ("mode", "choice"), ("count", "integer"), ("ratio", "number"), ("price", "decimal"),
-     ("is_urgent", "flag"), ("inner", "group"), ("inner.note", "long"), ("inner.amount", "decimal"), ("rebate", "decimal"), ("extra", "json"), ("tags", "json")],
+    [("name", forms.Value), ("size", forms.Choice), ("mode", forms.Choice), ("level", forms.Choice),
+     ("count", forms.Integer), ("ratio", forms.Json), ("price", forms.Integer), ("is_urgent", forms.Flag),
+     ("inner", forms.Group), ("inner.note", forms.Long), ("inner.amount", forms.Integer), ("rebate", forms.Integer),
+     ("extra", forms.Document), ("tags", forms.Document), ("day", forms.Value)],
 )  # fmt: skip
-def test_each_kind_of_value_has_its_field(name: str, kind: str) -> None:
-    assert FIELDS[name].kind == kind
+def test_each_kind_of_value_has_its_field(name: str, kind: type[forms.Value]) -> None:
+    assert type(SchemaForm(SCHEMA).fields[name]) is kind
 
 
 def test_a_field_says_what_its_author_said() -> None:
-    assert (FIELDS["name"].label, FIELDS["name"].help, FIELDS["name"].is_required) == ("Full name", "As on paper.", True)
-    assert FIELDS["size"].choices == ["small", "large"] and FIELDS["count"].value == "3" and not FIELDS["count"].is_required
+    form = SchemaForm(SCHEMA)
+    name, size, count = form["name"], form["size"], form["count"]
+    assert (name.label, name.help_text, name.field.required) == ("Full name", "As on paper.", True)
+    assert [*size.field.choices] == ["small", "large"] and count.value() == "3" and not count.field.required
+    assert [field.name for field in form.roots] == [*Everything.model_fields]  # in their author's order
 
 
 def test_what_is_typed_is_what_the_model_takes() -> None:
-    document = document_of(SCHEMA, TYPED)
-    found = Everything.model_validate(document)
-    assert (found.count, found.ratio, found.price, found.is_urgent, found.extra) == (12, 0.5, Decimal("19.90"), True, {"a": 1})
+    found = Everything.model_validate(document_of(TYPED))
+    assert (found.count, found.ratio, found.price, found.is_urgent, found.extra, found.level, found.day) == (
+        12, 0.5, Decimal("19.90"), True, {"a": 1}, 2, date(2026, 3, 2),
+    )  # fmt: skip
     assert found.inner == Inner(note="two\nlines", amount=84000)
     assert found.maybe is None and found.tags == ["x"]
     assert found.rebate == Decimal("12345678901234567.89")  # no float in between
 
 
 def test_a_sample_survives_the_form() -> None:
-    sample = document_of(SCHEMA, TYPED)
-    fields = [field for one in fields_of(SCHEMA, sample) for field in one.walk() if field.kind != "group"]
-    again = {field.name: field.value for field in fields if field.kind != "flag"} | {"is_urgent": "on"}
-    assert document_of(SCHEMA, again) == sample
+    sample = document_of(TYPED)
+    shown = {field.html_name: field.value() for field in SchemaForm(SCHEMA, document=sample)}
+    assert (
+        document_of(
+            {name: text for name, text in shown.items() if text and not SchemaForm(SCHEMA).fields[name].children}
+        )
+        == sample
+    )
 
 
 def test_what_is_no_number_is_handed_on_as_typed() -> None:
-    document = document_of(SCHEMA, {**TYPED, "count": "a dozen", "extra": "{broken", "ratio": "½"})
-    assert (document["count"], document["extra"], document["ratio"]) == ("a dozen", "{broken", "½")
+    document = document_of({**TYPED, "count": "a dozen", "extra": "{broken", "ratio": "½", "size": "huge"})
+    assert (document["count"], document["extra"], document["ratio"], document["size"]) == (
+        "a dozen",
+        "{broken",
+        "½",
+        "huge",
+    )
 
 
 def test_an_empty_optional_field_is_left_out_and_a_required_one_is_not() -> None:
-    document = document_of(SCHEMA, {})
-    assert document["name"] == "" and "count" not in document and "extra" not in document
+    document = document_of({})
+    assert document["name"] == "" and "count" not in document and "extra" not in document and "maybe" not in document
 
 
-def test_errors_stand_at_their_fields() -> None:
-    errors = {"inner.amount": ["too much"], "name.0": ["odd"], "nowhere": ["lost"], "": ["the whole"]}
-    fields = fields_of(SCHEMA, {}, errors)
-    found = {field.name: field.errors for one in fields for field in one.walk() if field.errors}
-    assert found == {"inner.amount": ["too much"], "name": ["odd"]}
-    assert stray(fields, errors) == ["nowhere: lost", "the whole"]
+def test_an_optional_group_is_there_as_soon_as_anything_in_it_is_typed() -> None:
+    assert document_of({**TYPED, "maybe.amount": "3"})["maybe"] == {"note": "", "amount": 3}
+
+
+def test_errors_stand_at_their_fields_and_what_was_typed_stays() -> None:
+    form = SchemaForm(SCHEMA, data={**TYPED, "inner.amount": "<b>lots"})
+    wrong = refused(
+        ("input.inner.amount", "too <i>much"),
+        ("input.name.0", "odd"),
+        ("input.nowhere", "lost"),
+        ("input", "the whole"),
+    )
+    form.mark(wrong, within="input")
+    assert {field.name: [*field.errors] for field in form if field.errors} == {
+        "inner.amount": ["too <i>much"],
+        "name": ["odd"],
+    }
+    assert [*form.non_field_errors()] == ["nowhere: lost", "the whole"]
+    page = drawn(form)
+    assert re.search(
+        r'<input [^>]*value="&lt;b&gt;lots"[^>]*aria-invalid="true"[^>]*aria-describedby="f-inner-amount_error"', page
+    )
+    assert 'aria-describedby="f-name_helptext f-name_error"' in page and page.count('aria-invalid="true"') == 2
+    assert re.search(r'id="f-inner-amount_error">\s*too &lt;i&gt;much', page) and 'id="f-name_helptext"' in page
+
+
+def test_an_error_of_the_page_s_own_field_stands_there() -> None:
+    form = SchemaForm(SCHEMA, data=TYPED, beside={"tags": forms.Beside("Tags", "tags"), "token": forms.Beside()})
+    form.mark(
+        refused(("tags.3", "too long"), ("tags", "too many"), ("token", "odd"), ("inner.note", "huge")), within="input"
+    )
+    assert form.aside == {"tags": forms.Aside("Tags", "tags", ["too long", "too many"])}
+    assert [*form["inner.note"].errors] == ["huge"] and [*form.non_field_errors()] == ["token: odd"]
+    assert '<a href="#tags">Tags</a>: too long' in render_to_string("forms/summary.html", {"form": form})
+
+
+def test_an_error_of_something_without_a_field_stands_at_the_nearest_group() -> None:
+    form = SchemaForm(SCHEMA, data=TYPED)
+    form.mark(refused(("input.inner.unheard", "of")), within="input")
+    assert [*form["inner"].errors] == ["of"] and re.search(r'<p class="error small">of</p>', drawn(form))
+
+
+def test_what_is_no_field_of_the_form_is_refused_by_name() -> None:
+    stray = {f"stray{n}": "x" for n in range(30)} | {"inner.amount ": "1", "<b>": "x"}
+    with pytest.raises(InvalidInput) as found:
+        document_of({**TYPED, **stray})
+    named = [problem["field"] for problem in found.value.extra["errors"]]
+    assert "32 fields" in found.value.detail and "<b>" in named and "inner.amount " in named and len(named) == 20
+    form = SchemaForm(SCHEMA, data={**TYPED, **stray})
+    form.mark(found.value, within="input")
+    assert any(words.startswith("<b>: no field of this form") for words in form.non_field_errors())
+
+
+def test_a_field_that_is_called_as_one_of_the_page_s_own_is_another() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"token": {"type": "string"}, "item": {"type": "string"}},
+        "required": ["token"],
+    }
+    form = SchemaForm(
+        schema,
+        data={"token": "the page's", "input.token": "the person's", "item": "x"},
+        beside={"token": forms.Beside()},
+    )
+    assert form.document() == {"token": "the person's", "item": "x"}
+    assert 'name="input.token"' in drawn(form) and "the page" not in drawn(form)
+
+
+def test_words_of_a_schema_are_no_markup() -> None:
+    odd = {
+        "type": "string",
+        "title": "<b>title",
+        "description": "<i>help",
+        "enum": ["<u>choice"],
+        "default": "<u>choice",
+    }
+    page = drawn(SchemaForm({"properties": {"<s>key": odd, "<s>": {"type": "object", "properties": {"<s>": odd}}}}))
+    assert not re.search(r"<[bius]>", page) and page.count("&lt;u&gt;choice") >= 2
 
 
 def test_a_schema_that_contains_itself_ends() -> None:
@@ -102,6 +209,23 @@ def test_a_schema_that_contains_itself_ends() -> None:
         child: Tree | None = None
 
     Tree.model_rebuild()
-    schema = Tree.model_json_schema()
-    names = [field.name for one in fields_of(schema) for field in one.walk()]
+    names = [*SchemaForm(Tree.model_json_schema()).fields]
     assert len(names) < 40 and "name" in names
+
+
+def test_a_schema_that_contains_itself_many_times_over_ends_too() -> None:
+    schema = {
+        "$defs": {"N": {"type": "object", "properties": {f"p{n}": {"$ref": "#/$defs/N"} for n in range(9)}}},
+        "$ref": "#/$defs/N",
+    }
+    form = SchemaForm({"properties": {"a": schema}, "$defs": schema["$defs"]})
+    assert len(form.fields) <= forms.MOST_FIELDS + 9 * 9
+
+
+def test_a_field_whose_key_holds_a_dot_is_not_taken_for_one_in_a_group() -> None:
+    schema = {
+        "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}, "a.b": {"type": "string"}}
+    }
+    form = SchemaForm(schema, document={"a": {"b": "inner"}, "a.b": "outer"})
+    typed = {field.html_name: field.value() for field in form if not field.field.children}
+    assert SchemaForm(schema, data=typed).document() == {"a": {"b": "inner"}, "a.b": "outer"}

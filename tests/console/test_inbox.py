@@ -33,8 +33,10 @@ def asked() -> Callable[..., Approval]:
 def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked(amount=84_000, extra={"deep": [{"x": None}], "none": {}})
     page = finance.read(f"/inbox/{approval.id}")
-    for words in ("Buy it", "$84,000.00", "Spends money.", "extra.deep[0].x null", "extra.none {}", "item chairs", "Everything", "Quote", "from supplier",
-                  "price 84000", "It is needed.", "Asked for by key:shop", "If approved", "If rejected", "revision 1"):  # fmt: skip
+    for words in ("Buy it", "$84,000.00", "Spends money.", "extra.deep[0].x null", "extra.none {}", "item chairs",
+                  "Everything", "Quote", "from supplier",
+                  "price 84000", "It is needed.", "Asked for by key:shop", "If approved", "If rejected",
+                  "revision 1"):  # fmt: skip
         assert words in page, words
     shown = re.search(r'class="hash">([^<]+)<', finance.get(f"/inbox/{approval.id}").content.decode())
     assert shown is not None and shown.group(1).replace(" ", "") == approval.plan_hash.replace(" ", "")
@@ -42,7 +44,14 @@ def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Calla
 
 def test_hostile_words_are_inert_and_what_they_hide_is_seen(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked(item=HOSTILE, why=HOSTILE)
-    for path in (f"/inbox/{approval.id}", "/inbox", "/", f"/runs/{approval.run_id}", f"/runs/{approval.run_id}?tab=journal", "/runs"):
+    for path in (
+        f"/inbox/{approval.id}",
+        "/inbox",
+        "/",
+        f"/runs/{approval.run_id}",
+        f"/runs/{approval.run_id}?tab=journal",
+        "/runs",
+    ):
         page = finance.get(path).content.decode()
         assert "<script>alert" not in page and "\u202e" not in page and "\u200b" not in page, path
     page = finance.read(f"/inbox/{approval.id}")
@@ -52,11 +61,19 @@ def test_hostile_words_are_inert_and_what_they_hide_is_seen(finance: Reader, ask
 def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     answer = finance.client.post(
-        f"/approvals/{approval.id}/decision", {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."}, follow=True
+        f"/approvals/{approval.id}/decision",
+        {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Fine by me."},
+        follow=True,
     )
     page = text_of(answer)
-    assert "Approved. The run goes on." in page and "Approved by user:approver_finance as Finance approver" in page and "“Fine by me.”" in page
-    assert "Fine by me." in finance.read("/audit") and "Fine by me." in finance.read(f"/runs/{approval.run_id}", tab="decisions")
+    assert (
+        "Approved. The run goes on." in page
+        and "Approved by user:approver_finance as Finance approver" in page
+        and "“Fine by me.”" in page
+    )
+    assert "Fine by me." in finance.read("/audit") and "Fine by me." in finance.read(
+        f"/runs/{approval.run_id}", tab="decisions"
+    )
     assert Decision.objects.get().role == "approver_finance"
 
 
@@ -66,28 +83,40 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
     approval = asked()
     form = {"verdict": "reject", "plan_hash": approval.plan_hash}
     finance.post(f"/approvals/{approval.id}/decision", **form, justification="No.")
-    answer = reader("approver_finance", name="frank").post(f"/approvals/{approval.id}/decision", **form, justification="My careful reasons.")
+    answer = reader("approver_finance", name="frank").post(
+        f"/approvals/{approval.id}/decision", **form, justification="My careful reasons."
+    )
     page = text_of(answer)
-    assert answer.status_code == 409 and "rejected by user:approver_finance at" in page and "My careful reasons." in page
+    assert (
+        answer.status_code == 409 and "rejected by user:approver_finance at" in page and "My careful reasons." in page
+    )
     assert Decision.objects.count() == 1
 
 
 @pytest.mark.parametrize(("change", "status", "words"), [
-    ({"plan_hash": "sha256:0"}, 409, "another plan"), ({"justification": " "}, 422, "needs a justification"), ({"verdict": "maybe"}, 422, "Choose approve or reject"),
+    ({"plan_hash": "sha256:0"}, 409, "another plan"), ({"justification": " "}, 422, "needs a justification"),
+    ({"verdict": "maybe"}, 422, "Choose approve or reject"),
+    ({"justification": "why\x00not"}, 422, "holds a NUL character"), ({"amount": "9"}, 422, "it does not have"),
+    ({"justification": "x" * 4001}, 422, "too long: 4001 characters"), ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
+    ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
 ])  # fmt: skip
-def test_what_does_not_hold_is_refused_at_the_form(finance: Reader, asked: Callable[..., Approval], change: dict[str, str], status: int, words: str) -> None:
+def test_what_does_not_hold_is_refused_at_the_form(
+    finance: Reader, asked: Callable[..., Approval], change: dict[str, str], status: int, words: str
+) -> None:
     approval = asked()
     form = {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "Kept words."} | change
     answer = finance.post(f"/approvals/{approval.id}/decision", **form)
     assert answer.status_code == status and words in text_of(answer)
-    assert form["justification"].strip() in answer.content.decode()
+    assert form["justification"].strip().replace("\x00", "\ufffd") in answer.content.decode()
     assert Approval.objects.get().state == "open"
 
 
 def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     approval = asked()
     legal = reader("approver_legal")
-    answer = legal.post(f"/approvals/{approval.id}/decision", verdict="approve", plan_hash=approval.plan_hash, justification="Why not.")
+    answer = legal.post(
+        f"/approvals/{approval.id}/decision", verdict="approve", plan_hash=approval.plan_hash, justification="Why not."
+    )
     assert answer.status_code == 403 and "Only approver_finance decides" in text_of(answer)
     assert Approval.objects.get().state == "open"
 
@@ -101,7 +130,9 @@ def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[.
 
 def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
-    assert b'id="decide"' not in page.content and "You started this run: somebody else has to decide this" in text_of(page)
+    assert b'id="decide"' not in page.content and "You started this run: somebody else has to decide this" in text_of(
+        page
+    )
 
 
 def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
@@ -109,7 +140,12 @@ def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finan
     with working():
         settled(run, "waiting_human")
         first = question(run)
-        finance.post(f"/approvals/{first.id}/decision", verdict="reject", plan_hash=first.plan_hash, justification="Half of it will do.")
+        finance.post(
+            f"/approvals/{first.id}/decision",
+            verdict="reject",
+            plan_hash=first.plan_hash,
+            justification="Half of it will do.",
+        )
         second = question(run, revision=2)
     answer = finance.get(f"/inbox/{second.id}")
     page = text_of(answer)

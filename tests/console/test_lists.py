@@ -18,9 +18,9 @@ from approvals.models import Approval
 from ledger import events as e
 from ledger.append import append
 from ledger.models import LedgerEntry
-from runs import services
-from runs.lists import PAGE, Card
 from runs.models import Wait
+from runs.queries.run_list import PAGE, Card
+from runs.services import lifecycle
 from tests.console.conftest import OLGA, SHOP, Reader, start
 
 pytestmark = pytest.mark.django_db
@@ -38,30 +38,70 @@ def test_older_pages_follow_without_gap_or_repeat(operator: Reader) -> None:
     assert ids(first) + ids(operator.get(older.group(1))) == made[::-1]
 
 
-@pytest.mark.parametrize("query", [{"state": "nonsense"}, {"before": "rubbish"}, {"before": "MjAyMC0wMS0wMSB4"}, {"q": "\x00"}, {"agent": "@"}, {"q": "%_'\""}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"state": "nonsense"},
+        {"before": "rubbish"},
+        {"before": "MjAyMC0wMS0wMSB4"},
+        {"q": "\x00"},
+        {"agent": "@"},
+        {"q": "%_'\""},
+    ],
+)
 def test_a_made_up_filter_is_no_error(operator: Reader, query: dict[str, str]) -> None:
     start()
     assert operator.get("/runs", **query).status_code == 200
 
 
 def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
-    """Whom it is about, a tag, a part of its id as a page shows it, what another system calls its effect, who started it."""
+    """Whom it is about, a tag, a part of its id as a page shows it, what another system calls its effect, who started
+    it."""
     tags = {"team": "harbor", "invoice": "INV-2026-201"}
-    run = services.start("buyer", {"item": "Nordlicht Antriebe GmbH", "why": "DE-811.907.980"}, by=SHOP, tags=tags)
-    other = services.start("buyer", {"item": "chairs", "why": "84000.00"}, by=OLGA, tags=["spring sale"])
-    LedgerEntry.objects.create(run_id=run.id, seq=1, slot="0.1/1", fact="committed", tool="buy", replay_class="pure", external_id="PO-9", actor="w", at=run.created_at)
-    mine = ["Nordlicht", "nordl", "antriebe nordlicht", "NORDLICHT ANTRIEBE", "INV-2026-201", "inv-2026", "harbor", "team:harbor", "PO-9", "po-9", "DE-811.907.980"]
-    mine += [str(run.id), str(run.id)[-12:], str(run.id)[-4:], f"{str(run.id)[:4]}…{str(run.id)[-4:]}", f"{str(run.id)[:4]}...{str(run.id)[-4:]}", "shop"]
+    run = lifecycle.start("buyer", {"item": "Nordlicht Antriebe GmbH", "why": "DE-811.907.980"}, by=SHOP, tags=tags)
+    other = lifecycle.start("buyer", {"item": "chairs", "why": "84000.00"}, by=OLGA, tags=["spring sale"])
+    LedgerEntry.objects.create(
+        run_id=run.id,
+        seq=1,
+        slot="0.1/1",
+        fact="committed",
+        tool="buy",
+        replay_class="pure",
+        external_id="PO-9",
+        actor="w",
+        at=run.created_at,
+    )
+    mine = [
+        "Nordlicht",
+        "nordl",
+        "antriebe nordlicht",
+        "NORDLICHT ANTRIEBE",
+        "INV-2026-201",
+        "inv-2026",
+        "harbor",
+        "team:harbor",
+        "PO-9",
+        "po-9",
+        "DE-811.907.980",
+    ]
+    mine += [
+        str(run.id),
+        str(run.id)[-12:],
+        str(run.id)[-4:],
+        f"{str(run.id)[:4]}…{str(run.id)[-4:]}",
+        f"{str(run.id)[:4]}...{str(run.id)[-4:]}",
+        "shop",
+    ]
     for q in mine:
         assert ids(operator.get("/runs", q=q)) == [str(run.id)], q
-    for q in ("spring", "spring sale", "sale spring", "olga", "chairs", "$84,000.00", "84,000", "84000.00", "$84,000 chairs"):
+    for q in "spring|spring sale|sale spring|olga|chairs|$84,000.00|84,000|84000.00|$84,000 chairs".split("|"):
         assert ids(operator.get("/runs", q=q)) == [str(other.id)], q
     for q in ("nordlicht chairs", "harbor:team", "ordlicht", "…", "%", "\U0010ffff"):
         assert ids(operator.get("/runs", q=q)) == [], q
 
 
 def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
-    runs = [services.start("buyer", {"item": "Nordlicht"}, by=SHOP) for _ in range(PAGE + 3)]
+    runs = [lifecycle.start("buyer", {"item": "Nordlicht"}, by=SHOP) for _ in range(PAGE + 3)]
     start()
     operator.post(f"/runs/{runs[0].id}/pauses", justification="why")
     first = operator.get("/runs", q="nordlicht")
@@ -74,13 +114,15 @@ def test_a_search_is_counted_by_state_and_paged(operator: Reader) -> None:
 
 
 def test_a_tags_value_is_shown(operator: Reader) -> None:
-    services.start("buyer", {"item": "chairs"}, by=SHOP, tags={"team": "harbor", "invoice": "INV-2026-201"})
+    lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags={"team": "harbor", "invoice": "INV-2026-201"})
     assert "team: harbor" in operator.read("/runs") and "invoice: INV-2026-201" in operator.read("/runs")
 
 
 def test_counts_follow_the_agent_that_is_asked_for(operator: Reader) -> None:
     start()
-    assert "all 0" in operator.read("/runs", agent="somebody-else") and "all 1" in operator.read("/runs", agent="buyer@1.0.0")
+    assert "all 0" in operator.read("/runs", agent="somebody-else") and "all 1" in operator.read(
+        "/runs", agent="buyer@1.0.0"
+    )
 
 
 def test_a_run_that_nobody_drives_looks_blocked(operator: Reader) -> None:
@@ -105,7 +147,9 @@ def test_a_list_costs_the_same_for_one_run_and_for_many(operator: Reader, path: 
     for more in (1, 8):
         for _ in range(more):
             operator.post(f"/runs/{start().id}/pauses", justification="why")
-        with CaptureQueriesContext(connection, ) as found:
+        with CaptureQueriesContext(
+            connection,
+        ) as found:
             operator.get(path)
         counts.append(len(found))
     assert counts[0] == counts[1] and counts[0] <= 8
@@ -129,7 +173,11 @@ def test_the_journal_is_paged_newest_first(operator: Reader) -> None:
     run = start()
     for n in range(150):
         append(run.id, e.ValueRead(slot=f"0.1/{n}", what="now", payload=n), by=OLGA)
-    seqs = lambda **query: [int(n) for n in re.findall(r'class="event" id="e(\d+)"', operator.get(f"/runs/{run.id}", tab="journal", **query).content.decode())]  # noqa: E731
+
+    def seqs(**query: str) -> list[int]:
+        page = operator.get(f"/runs/{run.id}", tab="journal", **query).content.decode()
+        return [int(n) for n in re.findall(r'class="event" id="e(\d+)"', page)]
+
     assert seqs() == list(range(151, 51, -1)) and seqs(before="52") == list(range(51, 0, -1))
     assert seqs(before="x") == seqs() and seqs(before="0") == []
 
@@ -137,7 +185,9 @@ def test_the_journal_is_paged_newest_first(operator: Reader) -> None:
 def test_a_fragment_is_the_live_part_only(operator: Reader) -> None:
     answer = operator.get(f"/runs/{start().id}", fragment="live")
     page = answer.content.decode()
-    assert answer["X-Live"] == "1" and page.startswith('<div id="live"') and "<html" not in page and 'data-seq="1"' in page
+    assert (
+        answer["X-Live"] == "1" and page.startswith('<div id="live"') and "<html" not in page and 'data-seq="1"' in page
+    )
     assert 'id="count-inbox-wide" hx-swap-oob="true"' in page
 
 
@@ -145,7 +195,11 @@ def test_the_audit_is_filtered_by_act_person_and_run(operator: Reader, reader: C
     run, other = start(), start()
     operator.post(f"/runs/{run.id}/pauses", justification="first words")
     reader("operator", name="olga").post(f"/runs/{other.id}/cancellations", justification="other words")
-    for query, has, lacks in [({"action": "pause"}, "first", "other"), ({"by": "olga"}, "other", "first"), ({"run": str(run.id)}, "first", "other")]:
+    for query, has, lacks in [
+        ({"action": "pause"}, "first", "other"),
+        ({"by": "olga"}, "other", "first"),
+        ({"run": str(run.id)}, "first", "other"),
+    ]:
         page = operator.read("/audit", **query)
         assert f"{has} words" in page and f"{lacks} words" not in page
     for odd in ({"run": "zz"}, {"before": "never"}, {"action": "<b>"}):
@@ -176,12 +230,28 @@ def test_a_run_of_thousands_of_steps_has_a_page_of_bounded_size(operator: Reader
     run = start()
     for n in range(600):
         intent = e.ToolInvoked(
-            slot=f"0.1/{n}", tool="buy", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h", payload={"arguments": {"n": n}, "key": "k"}
+            slot=f"0.1/{n}",
+            tool="buy",
+            replay_class="idempotent_with_key",
+            requested_hash="h",
+            executed_hash="h",
+            payload={"arguments": {"n": n}, "key": "k"},
         )
-        append(run.id, intent, e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}), by=OLGA)
+        append(
+            run.id,
+            intent,
+            e.ToolReturned(slot=f"0.1/{n}", tool="buy", external_id=f"PO-{n}", payload={"result": {}}),
+            by=OLGA,
+        )
     page = operator.get(f"/runs/{run.id}")
     text = operator.read(f"/runs/{run.id}")
-    assert "600 effects" in text and "PO-599" in text and "500 earlier effects" in text and "501 earlier rows" in text and "PO-42 " not in text
+    assert (
+        "600 effects" in text
+        and "PO-599" in text
+        and "500 earlier effects" in text
+        and "501 earlier rows" in text
+        and "PO-42 " not in text
+    )
     assert len(page.content) < 600_000
     # and what is older is a click away, not lost
     older = operator.read(f"/runs/{run.id}", effects="6", rows="6")

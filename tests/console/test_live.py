@@ -16,9 +16,10 @@ from django.contrib.auth.models import Group
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from durableagents.asgi import application
+from durableagents.server.asgi import application
 from ledger.actors import Actor
-from runs import consumers, services, watch
+from runs.console import socket_watch, sockets
+from runs.services import lifecycle
 from tests.console.conftest import OLGA, Reader, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,15 +29,22 @@ ORIGIN = (b"origin", b"http://localhost")
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session is looked up again sooner than in real life; that it is within five seconds is asserted beside."""
-    assert watch.CHECK_SECONDS <= 4
-    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.1)
+    assert socket_watch.CHECK_SECONDS <= 4
+    monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.1)
 
 
 class Link:
     """The browser's end of a socket."""
 
     def __init__(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
-        scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "subprotocols": []}
+        scope = {
+            "type": "websocket",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": headers,
+            "subprotocols": [],
+        }
         self._app = ApplicationCommunicator(application, scope)
 
     async def connect(self) -> bool:
@@ -94,7 +102,7 @@ async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> No
     every, one = socket(operator), socket(operator, f"/ws/runs/{run.id}")
     assert await opened(every) == {"run": None, "seq": 0}
     assert await opened(one) == {"run": str(run.id), "seq": 1}
-    await sync_to_async(services.pause)(run.id, by=OLGA, justification="why")
+    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await hears(every, str(run.id), 2)
     await hears(one, str(run.id), 2)
     await every.leave()
@@ -105,8 +113,8 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
     run, other = await sync_to_async(start)(), await sync_to_async(start)()
     link = socket(operator, f"/ws/runs/{run.id}")
     await opened(link)
-    await sync_to_async(services.pause)(other.id, by=OLGA, justification="why")
-    await sync_to_async(services.pause)(run.id, by=OLGA, justification="why")
+    await sync_to_async(lifecycle.pause)(other.id, by=OLGA, justification="why")
+    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     while (told := await link.hear()) != {"run": str(run.id), "seq": 2}:
         assert told["run"] in (None, str(run.id))
     await link.leave()
@@ -115,14 +123,14 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
 async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
     link = socket(reader(None))
     assert await link.connect()
-    assert await link.closed() == watch.SIGNED_OUT
+    assert await link.closed() == socket_watch.SIGNED_OUT
 
 
 async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> None:
     jar = f'{settings.SESSION_COOKIE_NAME}="\\000x"'.encode()
     hostile, honest = Link("/ws/live", [ORIGIN, (b"host", b"localhost"), (b"cookie", jar)]), socket(operator)
     assert all(await asyncio.gather(hostile.connect(), honest.connect()))
-    assert await hostile.closed() == watch.SIGNED_OUT
+    assert await hostile.closed() == socket_watch.SIGNED_OUT
     assert await honest.hear() == {"run": None, "seq": 0}
     await honest.leave()
 
@@ -131,14 +139,14 @@ async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> N
     nobody = await sync_to_async(reader)("none")
     link = socket(nobody)
     assert await link.connect()
-    assert await link.closed() == watch.NOT_ALLOWED
+    assert await link.closed() == socket_watch.NOT_ALLOWED
 
 
 async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
     await sync_to_async(operator.client.logout)()
-    assert await link.closed() == watch.SIGNED_OUT
+    assert await link.closed() == socket_watch.SIGNED_OUT
 
 
 @pytest.mark.parametrize("change", ["role", "inactive", "password"])
@@ -158,13 +166,13 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
             user.save()
 
     await sync_to_async(lose)()
-    assert await link.closed() == (watch.NOT_ALLOWED if change == "role" else watch.SIGNED_OUT)
+    assert await link.closed() == (socket_watch.NOT_ALLOWED if change == "role" else socket_watch.SIGNED_OUT)
 
 
 async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
     link = socket(operator, f"/ws/runs/{uuid4()}")
     assert await link.connect()
-    assert await link.closed() == consumers.NO_SUCH_RUN
+    assert await link.closed() == sockets.NO_SUCH_RUN
 
 
 @pytest.mark.parametrize("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
@@ -173,14 +181,16 @@ async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
 ) -> None:
     link = socket(reader(None), path)
     assert await link.connect()
-    assert await link.closed() == consumers.NO_SUCH_RUN
+    assert await link.closed() == sockets.NO_SUCH_RUN
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_all_sockets_of_a_process_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_sockets_of_a_process_are_looked_up_together(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many there are, and whether they belong to one person or to many."""
     asked: list[int] = []
-    plain = watch.verdicts
+    plain = socket_watch.verdicts
 
     def counted(keys: Any) -> Any:
         keys = list(keys)
@@ -190,15 +200,15 @@ async def test_all_sockets_of_a_process_are_looked_up_together(operator: Reader,
         assert len(queries) <= 3
         return found
 
-    monkeypatch.setattr(watch, "verdicts", counted)
-    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(socket_watch, "verdicts", counted)
+    monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.5)
     links = [socket(operator) for _ in range(60)]
     assert all(await asyncio.gather(*(link.connect() for link in links)))
     await asyncio.gather(*(link.hear() for link in links))
     connects = len(asked)
     assert connects < 60, "those that come together are answered together"
     await sync_to_async(operator.client.logout)()
-    assert set(await asyncio.gather(*(link.closed() for link in links))) == {watch.SIGNED_OUT}
+    assert set(await asyncio.gather(*(link.closed() for link in links))) == {socket_watch.SIGNED_OUT}
     assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
 
 
@@ -213,14 +223,19 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await opened(link)
     await link.say(text="{broken")
     await link.say(bytes=b"\xff" * 1000)
-    run = await sync_to_async(services.start)("buyer", {"item": "x"}, by=Actor("key", "shop"))
+    run = await sync_to_async(lifecycle.start)("buyer", {"item": "x"}, by=Actor("key", "shop"))
     await hears(link, str(run.id), 1)
     await link.leave()
 
 
 def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
-    from durableagents.routing import websocket_urlpatterns
+    from durableagents.server.routing import websocket_urlpatterns
 
-    assert settings.ASGI_APPLICATION == "durableagents.asgi.application"
-    assert {str(route.pattern) for route in websocket_urlpatterns} == {"ws/live", "ws/lists", "ws/runs/<uuid:run_id>", ""}
+    assert settings.ASGI_APPLICATION == "durableagents.server.asgi.application"
+    assert {str(route.pattern) for route in websocket_urlpatterns} == {
+        "ws/live",
+        "ws/lists",
+        "ws/runs/<uuid:run_id>",
+        "",
+    }
     assert str(websocket_urlpatterns[-1].pattern) == "", "and at the end what answers for all others"

@@ -1,4 +1,5 @@
-"""What a page holds by the hundred is drawn by hand: nothing from outside is markup in it, and every kind of it has its words."""
+"""What a page holds by the hundred is drawn by hand: nothing from outside is markup in it, and every kind of it has its
+words."""
 
 from __future__ import annotations
 
@@ -14,19 +15,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import events as e
-from runs import pieces
+from runs.console import pieces
+from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line
 from runs.story.scale import Placed, Stretch
 from runs.story.transcript import Said
-from runs.toolcards import ToolCard
 from tests.console.tape import NOON
 from tests.scale.test_page import events, taped
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</span></details>{{ 5 }}\u202e"
 DOCUMENT = {HOSTILE: [HOSTILE, {"a": HOSTILE}, None, 1.5, True, [], ""], "b": {HOSTILE: {HOSTILE: HOSTILE}}}
-_OURS = {"div", "b", "span", "details", "summary", "dl", "dt", "dd", "p", "code", "a", "time", "br", "svg", "rect", "line", "circle"}
+_OURS = {
+    "div",
+    "b",
+    "span",
+    "details",
+    "summary",
+    "dl",
+    "dt",
+    "dd",
+    "p",
+    "code",
+    "a",
+    "time",
+    "br",
+    "svg",
+    "rect",
+    "line",
+    "circle",
+    "pre",
+}
 _ATTRIBUTES = {
-    "class", "id", "title", "href", "datetime", "data-clock", "tabindex", "width", "height", "aria-hidden", "focusable", "rx", "x", "y", "x1", "x2", "y1", "y2",
+    "class", "id", "title", "href", "datetime", "data-clock", "data-since", "data-until", "data-due", "role",
+    "tabindex", "width", "height", "aria-hidden", "focusable", "rx", "x", "y", "x1", "x2", "y1", "y2",
     "cx", "cy", "r", "fill", "overflow",
 }  # fmt: skip
 _EMPTY = {"br", "rect", "line", "circle"}
@@ -67,11 +88,25 @@ def whole(html: str) -> str:
 def hostile_effect(status: str, **more: Any) -> Effect:
     """An effect of which every word came from outside."""
     words = {field.name: HOSTILE for field in fields(Effect) if field.type in ("str", "str | None")}
-    return Effect(**{**words, "status": status, "seq": 5, "opened_at": NOON, "changed_at": NOON, "sent_at": NOON, "arguments": DOCUMENT, "result": DOCUMENT, **more})
+    return Effect(
+        **{
+            **words,
+            "status": status,
+            "seq": 5,
+            "opened_at": NOON,
+            "changed_at": NOON,
+            "sent_at": NOON,
+            "arguments": DOCUMENT,
+            "result": DOCUMENT,
+            **more,
+        }
+    )
 
 
 def card(**words: str) -> ToolCard:
-    known: dict[str, Any] = dict.fromkeys(("name", "title", "system", "effect", "queue", "rule", "external_field"), HOSTILE)
+    known: dict[str, Any] = dict.fromkeys(
+        ("name", "title", "system", "effect", "queue", "rule", "external_field"), HOSTILE
+    )
     flags = dict.fromkeys(("is_pure", "is_unsafe", "answers_later", "has_hook"), False)
     return ToolCard(**{**known, **flags, "fields": (), "result_fields": (), **words})
 
@@ -86,27 +121,35 @@ def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
     for tools in ({}, {HOSTILE: card()}, {HOSTILE: card(system="", title="")}):
         for counts in ({}, {"sends": 1}, {"sends": 3, "attempts": 2, "interrupted": 1, "not_sent": 2}):
             for late in ("", "refused", "accepted", HOSTILE):
-                words = whole(pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools))
+                words = whole(
+                    pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools)
+                )
                 assert "<img src=x" in words  # as words
 
 
 def test_an_effect_names_the_approval_that_it_is_bound_to_only_where_there_can_be_one() -> None:
     there, nowhere = str(uuid4()), "no id"
-    assert f'<a href="{reverse("approval", args=[there])}">' in pieces.effect(hostile_effect("held", approval_id=there), {})
+    assert f'<a href="{reverse("approval", args=[there])}">' in pieces.effect(
+        hostile_effect("held", approval_id=there), {}
+    )
     assert "<a " not in pieces.effect(hostile_effect("held", approval_id=nowhere), {})
 
 
 def test_an_event_holds_no_markup_but_ours() -> None:
-    for shown in (line("RunCreated"), line(HOSTILE), line("ToolRead", damage=HOSTILE), line("ToolRead", sealed=b"\x01broken"), line("X", clear={})):
-        assert "event" not in whole(pieces.event(shown, lambda: "")).replace("<img", "")
-    assert "<img src=x" in whole(pieces.event(line(HOSTILE), lambda: ""))
+    for shown in (
+        line("RunCreated"),
+        line(HOSTILE),
+        line("ToolRead", damage=HOSTILE),
+        line("ToolRead", sealed=b"\x01broken"),
+        line("X", clear={}),
+    ):
+        assert "event" not in whole(pieces.event(shown)).replace("<img", "")
+    assert "<img src=x" in whole(pieces.event(line(HOSTILE)))
 
 
 def test_of_a_damaged_event_nothing_is_told_by_its_kind() -> None:
-    def told() -> str:
-        raise AssertionError
-
-    assert "damaged: its content" in whole(pieces.event(line("ToolRead", damage="its content can't be read"), told))
+    told = whole(pieces.event(line("ToolRead", damage="its content can't be read", clear={})))
+    assert "ToolRead damaged: its content can't be read" in told
 
 
 @pytest.mark.parametrize("role", ["agent", "user", HOSTILE])
@@ -148,20 +191,30 @@ STANDS: dict[str, Callable[[], list[e.Event]]] = {
     "committed": lambda: [sent(), e.ToolReturned(slot="0.1/1", tool="buy", external_id=None)],
     "failed": lambda: [sent(), e.ToolFailed(slot="0.1/1", tool="buy", code="refused", requested_hash="h")],
     "unknown": lambda: [sent(), e.ToolOutcomeUnknown(slot="0.1/1", tool="buy", is_sender_done=True)],
-    "settled_not": lambda: [sent(), e.ToolOutcomeUnknown(slot="0.1/1", tool="buy", is_sender_done=True), e.ToolReconciled(slot="0.1/1", tool="buy", by="user:o", verdict="did_not")],
+    "settled_not": lambda: [
+        sent(),
+        e.ToolOutcomeUnknown(slot="0.1/1", tool="buy", is_sender_done=True),
+        e.ToolReconciled(slot="0.1/1", tool="buy", by="user:o", verdict="did_not"),
+    ],
 }
 
 
 def asked() -> e.Event:
-    return e.ApprovalRequested(slot="0.1/1", approval_id="a", queue="q", tool="buy", requested_hash="h", plan_hash="p", rule="r", deadline="")
+    return e.ApprovalRequested(
+        slot="0.1/1", approval_id="a", queue="q", tool="buy", requested_hash="h", plan_hash="p", rule="r", deadline=""
+    )
 
 
 def decided(verdict: str) -> e.Event:
-    return e.ApprovalDecided(slot="0.1/1", approval_id="a", verdict=verdict, plan_hash="p", by="user:f", role="approver_finance")
+    return e.ApprovalDecided(
+        slot="0.1/1", approval_id="a", verdict=verdict, plan_hash="p", by="user:f", role="approver_finance"
+    )
 
 
 def sent() -> e.Event:
-    return e.ToolInvoked(slot="0.1/1", tool="buy", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h", grant=None)
+    return e.ToolInvoked(
+        slot="0.1/1", tool="buy", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h", grant=None
+    )
 
 
 def test_every_standing_that_has_words_can_be_come_to() -> None:

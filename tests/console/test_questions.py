@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End
 from ledger import events as e
-from runs import services
 from runs.engine.agents import registry
 from runs.models import Run, Wait
-from tests.console.conftest import SHOP, Reader, text_of
+from runs.services import lifecycle
+from tests.console.conftest import SHOP, Reader, filled_in, text_of
 from tests.console.stage import settled, working
 from tests.runs.stage import events
 
@@ -44,11 +44,19 @@ def run() -> Iterator[Run]:
 
     @agent.node(start=True)
     async def plan(state: Wanted, ctx: Context) -> End:
-        both = (ctx.ask(of, title=f"When? {of} {HOSTILE}", schema=Visit, prefilled={"day": "monday", "where": {"street": HOSTILE}}) for of in ("legal", "finance_po"))
+        both = (
+            ctx.ask(
+                of,
+                title=f"When? {of} {HOSTILE}",
+                schema=Visit,
+                prefilled={"day": "monday", "where": {"street": HOSTILE}},
+            )
+            for of in ("legal", "finance_po")
+        )
         return End([visit.model_dump() for visit in await ctx.gather(*both)])
 
     agent.validate()
-    run = services.start("visit", {"title": "chairs for the quay"}, by=SHOP)
+    run = lifecycle.start("visit", {"title": "chairs for the quay"}, by=SHOP)
     with working():
         yield settled(run, "waiting_human")
     registry.remove(agent.graph_id)
@@ -63,9 +71,7 @@ def form_of(answer: Any, wait: Wait) -> dict[str, str]:
     page = answer.content.decode()
     form = page[page.index(f'id="answer-{wait.id}"') :]
     form = form[: form.index("</form>")]
-    inputs = dict(re.findall(r'<input id="f-[^"]*" name="([^"]+)"[^>]*? value="([^"]*)"', form))
-    chosen = dict(re.findall(r'<select id="f-[^"]*" name="([^"]+)".*?<option selected>([^<]*)</option>', form, re.DOTALL))
-    return {**inputs, **chosen, "justification": ""}
+    return {**filled_in(form), "justification": ""}
 
 
 def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[..., Reader], run: Run) -> None:
@@ -104,8 +110,34 @@ def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(operator: R
     answer = operator.post(f"/runs/{run.id}/answers/{wait.id}", **{**form, **typed})
     page = answer.content.decode()
     assert answer.status_code == 422 and not events(run, e.InputAnswered)
-    assert re.search(rf'id="f-{name}-people"[^>]*aria-invalid="true"', page) and page.count('aria-invalid="true"') == 1
+    assert re.search(rf'aria-invalid="true"[^>]*id="f-{name}-people"', page) and page.count('aria-invalid="true"') == 1
+    said = text_of(answer)
+    assert "is not a whole number; give a whole number, such as 12" in said and "is not of type" not in said
     assert 'value="many"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page and "kept too" in page
+
+
+@pytest.mark.parametrize(
+    ("why", "status", "words"),
+    [
+        ("x" * 4001, 422, "too long: 4001 characters"),
+        ("so\x00so", 422, "holds a NUL character"),
+        ("x" * 1_100_000, 413, "holds 1100000 bytes"),
+    ],
+    ids=["long", "NUL", "huge"],
+)
+def test_what_is_wrong_with_the_reason_stands_at_the_reason(
+    operator: Reader, run: Run, why: str, status: int, words: str
+) -> None:
+    wait = wait_of(run, "legal")
+    form = form_of(operator.get(f"/runs/{run.id}"), wait)
+    name = next(key for key in form if key.endswith(".people")).partition(".")[0]
+    typed = {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": why}
+    answer = operator.client.post(f"/runs/{run.id}/answers/{wait.id}", {**form, **typed})
+    page = answer.content.decode()
+    assert answer.status_code == status and not events(run, e.InputAnswered)
+    assert re.search(rf'aria-invalid="true"\s+aria-describedby="why-{wait.id}_error"', page)
+    assert words in page[page.index(f'id="why-{wait.id}_error"') :][:200]
+    assert f'<a href="#why-{wait.id}">Why</a>' in page and 'value="Quay 1"' in page
 
 
 def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reader], operator: Reader, run: Run) -> None:
@@ -114,7 +146,9 @@ def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reade
     name = next(key for key in form if key.endswith(".people")).partition(".")[0]
     form |= {f"{name}.people": "2"}
     first = operator.post(f"/runs/{run.id}/answers/{wait.id}", **form)
-    second = reader("approver_legal").post(f"/runs/{run.id}/answers/{wait.id}", **(form | {"justification": "too late"}))
+    second = reader("approver_legal").post(
+        f"/runs/{run.id}/answers/{wait.id}", **(form | {"justification": "too late"})
+    )
     assert first.status_code == 302 and second.status_code == 409
     assert "It was answered by user:operator" in text_of(second) and "too late" in text_of(second)
 

@@ -22,10 +22,21 @@ def test_the_fleet_page_leads_to_them(operator: Reader) -> None:
 
 
 def test_helpers_stand_apart_from_what_an_operator_looks_for(operator: Reader, settings: Any) -> None:
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://others.reach.it/too"})
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
+        update={"database_url": "postgresql://others.reach.it/too"}
+    )
     at = database_now()
     for pid, kind in ((11, "worker"), (12, "cluster"), (13, "cluster")):
-        Process.objects.create(id=uuid4(), kind=kind, host="far.example", boot="elsewhere/1", pid=pid, born_ticks=1, started_at=at, last_heartbeat_at=at)
+        Process.objects.create(
+            id=uuid4(),
+            kind=kind,
+            host="far.example",
+            boot="elsewhere/1",
+            pid=pid,
+            born_ticks=1,
+            started_at=at,
+            last_heartbeat_at=at,
+        )
     listed, _, helpers = operator.get("/fleet").content.decode().partition('<details class="more body" id="helpers"')
     assert 'id="p-worker-11"' in listed and "p-cluster" not in listed and ">cluster<" not in listed
     assert "2 helper processes" in helpers and 'id="p-cluster-13"' in helpers
@@ -35,13 +46,20 @@ def test_each_says_why_where_and_what_became_of_its_calls(operator: Reader) -> N
     run = start()
     lose(str(run.id), call="write", cause="host_gone", host="lost.example")
     page = operator.read("/fleet/recoveries")
-    for words in ("host gone", "pid 42 on lost.example", "intent durable", "3 outcomes on record", "write open", "epoch 1"):
+    for words in (
+        "host gone",
+        "pid 42 on lost.example",
+        "intent durable",
+        "3 outcomes on record",
+        "write open",
+        "epoch 1",
+    ):
         assert words in page, words
     assert f"/runs/{run.id}#tl-1".encode() in operator.get("/fleet/recoveries").content
 
 
 def test_filters_and_pages_live_in_the_address(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.views_agents import RecoveriesPage
+    from runs.console.agent_views import RecoveriesPage
 
     monkeypatch.setattr(RecoveriesPage, "shown", 2)
     run = str(start().id)

@@ -1,4 +1,5 @@
-"""Many who watch the same list are shown one rendering, and nobody is shown another's rights, or less than they have seen or done."""
+"""Many who watch the same list are shown one rendering, and nobody is shown another's rights, or less than they have
+seen or done."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
 
-from ledger.access import ROLES
-from ledger.pages import SharedPage
-from ledger.shared import Renderings, renderings
-from runs import live, services, ticks
+from ledger.web.page_base import SharedPage
+from ledger.web.roles import ROLES
+from ledger.web.shared_rendering import Renderings, renderings
+from runs.console import list_signals
+from runs.journal import notify
+from runs.services import lifecycle
 from tests.console.conftest import OLGA, Reader, start
 from tests.console.test_live import socket
 from tests.scale.test_statements import named
@@ -39,7 +42,11 @@ def _nothing_kept() -> Iterator[None]:
 
 
 def shared_pages() -> list[str]:
-    found = [name for name, route in named(get_resolver()) if issubclass(getattr(route.callback, "view_class", object), SharedPage)]
+    found = [
+        name
+        for name, route in named(get_resolver())
+        if issubclass(getattr(route.callback, "view_class", object), SharedPage)
+    ]
     assert {"overview", "runs", "reconcile", "audit", "fleet", "recoveries"} <= set(found)
     return [reverse(name) for name in found]
 
@@ -79,8 +86,9 @@ def test_another_filter_is_another_rendering(operator: Reader, query: str) -> No
 
 
 def test_nobody_is_given_what_others_may_see(reader: Callable[..., Reader]) -> None:
-    """Each page, for each two roles, one right after the other: what the second is shown is what they would be shown alone."""
-    services.pause(start().id, by=OLGA, justification="why")
+    """Each page, for each two roles, one right after the other: what the second is shown is what they would be shown
+    alone."""
+    lifecycle.pause(start().id, by=OLGA, justification="why")
     people = {role: reader(role) for role in ROLES}
     alone: dict[tuple[str, str], Any] = {}
     for path in shared_pages():
@@ -105,7 +113,7 @@ def test_two_roles_at_once_are_not_one_of_them(reader: Callable[..., Reader]) ->
 
 @pytest.mark.parametrize("role", ROLES)
 def test_nothing_of_one_person_is_in_what_is_shared(role: str, reader: Callable[..., Reader]) -> None:
-    services.pause(start().id, by=OLGA, justification="why")
+    lifecycle.pause(start().id, by=OLGA, justification="why")
     ada, bob = (reader(role, name=name, checks_csrf=True) for name in ("ada", "bob"))
     ada.get("/account/password")  # has a token from here on
     for path in shared_pages():
@@ -162,11 +170,11 @@ def test_who_names_no_moment_is_shown_this_one(operator: Reader, since: Any) -> 
 def test_nothing_is_kept_for_longer_than_half_a_second(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     first = part(operator, "/runs")
     start()
-    monkeypatch.setattr("ledger.shared.SECONDS", 0)
+    monkeypatch.setattr("ledger.web.shared_rendering.SECONDS", 0)
     assert part(operator, "/runs").content != first.content
 
 
-# --- asked for at the same moment -----------------------------------------------------------------------------------------
+# --- asked for at the same moment -----------------------------------------------------------------
 
 
 def test_what_many_ask_for_at_once_is_made_by_the_first() -> None:
@@ -218,14 +226,14 @@ def test_a_rendering_that_fails_fails_for_nobody_else() -> None:
 
 
 def test_made_up_filters_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.shared.MOST", 10)
+    monkeypatch.setattr("ledger.web.shared_rendering.MOST", 10)
     kept = Renderings()
     for n in range(100):
         kept.get(n, since=1, began=5, make=lambda: "x")
         assert len(kept._newest) <= 10
 
 
-# --- what lists are told --------------------------------------------------------------------------------------------------
+# --- what lists are told --------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -243,12 +251,12 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
             said[n].append(told["at"])
 
     await asyncio.gather(*(hear(n, 1) for n in range(3)))
-    async with live.AsyncBell() as bell:
+    async with notify.AsyncBell() as bell:
         for seq in range(300):
             bell.ring(uuid4(), seq)
             await asyncio.sleep(0.002)
-    last = await sync_to_async(ticks.now)()
-    await sync_to_async(services.pause)(run.id, by=OLGA, justification="why")
+    last = await sync_to_async(list_signals.now)()
+    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await asyncio.gather(*(hear(n, last) for n in range(3)))
     assert all(len(each) < 100 for each in said), "300 rings, and not 300 messages"
     assert all(each == sorted(each) for each in said)
@@ -258,13 +266,14 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_a_list_is_told_of_is_in_what_it_reads(reader: Callable[..., Reader]) -> None:
-    """The ring's moment is after the commit: a rendering from before it doesn't serve, one from after it has the event in it."""
+    """The ring's moment is after the commit: a rendering from before it doesn't serve, one from after it has the event
+    in it."""
     olga = await sync_to_async(reader)("operator")
     run = await sync_to_async(start)()
     link = socket(olga, "/ws/lists")
     assert await link.connect()
     before = await sync_to_async(part)(olga, "/runs")
-    await sync_to_async(services.cancel)(run.id, by=OLGA, justification="why")
+    await sync_to_async(lifecycle.cancel)(run.id, by=OLGA, justification="why")
     at = 0
     while at <= as_of(before):
         at = json.loads((await link._app.receive_output(timeout=10))["text"])["at"]
@@ -273,13 +282,13 @@ async def test_what_a_list_is_told_of_is_in_what_it_reads(reader: Callable[..., 
     await link.leave()
 
 
-async def taken(pulse: ticks.Pulse) -> int:
+async def taken(pulse: list_signals.Pulse) -> int:
     return await pulse.newest(0, may_wait=True)
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_rings_without_a_moment_mean_now() -> None:
-    began, pulse = await sync_to_async(ticks.now)(), ticks.Pulse()
+    began, pulse = await sync_to_async(list_signals.now)(), list_signals.Pulse()
     pulse.hear("a:1,@50")
     pulse.hear("b:1,@40")
     assert await taken(pulse) == 50
@@ -292,27 +301,28 @@ async def test_rings_without_a_moment_mean_now() -> None:
     pulse.reread()
     assert await taken(pulse) >= began
     assert await pulse.newest(7, may_wait=False) == 7
-    assert [*live.parse("a:1,b:2,@50")] == [("a", 1), ("b", 2)]
+    assert [*notify.parse("a:1,b:2,@50")] == [("a", 1), ("b", 2)]
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_however_many_watch_each_is_told_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three at a time of ten, with something moving all the while: nobody waits for a second turn while another waits for the first."""
-    monkeypatch.setattr(ticks, "AT_ONCE", 3)
-    monkeypatch.setattr(ticks, "SECONDS", 0.05)
-    all_of_them, turns = ticks.Ticks(), []
+    """Three at a time of ten, with something moving all the while: nobody waits for a second turn while another waits
+    for the first."""
+    monkeypatch.setattr(list_signals, "AT_ONCE", 3)
+    monkeypatch.setattr(list_signals, "SECONDS", 0.05)
+    all_of_them, turns = list_signals.Ticks(), []
 
     async def watch(n: int) -> None:
         async with all_of_them.watch() as watcher:
             async for _ in watcher:
                 turns.append(n)
 
-    async with live.AsyncBell() as bell:
+    async with notify.AsyncBell() as bell:
         tasks = [asyncio.create_task(watch(n)) for n in range(10)]
         while len(turns) < 70:
             bell.ring(uuid4(), 1)
             await asyncio.sleep(0.01)
-    running = [*tasks, all_of_them._task, live.hub._listener]
+    running = [*tasks, all_of_them._task, notify.hub._listener]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*(task for task in running if task is not None), return_exceptions=True)

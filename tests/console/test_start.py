@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from durableagents import Agent, Context, End, Sample
 from runs.engine.agents import registry
 from runs.models import Run
-from tests.console.conftest import Reader, text_of
+from tests.console.conftest import Reader, filled_in, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +26,7 @@ def form_of(answer: Any, **typed: str) -> dict[str, str]:
     """The page's form as a browser would send it, with some fields typed over."""
     page = answer.content.decode()
     hidden = dict(re.findall(r'<input type="hidden" name="(agent|token)" value="([^"]*)"', page))
-    inputs = dict(re.findall(r'<input id="f-[^"]*" name="([^"]+)" type="\w+"(?: inputmode="\w+")? value="([^"]*)"', page))
-    areas = dict(re.findall(r'<textarea id="f-[^"]*" name="([^"]+)"[^>]*>([^<]*)</textarea>', page))
-    return {**inputs, **areas, **hidden, **typed}
+    return {**filled_in(page), **hidden, **typed}
 
 
 def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
@@ -41,7 +39,10 @@ def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
 
 
 def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:
-    assert form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="1"))["legal_name"] == "Volga Heavy Industries"
+    assert (
+        form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="1"))["legal_name"]
+        == "Volga Heavy Industries"
+    )
     assert form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="none"))["legal_name"] == ""
     assert integrator.get("/runs/new", agent="vendor-onboard", sample="9" * 40).status_code == 200
 
@@ -53,9 +54,31 @@ def test_errors_stand_at_their_fields_and_nothing_typed_is_lost(integrator: Read
     page = answer.content.decode()
     assert answer.status_code == 422 and Run.objects.count() == 0
     for name in ("tax_id", "first_order-amount_usd"):
-        assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true"[^>]*aria-describedby="[^"]*f-{name}-error0', page), name
+        field = next(tag for tag in re.findall(r"<input[^>]*>", page) if f'id="f-{name}"' in tag)
+        assert 'aria-invalid="true"' in field and re.search(rf'aria-describedby="[^"]*f-{name}_error', field), name
+        assert f'id="f-{name}_error"' in page
     assert page.count('aria-invalid="true"') == 2
     assert 'value="no/slash"' in page and 'value="a lot"' in page and "Kept &lt;i&gt;words&lt;/i&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("tags", "status", "words"),
+    [
+        ("spring, " + "x" * 201, 422, "too long: 201 characters, and at most 200 are taken"),
+        (", ".join(map(str, range(51))), 422, "at most 50"),
+        ("q2\x00", 422, "holds a NUL character"),
+        ("x" * 1_100_000, 413, "holds 1100000 bytes"),
+    ],
+    ids=["long", "many", "NUL", "huge"],
+)
+def test_what_is_wrong_with_the_tags_stands_at_the_tags(integrator: Reader, tags: str, status: int, words: str) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs", tags=tags)
+    answer = integrator.client.post("/runs/new", form)
+    page = answer.content.decode()
+    assert answer.status_code == status and Run.objects.count() == 0 and re.search(r">\s*chairs</textarea>", page)
+    assert re.search(r'aria-invalid="true"\s+aria-describedby="tags_error"', page)
+    assert words in page[page.index('id="tags_error"') :][:300] and '<a href="#tags">Tags</a>: ' in page
+    assert tags[:50].replace("\x00", "\ufffd") in page
 
 
 def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
@@ -88,7 +111,18 @@ def test_an_unknown_agent_is_a_precise_answer(integrator: Reader, agent: str) ->
     assert answer.status_code == 422 and b"<b>x" not in answer.content
 
 
-@pytest.mark.parametrize("value", ["\x00", "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"), "9" * 5000, "NaN", "1e400", "-0", "٣"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\x00",
+        "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+        "9" * 5000,
+        "NaN",
+        "1e400",
+        "-0",
+        "٣",
+    ],
+)
 def test_odd_input_is_answered_not_stumbled_over(integrator: Reader, value: str) -> None:
     form = form_of(integrator.get("/runs/new", agent="buyer"), item=value, amount=value, extra=value)
     assert integrator.post("/runs/new", **form).status_code in (302, 422)

@@ -58,16 +58,29 @@ def test_a_gate_that_guards_no_call_is_no_effect() -> None:
 
 def test_an_unknown_outcome_waits_for_a_verdict() -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
-    tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": "the line went dead"}))
+    tape.add(
+        e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": "the line went dead"})
+    )
     effect = only(tape.story())
-    assert (effect.status, effect.error, effect.is_sender_done, effect.next_attempt) == ("unknown", "the line went dead", True, 2)
+    assert (effect.status, effect.error, effect.is_sender_done, effect.next_attempt) == (
+        "unknown",
+        "the line went dead",
+        True,
+        2,
+    )
 
 
-@pytest.mark.parametrize(("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "failed")])
+@pytest.mark.parametrize(
+    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "failed")]
+)
 def test_a_verdict_settles_an_unknown_outcome(verdict: str, status: str) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
     tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": "dead line"}))
-    tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict=verdict, by="user:olga", n=0, payload={"receipt": {"ref": "R"}}))
+    tape.add(
+        e.ToolReconciled(
+            slot="0.1/1", tool="order", verdict=verdict, by="user:olga", n=0, payload={"receipt": {"ref": "R"}}
+        )
+    )
     effect = only(tape.story())
     assert (effect.status, effect.settled_by) == (status, "user:olga")
     assert effect.result == ({"ref": "R"} if verdict == "happened" else None)
@@ -116,9 +129,26 @@ def test_a_crash_that_nobody_has_taken_over_is_open() -> None:
 
 
 def test_time_is_working_waiting_or_paused_and_never_two_at_once() -> None:
-    tape = begun().parked().add(e.WaitResolved(slot="s", wait="timer", resolution="due", by="system:sweeper", n=0), 100).claimed("resolved")
-    tape.add(e.RunPaused(by="user:olga")).add(e.RunResumed(by="user:olga", state="running"), 10).claimed("resumed").add(e.RunCompleted(payload={}))
-    assert [segment.what for segment in tape.fold().pace.segments] == ["queued", "working", "waiting", "queued", "working", "paused", "queued", "working", "ended"]
+    tape = (
+        begun()
+        .parked()
+        .add(e.WaitResolved(slot="s", wait="timer", resolution="due", by="system:sweeper", n=0), 100)
+        .claimed("resolved")
+    )
+    tape.add(e.RunPaused(by="user:olga")).add(e.RunResumed(by="user:olga", state="running"), 10).claimed("resumed").add(
+        e.RunCompleted(payload={})
+    )
+    assert [segment.what for segment in tape.fold().pace.segments] == [
+        "queued",
+        "working",
+        "waiting",
+        "queued",
+        "working",
+        "paused",
+        "queued",
+        "working",
+        "ended",
+    ]
     assert tape.fold().pace.total("waiting", tape.at) == 100 and tape.fold().pace.total("paused", tape.at) == 10
     whole = sum(tape.fold().pace.total(what, tape.at) for what in ("queued", "working", "waiting", "paused"))
     assert whole == (tape.at - NOON).total_seconds()
@@ -136,7 +166,7 @@ def test_resuming_before_the_boundary_leaves_the_worker_working() -> None:
 
 def test_the_person_who_asked_is_named_not_the_office() -> None:
     tape = begun().add(e.PauseRequested(by="user:olga")).add(e.RunPaused(by="operator"))
-    assert tape.story().asked_by == "user:olga"
+    assert tape.story().requested_by == "user:olga"
 
 
 def test_the_path_is_what_was_entered() -> None:
@@ -156,7 +186,11 @@ def test_a_failure_tells_its_words_and_a_retry_reopens_the_visit() -> None:
 
 def test_of_a_traceback_the_message_is_its_last_line() -> None:
     trace = "Traceback (most recent call last)\n  File x\nTransportError: the line went dead"
-    tape = begun().invoked().add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": trace}))
+    tape = (
+        begun()
+        .invoked()
+        .add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True, payload={"reason": trace}))
+    )
     effect = only(tape.story())
     assert (effect.error, effect.trace) == ("TransportError: the line went dead", trace)
 
@@ -169,13 +203,44 @@ def test_callback_tokens_are_never_part_of_the_story() -> None:
 def test_a_conversation_is_told_in_order_with_its_observations() -> None:
     tape = begun()
     talk = "0.1/1"
-    tape.add(e.ModelRequested(slot=f"{talk}/0/0", conversation=talk, turn=0, model="intake", request_hash="h", payload={"instructions": "Be good.", "prompt": "Check it."}))
-    call = {"parts": [{"part_kind": "text", "content": "I look."}, {"part_kind": "tool-call", "tool_name": "lookup", "args": '{"name": "Acme"}'}]}
-    tape.add(e.ModelResponded(slot=f"{talk}/0/0", conversation=talk, turn=0, tokens_in=3, tokens_out=2, payload={"model": "scripted", "response": call}))
-    tape.add(e.ToolRead(slot=f"{talk}/0/1", tool="lookup", requested_hash="h", payload={"arguments": {}, "result": {"status": "active"}}))
+    tape.add(
+        e.ModelRequested(
+            slot=f"{talk}/0/0",
+            conversation=talk,
+            turn=0,
+            model="intake",
+            request_hash="h",
+            payload={"instructions": "Be good.", "prompt": "Check it."},
+        )
+    )
+    call = {
+        "parts": [
+            {"part_kind": "text", "content": "I look."},
+            {"part_kind": "tool-call", "tool_name": "lookup", "args": '{"name": "Acme"}'},
+        ]
+    }
+    tape.add(
+        e.ModelResponded(
+            slot=f"{talk}/0/0",
+            conversation=talk,
+            turn=0,
+            tokens_in=3,
+            tokens_out=2,
+            payload={"model": "scripted", "response": call},
+        )
+    )
+    tape.add(
+        e.ToolRead(
+            slot=f"{talk}/0/1",
+            tool="lookup",
+            requested_hash="h",
+            payload={"arguments": {}, "result": {"status": "active"}},
+        )
+    )
     (found,) = tape.story().talks
     assert [(said.role, said.text or said.data) for said in found.said] == [
-        ("system", "Be good."), ("user", "Check it."), ("agent", "I look."), ("agent", {"name": "Acme"}), ("tool", {"status": "active"}),
+        ("system", "Be good."), ("user", "Check it."), ("agent", "I look."), ("agent", {"name": "Acme"}),
+        ("tool", {"status": "active"}),
     ]  # fmt: skip
     assert (found.turns, found.model, found.said[-2].tokens_in) == (1, "scripted", 3)
 
@@ -191,7 +256,9 @@ def test_every_kind_of_event_can_be_told() -> None:
     """A kind without a step of its own changes nothing and breaks nothing."""
     story = Tape().created()
     for kind in e.KINDS.values():
-        fields = {name: _example(name, hint) for name, hint in kind.__annotations__.items() if name not in ("KIND", "FACT")}
+        fields = {
+            name: _example(name, hint) for name, hint in kind.__annotations__.items() if name not in ("KIND", "FACT")
+        }
         story.add(kind(slot="0.1/9", **fields))
     assert story.story().length == len(e.KINDS) + 1
 
@@ -206,23 +273,36 @@ def _example(name: str, hint: str) -> object:
 
 @pytest.mark.parametrize("is_true", [False, True])
 def test_bars_keep_their_order_and_stay_on_the_track(is_true: bool) -> None:
-    tape = begun().gate().parked().decided("approved", after=7200).claimed("resolved", after=0.01).invoked(grant="0.1/1").returned()
+    tape = (
+        begun()
+        .gate()
+        .parked()
+        .decided("approved", after=7200)
+        .claimed("resolved", after=0.01)
+        .invoked(grant="0.1/1")
+        .returned()
+    )
     scale = place(tape.story().timeline, tape.at + timedelta(seconds=1), is_true=is_true)
     assert scale is not None
     for placed in scale.rows:
         lefts = [float(bar.x.rstrip("%")) for bar in placed.bars]
         ends = [float(bar.x.rstrip("%")) + float(bar.width.rstrip("%")) for bar in placed.bars]
-        assert lefts == sorted(lefts) and all(left >= 0 and end <= 100.01 for left, end in zip(lefts, ends, strict=True))
+        assert lefts == sorted(lefts) and all(
+            left >= 0 and end <= 100.01 for left, end in zip(lefts, ends, strict=True)
+        )
     widest = max(float(bar.width.rstrip("%")) for placed in scale.rows for bar in placed.bars if bar.tone == "wait")
     assert (widest > 95) == is_true
 
 
 def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_heard() -> None:
     lost = e.WorkerLost(
-        worker="w", epoch=1, pid=7, proof="nobody beats", is_counted=False, deaths=0, cause="host_gone", host="h", reached="intent_durable",
+        worker="w", epoch=1, pid=7, proof="nobody beats", is_counted=False, deaths=0, cause="host_gone", host="h",
+        reached="intent_durable",
         call="0.1/1", silent_ms=31_000,
     )  # fmt: skip
-    (seam,) = rows(begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).visit("next", after=0).story(), "crash")
+    (seam,) = rows(
+        begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).visit("next", after=0).story(), "crash"
+    )
     assert (seam.label, seam.reached, seam.silent_seconds, seam.took) == ("host gone", "intent_durable", 31.0, 0.5)
 
 
@@ -230,16 +310,51 @@ def test_a_late_answer_that_belies_a_verdict_is_loud_and_another_one_is_not() ->
     for contradicts, kind in (("did_not", "error"), ("", "mark")):
         tape = begun().invoked(replay_class="unsafe_on_replay")
         tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga", n=0))
-        tape.add(e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:w", outcome="happened", contradicts=contradicts, payload={"result": {}}))
+        tape.add(
+            e.ToolAnsweredLate(
+                slot="0.1/1",
+                tool="order",
+                by="worker:w",
+                outcome="happened",
+                contradicts=contradicts,
+                payload={"result": {}},
+            )
+        )
         effect = only(tape.story())
         assert (effect.late, effect.belied) == ("happened", contradicts)
         assert tape.story().timeline.rows[-1].kind == kind
 
 
+@pytest.mark.parametrize("is_sent_again", [False, True])
+def test_a_callback_that_belies_a_verdict_is_loud_also_after_the_repeat(is_sent_again: bool) -> None:
+    tape = begun().invoked(replay_class="unsafe_on_replay")
+    tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga", n=0))
+    if is_sent_again:
+        tape.invoked(replay_class="unsafe_on_replay", attempt=1)
+    tape.add(e.CallbackArrivedLate(slot="0.1/1", tool="order", payload={"ref": "R-7"}))
+    effect = only(tape.story())
+    assert (effect.late, effect.belied, effect.testimony) == ("called back", "did_not", {"ref": "R-7"})
+    assert tape.story().timeline.rows[-1].kind == "error"
+    if not is_sent_again:
+        tape.add(e.WaitOpened(slot="0.1/1", wait="reconcile", n=1, deadline="2030-01-01T00:00:00+00:00"))
+        assert only(tape.story()).status == "unknown", "it is not about to be sent again"
+
+
+def test_a_callback_that_belies_nobody_is_quiet() -> None:
+    tape = begun().invoked(replay_class="unsafe_on_replay")
+    tape.add(e.CallbackArrivedLate(slot="0.1/1", tool="order", payload={"ref": "R-7"}))
+    effect = only(tape.story())
+    assert (effect.late, effect.belied) == ("called back", "") and tape.story().timeline.rows[-1].kind == "mark"
+
+
 def test_a_worker_that_hands_its_answer_in_settles_the_call() -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
     tape.add(e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=False, payload={"reason": "?"}))
-    tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="happened", by="worker:w", payload={"result": {"ref": "R"}}))
+    tape.add(
+        e.ToolReconciled(
+            slot="0.1/1", tool="order", verdict="happened", by="worker:w", payload={"result": {"ref": "R"}}
+        )
+    )
     (call,) = rows(tape.story(), "call")
     assert only(tape.story()).status == "committed" and "handed its answer in" in call.note
 
@@ -266,6 +381,14 @@ def test_the_page_of_a_run_that_differs_shows_both_calls_inertly() -> None:
     }
     story = begun().add(e.OperatorNeeded(reason="non_determinism", payload=found)).story()
     page = render_to_string("runs/parts/stopped.html", {"story": story})
-    for part in ('id="call-recorded"', 'id="call-now"', 'id="call-changes"', "order", "refund", "<del>5</del>", "<ins>6</ins>"):
+    for part in (
+        'id="call-recorded"',
+        'id="call-now"',
+        'id="call-changes"',
+        "order",
+        "refund",
+        "<del>5</del>",
+        "<ins>6</ins>",
+    ):
         assert part in page, part
     assert "<script>" not in page

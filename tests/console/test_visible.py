@@ -9,7 +9,7 @@ from django.template import Context, Template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.visible import compare, is_hidden, leaves, pieces
+from ledger.web.text_safety import compare, is_hidden, leaves, pieces
 
 
 def shown(text: str) -> str:
@@ -71,7 +71,9 @@ def test_no_text_draws_a_hidden_character_as_itself(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(categories=["L", "N", "P"])))
 def test_ordinary_text_loses_no_letter(text: str) -> None:
-    kept = "".join(piece.text[0] if piece.is_mark else piece.text for piece in pieces(text) if not piece.text.startswith("U+"))
+    kept = "".join(
+        piece.text[0] if piece.is_mark else piece.text for piece in pieces(text) if not piece.text.startswith("U+")
+    )
     hidden = sum(is_hidden(character) for character in text)
     assert len(kept) + hidden == len(text)
 
@@ -84,7 +86,10 @@ def test_markup_in_text_stays_text(text: str) -> None:
 
 def test_marks_are_ours_and_their_titles_too() -> None:
     page = Template("{% load console %}{{ text|visible }}").render(Context({"text": "a\u202e"}))
-    assert page == f'a<span class="u" title="Can&#x27;t be seen when drawn: {unicodedata.name(chr(0x202E)).lower()}">U+202E</span>'
+    assert (
+        page == f'a<span class="u" title="Can&#x27;t be seen when drawn: '
+        f'{unicodedata.name(chr(0x202E)).lower()}">U+202E</span>'
+    )
 
 
 def test_every_leaf_of_a_document_is_listed_with_its_way() -> None:

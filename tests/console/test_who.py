@@ -1,4 +1,5 @@
-"""Who asks is read in one statement, and nothing about them is taken for granted: what has ended or was taken counts with the next request."""
+"""Who asks is read in one statement, and nothing about them is taken for granted: what has ended or was taken counts
+with the next request."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from durableagents import people
-from durableagents.auth import issue_key
+from durableagents.identity import people
+from durableagents.identity.auth import issue_key
 from tests.console.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,9 @@ def test_what_ends_somebodys_way_in_counts_with_the_next_request(reader: Callabl
     assert change("a", lambda user, _: user.groups.clear()) == 403
     assert change("b", lambda user, _: type(user).objects.filter(pk=user.pk).update(is_active=False)) == 302
     assert change("c", another_password) == 302
-    assert change("d", lambda user, person: Session.objects.filter(pk=person.client.session.session_key).delete()) == 302
+    assert (
+        change("d", lambda user, person: Session.objects.filter(pk=person.client.session.session_key).delete()) == 302
+    )
     assert change("e", lambda user, _: user.delete()) == 302
 
 

@@ -1,8 +1,10 @@
-"""`python -m tests.crash --schedules N --seed S`: randomised crash schedules, judged by a checker that knows nothing of the app.
+"""`python -m tests.crash --schedules N --seed S`: randomised crash schedules, judged by a checker that knows nothing of
+the app.
 
-Light ones: up to three runs each, on worker processes forked from warm lanes, several a second. Then a few heavy ones: a dozen runs
-each on a whole installation (web, supervisor, queue), some seconds a schedule. Prints one line of figures, and the seeds of schedules
-that failed; exit code 1 if any did. `--schedule SEED` performs one again, exactly; the machine's timing aside.
+Light ones: up to three runs each, on worker processes forked from warm lanes, several a second. Then a few heavy ones:
+a dozen runs each on a whole installation (web, supervisor, queue), some seconds a schedule. Prints one line of figures,
+and the seeds of schedules that failed; exit code 1 if any did. `--schedule SEED` performs one again, exactly; the
+machine's timing aside.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def _seeds(given: argparse.Namespace) -> list[str]:
     return [*(f"{given.seed}:{n}" for n in numbers), *(f"{HEAVY}{given.seed}:{n}" for n in range(heavy))]
 
 
-def _perform_light(folder: Path, seeds: list[str], given: argparse.Namespace, report: Callable[[str, Tally], None]) -> None:
+def _perform_light(
+    folder: Path, seeds: list[str], given: argparse.Namespace, report: Callable[[str, Tally], None]
+) -> None:
     from tests.crash.light.ground import Ground
     from tests.crash.light.plan import draw
 
@@ -116,10 +120,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with the K-th")
     parser.add_argument("--schedule", action="append", metavar="SEED", help="perform exactly this one, e.g. 1:17")
     parser.add_argument("--lanes", type=int, default=6, metavar="L", help="how many of them at once (default 6)")
-    parser.add_argument("--heavy", type=int, metavar="N", help="how many heavy ones after them (default one for every hundred)")
-    parser.add_argument("--workers", type=int, default=3, metavar="W", help="worker processes of their installation (default 3)")
-    parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="a light one is stuck after so long (default 60)")
-    parser.add_argument("--doors", action="store_true", help="no schedules, but 460 slow, greedy and guessing clients at the door")
+    parser.add_argument(
+        "--heavy", type=int, metavar="N", help="how many heavy ones after them (default one for every hundred)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=3, metavar="W", help="worker processes of their installation (default 3)"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=60.0, metavar="S", help="a light one is stuck after so long (default 60)"
+    )
+    parser.add_argument(
+        "--doors", action="store_true", help="no schedules, but 460 slow, greedy and guessing clients at the door"
+    )
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     return parser.parse_args()
 

@@ -35,8 +35,8 @@ from tests.crash.steps import GATHERED
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance, `signal` and `question` wait to be told; the rest are calls, one
-    or several at once."""
+    """`hop` enters the node again, `values` reads clock and chance, `signal` and `question` wait to be told; the rest
+    are calls, one or several at once."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -80,7 +80,7 @@ class _Stored(BaseModel):
     results: list[_Vendor]
 
 
-# --- one tool of every kind --------------------------------------------------------------------------------------------
+# --- one tool of every kind -----------------------------------------------------------------------
 
 GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args.n}")
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
@@ -193,7 +193,7 @@ CALLS: dict[str, Tool] = {
     for each in (pure, keyed, hooked, gated, brief, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
 }
 
-# --- the agent ---------------------------------------------------------------------------------------------------------
+# --- the agent ------------------------------------------------------------------------------------
 
 
 class Thought(BaseModel):
@@ -241,7 +241,9 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
         case "values":
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case _ if step in GATHERED:
-            return " ".join(await ctx.gather(*(_call(ctx, kind, 100 * state.at + n) for n, kind in enumerate(GATHERED[step]))))
+            return " ".join(
+                await ctx.gather(*(_call(ctx, kind, 100 * state.at + n) for n, kind in enumerate(GATHERED[step])))
+            )
         case _:
             return await _call(ctx, step, state.at)
 

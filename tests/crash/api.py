@@ -1,7 +1,8 @@
-"""The installation as a client sees it: the API with its keys, the sandbox with its oracle. Knows nothing of the app's code.
+"""The installation as a client sees it: the API with its keys, the sandbox with its oracle. Knows nothing of the app's
+code.
 
-The client is patient, since the tests kill web and database: an answer that doesn't come, or a 503, is asked for again. A start
-carries an idempotency key, so asking twice starts once.
+The client is patient, since the tests kill web and database: an answer that doesn't come, or a 503, is asked for again.
+A start carries an idempotency key, so asking twice starts once.
 """
 
 from __future__ import annotations
@@ -62,13 +63,16 @@ class Api:
         answer = self._ask(role, "POST", f"/approvals/{approval['id']}/decision", json=body)
         return answer.status_code != 409 and bool(_good(answer))
 
-    def reconcile(self, run_id: str, verdict: str, receipt: Any = None, *, wait_id: str | None = None) -> httpx.Response:
+    def reconcile(
+        self, run_id: str, verdict: str, receipt: Any = None, *, wait_id: str | None = None
+    ) -> httpx.Response:
         """Settle an unknown outcome; the bare answer, for it may be a refusal."""
         body = {"verdict": verdict, "receipt": receipt, "justification": "The oracle says so.", "wait_id": wait_id}
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
     def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:
-        """Send the signal, or give the answer, that a run waits for. It may have come already, or the run may have ended."""
+        """Send the signal, or give the answer, that a run waits for. It may have come already, or the run may have
+        ended."""
         if wait["kind"] == "signal":
             name = wait["detail"]["name"]
             self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})

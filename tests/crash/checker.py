@@ -1,8 +1,8 @@
 """Judges a run after the faults, by what the outside saw and what the API answers. Imports nothing of the app.
 
-What is promised (README): pure calls may repeat; a keyed call has one effect, however often it was sent, always under the same key
-with the same bytes; an unsafe call is sent at most once unless a person says otherwise; nothing that was accepted is lost or stuck;
-people are asked once; the journal has no gap and its chain holds.
+What is promised (README): pure calls may repeat; a keyed call has one effect, however often it was sent, always under
+the same key with the same bytes; an unsafe call is sent at most once unless a person says otherwise; nothing that was
+accepted is lost or stuck; people are asked once; the journal has no gap and its chain holds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _FINAL_FACTS = frozenset({"committed", "failed", "reconciled"})
 # Two clocks of one machine: the database's and the sandbox's.
 _CLOCKS = timedelta(milliseconds=5)
-# A request leaves a moment after it was allowed to: no fence closes that gap. Whoever recorded the result knows it, and has none; from
-# anybody else one request may fall into it, and no later than this. (Without a sender on record: also how long it may be under way.)
+# A request leaves a moment after it was allowed to: no fence closes that gap. Whoever recorded the result knows it, and
+# has none; from anybody else one request may fall into it, and no later than this. (Without a sender on record: also
+# how long it may be under way.)
 _GAP = timedelta(seconds=1)
-# Put on record by the worker that made the call, after its last try; other results come from outside, while a worker may be trying.
+# Put on record by the worker that made the call, after its last try; other results come from outside, while a worker
+# may be trying.
 _BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead"})
 
 
@@ -43,9 +45,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes. `denied`: which effect doesn't
-    happen where a gate of that tool is not opened. `may_send_late`: some worker was believed dead and wasn't, so that it may have sent
-    when the result was on record already: no fence reaches so far."""
+    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes. `denied`: which
+    effect doesn't happen where a gate of that tool is not opened. `may_send_late`: some worker was believed dead and
+    wasn't, so that it may have sent when the result was on record already: no fence reaches so far."""
 
     effects: Mapping[str, int]
     gates: int = 0
@@ -94,12 +96,13 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _effects(facts, expected)
     found += _calls(facts, expected)
     found += _people(facts, expected)
+    found += _witnesses(facts)
     found += _journal(facts)
     found += _chain(facts.run_id, facts.links)
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
 
-# --- what the outside saw ------------------------------------------------------------------------------------------------
+# --- what the outside saw -------------------------------------------------------------------------
 
 
 def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
@@ -118,7 +121,9 @@ def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     for row in done:
         if row["idempotency_key"] is not None and row["idempotency_key"] not in intents:
             yield "broken", f"{row['operation']} happened under a key that no intent names"
-    unsafe = Counter(e["tool"] for e in facts.ledger if e["fact"] == "pending" and e["replay_class"] == "unsafe_on_replay")
+    unsafe = Counter(
+        e["tool"] for e in facts.ledger if e["fact"] == "pending" and e["replay_class"] == "unsafe_on_replay"
+    )
     mails = [row for row in done if row["idempotency_key"] is None]
     if len(mails) > sum(unsafe.values()):
         yield "duplicate", f"{len(mails)} mails after {sum(unsafe.values())} intents"
@@ -132,7 +137,8 @@ def _denied(facts: Facts) -> dict[str, str]:
 
 
 def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """One logical call: one key, one body, one effect, and no request that the journal had not announced before the result."""
+    """One logical call: one key, one body, one effect, and no request that the journal had not announced before the
+    result."""
     sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.effects:
         if row["idempotency_key"] is not None and row["body_sha256"] != hashlib.sha256(b"").hexdigest():
@@ -160,8 +166,13 @@ def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         if moment(rows[0]["received_at"]) + _CLOCKS < moment(intents[keys[key]]["at"]):
             yield "broken", f"{operation} was sent before its intent"
         if len(rows) > _announced(facts, keys[key]):
-            yield "broken", f"{operation} was sent {len(rows)} times, and announced {_announced(facts, keys[key])} times"
-        result = next((e for e in facts.events if (e["slot"], e["attempt"]) == keys[key] and e["fact"] == "result"), None)
+            yield (
+                "broken",
+                f"{operation} was sent {len(rows)} times, and announced {_announced(facts, keys[key])} times",
+            )
+        result = next(
+            (e for e in facts.events if (e["slot"], e["attempt"]) == keys[key] and e["fact"] == "result"), None
+        )
         if result is not None and not expected.may_send_late and (late := _sent_after(rows, result, facts.events)):
             yield "broken", f"{operation} was sent {late} times when its result was on record"
     open_calls = [call for call in intents if not _is_settled(call, facts.ledger)]
@@ -179,7 +190,9 @@ def _sent_after(rows: list[Row], result: Row, events: list[dict[str, Any]]) -> i
     for sender, times in Counter(sender for sender, _ in after).items():
         first = min((epoch for epoch, pid in claims if pid == sender), default=0)
         last = max((epoch for epoch, pid in claims if pid == sender), default=0)
-        is_owner = sender is not None and first <= result["epoch"] <= last and _holder(claims, result["epoch"]) == sender
+        is_owner = (
+            sender is not None and first <= result["epoch"] <= last and _holder(claims, result["epoch"]) == sender
+        )
         if first > result["epoch"] or (is_owner and result["kind"] in _BY_ITS_CALLER):
             wrong += times  # it had read the result, or written it
         elif times > 1 or any(sent > known + _GAP for who, sent in after if who == sender):
@@ -207,7 +220,7 @@ def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:
     return any((e["slot"], e["attempt"]) == call and e["fact"] in _FINAL_FACTS for e in ledger)
 
 
-# --- what people were asked ----------------------------------------------------------------------------------------------
+# --- what people were asked -----------------------------------------------------------------------
 
 
 def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
@@ -217,7 +230,9 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     used = Counter(
         event["data"]["grant"]
         for event in facts.events
-        if event["kind"] == "ToolInvoked" and event["data"]["grant"] and event["attempt"] == 0  # further ones are counted below
+        if event["kind"] == "ToolInvoked"
+        and event["data"]["grant"]
+        and event["attempt"] == 0  # further ones are counted below
     )
     for slot, times in (asked | decided | used).items():
         if times > 1:
@@ -230,7 +245,7 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     unknown = {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "unknown"}
     reconciled = Counter((e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "reconciled")
     for call, times in reconciled.items():
-        if times > 1:
+        if times > 1 + len(_told_late(facts, call)):
             yield "duplicate", f"{call} was settled {times} times"
     attempts = Counter(entry["slot"] for entry in facts.ledger if entry["fact"] == "pending")
     for slot, times in attempts.items():
@@ -244,11 +259,38 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
         yield "lost", f"completed past unknown outcomes that nobody settled: {unknown}"
 
 
+def _told_late(facts: Facts, call: tuple[str, int]) -> list[dict[str, Any]]:
+    """What came when the call was over, and says that it happened: a person may be asked once more then."""
+    late = [event for event in facts.events if (event["slot"], event["attempt"]) == call]
+    return [
+        event
+        for event in late
+        if event["kind"] == "CallbackArrivedLate"
+        or (event["kind"] == "ToolAnsweredLate" and event["data"]["outcome"] != "refused")
+    ]
+
+
+def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """Nothing is attempted anew while somebody who should know says that it happened, and no person has said since that
+    it did not."""
+    for begun in (event for event in facts.events if event["kind"] == "ToolInvoked"):
+        for attempt in range(begun["attempt"]):
+            call = begun["slot"], attempt
+            told = [event["seq"] for event in _told_late(facts, call) if event["seq"] < begun["seq"]]
+            denied = [
+                event["seq"] for event in facts.events
+                if (event["slot"], event["attempt"]) == call and event["seq"] < begun["seq"]
+                and event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "did_not"
+            ]  # fmt: skip
+            if told and max(told) > max(denied, default=0):
+                yield "broken", f"{call} was attempted anew though a witness says that it happened (event {max(told)})"
+
+
 def _committed(facts: Facts) -> set[tuple[str, int]]:
     return {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "committed"}
 
 
-# --- the journal ---------------------------------------------------------------------------------------------------------
+# --- the journal ----------------------------------------------------------------------------------
 
 
 def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:

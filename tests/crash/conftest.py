@@ -1,4 +1,4 @@
-"""One installation for all crash tests: starting one takes longer than most of them."""
+"""One installation for all crash tests, and gone with the last: starting one takes longer than most of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.crash.stack import Stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("crash"), workers=3)
     try:

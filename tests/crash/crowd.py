@@ -1,7 +1,8 @@
-"""Clients that mean no good, in a process of their own: `python -m tests.crash.crowd PORT SLOW GREEDY GUESSING SECONDS`.
+"""Clients that mean no good, in a process of their own: `python -m tests.crash.crowd PORT SLOW GREEDY GUESSING
+SECONDS`.
 
-Only to this host, only so many, only so long. What they were told is printed as JSON: kind and status, how often. Each has an address
-of its own in 127/8, as a botnet would, so that no bound on one address stops them together.
+Only to this host, only so many, only so long. What they were told is printed as JSON: kind and status, how often. Each
+has an address of its own in 127/8, as a botnet would, so that no bound on one address stops them together.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Crowd:
             b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2_000_000 + b"\r\n\r\n",
-            b"GET /ws/nope HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"GET /ws/nope HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: "
+            b"Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         ])  # fmt: skip
         # A probe's 503 may be the truth: nobody works here.
@@ -86,7 +88,9 @@ class Crowd:
 
     async def guessing(self, source: str, chance: random.Random) -> None:
         """Gets the form, and tries a password under some name."""
-        page = await self._ask("guessing", source, b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        page = await self._ask(
+            "guessing", source, b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         token = page.split(b'name="csrfmiddlewaretoken" value="', 1)[1].split(b'"', 1)[0]
         cookie = page.split(b"csrf_", 1)[1].split(b";", 1)[0]
         name = chance.choice(["operator", "finance", "admin", f"name {chance.random()}"])

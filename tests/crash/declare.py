@@ -1,7 +1,8 @@
 """Declares workers dead that are not, as a wrong proof of death would. Run with the environment of an installation.
 
-One incarnation id a line on stdin; answers each with the number of runs that were freed. This is the one lie in these tests, and the
-point of it: whatever made somebody believe that a worker is gone, the database must refuse what it writes when it comes back.
+One incarnation id a line on stdin; answers each with the number of runs that were freed. This is the one lie in these
+tests, and the point of it: whatever made somebody believe that a worker is gone, the database must refuse what it
+writes when it comes back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import django
 
 def main() -> None:
     django.setup()
-    from runs.recovery import worker_died
+    from runs.workers.failover import worker_died
 
     for line in sys.stdin:
         print(worker_died(UUID(line.strip()), "a test says so"), flush=True)  # noqa: T201

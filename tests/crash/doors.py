@@ -1,4 +1,5 @@
-"""A crowd at the door of a real web process: what those who have business there notice of it, and what is left of it afterwards.
+"""A crowd at the door of a real web process: what those who have business there notice of it, and what is left of it
+afterwards.
 
 `python -m tests.crash --doors` has 200 slow, 200 greedy and 60 guessing clients at once; a test of the suite has fewer.
 """
@@ -46,7 +47,8 @@ class Report:
     rss_after: int = 0
 
     def findings(self) -> list[str]:
-        """What is not as promised, on a machine as fast as this one was just before, and as this one was for anybody meanwhile."""
+        """What is not as promised, on a machine as fast as this one was just before, and as this one was for anybody
+        meanwhile."""
         found = []
         for what, before, times, promised, quiet in (
             ("/healthz", self.health_before, self.health, HEALTH_SECONDS, QUIET_HEALTH_SECONDS),
@@ -55,8 +57,16 @@ class Report:
             bound = promised * max(1.0, p99(before) / quiet, p99(self.waits) if self.waits else 1.0)
             if len(times) < 10 or p99(times) > bound:
                 found.append(f"{what}: p99 {p99(times):.3f} s of {len(times)}, at most {bound:.3f} s")
-        found += [f"a caller with a key was told {status} {count} times" for status, count in self.statuses.items() if status not in ("200", "503 busy")]
-        broken = {told: count for told, count in self.told.items() if " 5" in told and not told.endswith("503 busy") and told != "probing 503"}
+        found += [
+            f"a caller with a key was told {status} {count} times"
+            for status, count in self.statuses.items()
+            if status not in ("200", "503 busy")
+        ]
+        broken = {
+            told: count
+            for told, count in self.told.items()
+            if " 5" in told and not told.endswith("503 busy") and told != "probing 503"
+        }
         if broken:
             found.append(f"5xx that is not *busy*: {broken}")
         if self.rss_after > self.rss_before * RSS_FACTOR:
@@ -69,7 +79,9 @@ class Report:
             f" (before {1000 * p(self.health_before, 50):.0f}/{1000 * p99(self.health_before):.0f}),"
             f" API {1000 * p(self.api, 50):.0f}/{1000 * p99(self.api):.0f} ms"
             f" (before {1000 * p(self.api_before, 50):.0f}/{1000 * p99(self.api_before):.0f}),"
-            f" work waits {p(self.waits, 50):.1f}/{p99(self.waits):.1f} times its own length, {self.statuses}, RSS {self.rss_before >> 20} → {self.rss_after >> 20} MB, the crowd: {dict(sorted(self.told.items()))}"
+            f" work waits {p(self.waits, 50):.1f}/{p99(self.waits):.1f} times its own length, "
+            f"{self.statuses}, RSS {self.rss_before >> 20} → {self.rss_after >> 20} MB, the crowd: "
+            f"{dict(sorted(self.told.items()))}"
         )
 
 
@@ -79,8 +91,15 @@ def besiege(port: int, pid: int, key: str, *, slow: int, greedy: int, guessing: 
     web = psutil.Process(pid)
     _measure(port, key, report.health_before, report.api_before, report, seconds=_MEASURED_SECONDS)
     report.rss_before = web.memory_info().rss
-    command = [sys.executable, "-m", "tests.crash.crowd", *(str(each) for each in (port, slow, greedy, guessing, seconds))]
-    crowd = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.crowd",
+        *(str(each) for each in (port, slow, greedy, guessing, seconds)),
+    ]
+    crowd = subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    )
     try:
         _measure(port, key, report.health, report.api, report, seconds=seconds)
         said, _ = crowd.communicate(timeout=seconds + 60)
@@ -99,14 +118,19 @@ def _measure(port: int, key: str, health: list[float], api: list[float], report:
     """One caller who asks, waits for the answer, and asks again on a new connection."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for times, path, headers in ((health, "/healthz", {}), (api, "/api/v1/runs?limit=10", {"Authorization": f"Bearer {key}"})):
+        for times, path, headers in (
+            (health, "/healthz", {}),
+            (api, "/api/v1/runs?limit=10", {"Authorization": f"Bearer {key}"}),
+        ):
             began = time.monotonic()
             with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link:
                 link.request("GET", path, headers=headers)
                 answer = link.getresponse()
                 body = answer.read()
             times.append(time.monotonic() - began)
-            told = f"{answer.status}{' busy' if answer.status == 503 and json.loads(body).get('code') == 'busy' else ''}"
+            told = (
+                f"{answer.status}{' busy' if answer.status == 503 and json.loads(body).get('code') == 'busy' else ''}"
+            )
             report.statuses[told] = report.statuses.get(told, 0) + 1
         report.waits.append(_stretch())
         time.sleep(0.02)

@@ -1,8 +1,10 @@
-"""Is the harness any good? Each seeded bug of `mutations.py` is put into a copy of the checkout; something has to notice it.
+"""Is the harness any good? Each seeded bug of `mutations.py` is put into a copy of the checkout; something has to
+notice it.
 
     python -m tests.crash.mutants [word …]        all of them, or those whose name has one of the words
 
-First the copy is checked as it is, for a check that fails anyway proves nothing. One line for each bug, and how many were caught.
+First the copy is checked as it is, for a check that fails anyway proves nothing. One line for each bug, and how many
+were caught.
 """
 
 from __future__ import annotations
@@ -17,12 +19,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from durableagents.embedded import Server
+from durableagents.dev.embedded import Server
 from tests.conftest import CHECKOUT
 from tests.crash.mutations import LIGHT, MUTANTS, Mutant
 
 # Enough for every seeded bug that they are meant for, several times over.
-SCHEDULES = ["--schedules", "240", "--heavy", "0", "--seed", "mutants", "--lanes", "4", "--until-failure", "--patience", "30"]
+SCHEDULES = [
+    "--schedules",
+    "240",
+    "--heavy",
+    "0",
+    "--seed",
+    "mutants",
+    "--lanes",
+    "4",
+    "--until-failure",
+    "--patience",
+    "30",
+]
 SOUND = ["--schedules", "60", "--heavy", "0", "--seed", "sound", "--lanes", "4"]
 
 
@@ -42,7 +56,9 @@ def main() -> int:
 
 def _all_checks(chosen: list[Mutant]) -> list[str]:
     """Every check once: the light schedules, and all tests in one go."""
-    files = sorted({path for mutant in chosen if mutant.check != LIGHT for path in mutant.check.partition(" -k ")[0].split()})
+    files = sorted(
+        {path for mutant in chosen if mutant.check != LIGHT for path in mutant.check.partition(" -k ")[0].split()}
+    )
     return [LIGHT] * any(mutant.check == LIGHT for mutant in chosen) + [" ".join(files)] * bool(files)
 
 
@@ -50,7 +66,10 @@ def _is_caught(copy: Copy, mutant: Mutant) -> bool:
     began = time.monotonic()
     with copy.with_bug(mutant):
         said = copy.check(mutant.check, SCHEDULES, *([] if mutant.is_sql else ["--reuse-db"]))
-    _say(f"{'SURVIVED' if said is None else 'caught  '} {mutant.name} ({time.monotonic() - began:.0f} s): {said or mutant.check}")
+    _say(
+        f"{'SURVIVED' if said is None else 'caught  '} {mutant.name} "
+        f"({time.monotonic() - began:.0f} s): {said or mutant.check}"
+    )
     return said is not None
 
 
@@ -62,7 +81,8 @@ class Copy:
 
     @contextmanager
     def with_bug(self, mutant: Mutant) -> Iterator[None]:
-        """Put it in, and take it out again. Raises ValueError where the code has changed, so that the bug has to be put in anew."""
+        """Put it in, and take it out again. Raises ValueError where the code has changed, so that the bug has to be put
+        in anew."""
         path = self._root / mutant.path
         sound = path.read_text()
         path.write_text(spoilt(sound, mutant))
@@ -78,7 +98,12 @@ class Copy:
         else:
             command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *_split(check)]
         ended = subprocess.run(
-            [sys.executable, *command], cwd=self._root, env=self._environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+            [sys.executable, *command],
+            cwd=self._root,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
         )
         if ended.returncode == 0:
             return None
@@ -92,7 +117,9 @@ class Copy:
 def spoilt(text: str, mutant: Mutant) -> str:
     """A file's text with the bug in it. Raises ValueError."""
     if text.count(mutant.before) != 1:
-        raise ValueError(f"{mutant.name!r} does not apply any more: {mutant.path} has changed there; put the bug in anew")
+        raise ValueError(
+            f"{mutant.name!r} does not apply any more: {mutant.path} has changed there; put the bug in anew"
+        )
     return text.replace(mutant.before, mutant.after)
 
 
@@ -103,9 +130,16 @@ def _split(check: str) -> list[str]:
 
 @contextmanager
 def _copy(folder: Path) -> Iterator[Copy]:
-    """What is under version control as it lies there now, the environment by reference, and one database server for all tests."""
+    """What is under version control as it lies there now, the environment by reference, and one database server for all
+    tests."""
     root, data = folder / "checkout", folder / "data"
-    listed = subprocess.run(["git", "ls-files", "-z", "-c", "-o", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-c", "-o", "--exclude-standard"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     for name in filter(None, listed.stdout.split("\0")):
         if (CHECKOUT / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)

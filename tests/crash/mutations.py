@@ -24,18 +24,26 @@ class Mutant:
 
 
 LIGHT = "light"
-GRANTS, LATE, NEWS, DRIVE, SWEEPER = "runs/sql/0005_grants.sql", "runs/late.py", "tests/runs/test_late_news.py", "runs/engine/drive.py", "runs/sweeper.py"
-APPEND, STEPS, STORE, CALLS, DISPATCH, SETTLE = (
-    "ledger/sql/append.sql", "runs/sql/steps.sql", "runs/store.py", "runs/engine/calls.py", "runs/engine/dispatch.py", "runs/settle.py",
+LATE, NEWS, DRIVE, SWEEPER = (
+    "runs/services/late_results.py",
+    "tests/runs/test_late_news.py",
+    "runs/engine/driver.py",
+    "runs/workers/timers.py",
+)
+DOUBT, LOST = "runs/engine/steps/doubt.py", "runs/journal/lost_answers.py"
+APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
+    "ledger/sql/append.sql", "runs/sql/0016_steps.sql", "runs/journal/postgres.py", "runs/engine/steps/call.py", "runs/engine/steps/send.py", "runs/services/reconciling.py",
+    "runs/services/callbacks.py",
 )  # fmt: skip
 
-CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/trouble.py", "runs/host.py"
+CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
+COMMITTER = "runs/journal/committer.py"
 
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
     Mutant(
-        "a claim keeps epoch and lease", STEPS, "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
+        "a claim keeps epoch and lease", "runs/sql/steps.sql", "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
     Mutant("a claim waits for nobody and takes what is taken", CLAIMS, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
@@ -49,118 +57,150 @@ MUTANTS = [
         "tests/runs/test_recovery.py -k only_one_process",
     ),
     Mutant("a refusal is taken for an outage", TROUBLE, "            self._count += 1\n", "            self._count += 0\n", "tests/runs/test_refusals.py -k for_good"),
-    Mutant("everybody makes room for a run that is driven alone", HOST, "found.chosen == self.worker.id and", "found.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
+    Mutant("everybody makes room for a run that is driven alone", HOST, "news.chosen == self.worker.id and", "news.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
     Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done:", "if not is_done:", "tests/runs/test_calls.py -k falls_free"),
     Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
-        "an intent is recorded after the call", CALLS, "        await self._intend(grant)\n        return await self.dispatch()",
-        "        self.key = idempotency_key(self.visit.run_id, self.slot, self.attempt)\n        await self._send()\n"
-        "        await self._intend(grant)\n        return await self.dispatch()", LIGHT,
+        "an intent is recorded after the call", CALLS, "        await _intend(call, await gates.passed(call) if call.may_be_gated else None)\n",
+        "        grant = await gates.passed(call) if call.may_be_gated else None\n        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
+        "        await tool._function(call.args, call.tool_call())\n        await _intend(call, grant)\n", LIGHT,
     ),
     Mutant(
-        "the result and its ledger entry are two commits", STORE,
-        "        events, cut, kept = with_cut(events, snapshot)\n        (told, values)",
-        "        if entries:\n            await self.record(events, wait=wait, gate=gate, usage=usage, snapshot=snapshot)\n            events = ()\n"
-        "        events, cut, kept = with_cut(events, snapshot)\n        (told, values)", LIGHT,
+        "the result and its ledger entry are two commits", STORE, "        events, statement, values = self._record(batch)\n",
+        "        if batch.entries:\n            await self.commit(replace(batch, entries=()))\n            batch = replace(batch, events=())\n"
+        "        events, statement, values = self._record(batch)\n", LIGHT,
     ),
-    Mutant("a result has no ledger entry", DISPATCH, "[] if self.tool.is_pure else [self._entry(\"committed\", external_id=external, digest=digest_of(result))]", "[]", LIGHT),
-    Mutant("an intent has no ledger entry", CALLS, "entry=None if tool.is_pure else self._entry(\"pending\")", "entry=None", LIGHT),
+    Mutant("a result has no ledger entry", CALLS, "entries = call.booked(\"committed\", result, external_id=external_id)", "entries = []", LIGHT),
+    Mutant("an intent has no ledger entry", CALLS, "[] if tool.is_pure else [call.intent().entry(\"pending\")]", "[]", LIGHT),
     # --- what may be repeated, and how
     Mutant(
-        "an unsafe call in doubt is simply sent again", CALLS, "        elif self.tool.is_unsafe:\n            told = \"the worker", "        elif False:\n            told = \"the worker", LIGHT,
+        "an unsafe call in doubt is simply sent again", DOUBT, "    elif not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif call.is_key_spent:", LIGHT,
     ),
     Mutant(
-        "an unsafe call without an answer is sent again", DISPATCH,
-        "                trouble = error\n                if self.tool.is_unsafe:", "                trouble = error\n                if False:", LIGHT,
+        "an unsafe call without an answer is sent again", SEND,
+        "        if tool.is_unsafe:\n            await ask_person(call, traceback_of(error)", "        if False:\n            await ask_person(call, traceback_of(error)", LIGHT,
     ),
     Mutant(
-        "a repeat has a key of its own", CALLS, "self.key, self.token = intent.get(\"key\"), intent.get(\"callback_token\")",
-        "self.key, self.token = (intent.get(\"key\") or \"\") + \"-again\" or None, intent.get(\"callback_token\")", LIGHT,
+        "a repeat has a key of its own", DOUBT, "call.key, call.token = stored.get(\"key\"), stored.get(\"callback_token\")",
+        "call.key, call.token = (stored.get(\"key\") or \"\") + \"-again\" or None, stored.get(\"callback_token\")", LIGHT,
     ),
     Mutant(
-        "a repeat has a body of its own", CALLS, "self.callback_base = intent.get(\"callback_base\", self.callback_base)",
-        "self.callback_base = str(self.callback_base)", "tests/engine/test_moved.py",
+        "a repeat has a body of its own", DOUBT, "call.callback_base = stored.get(\"callback_base\", call.callback_base)",
+        "call.callback_base = str(call.callback_base)", "tests/engine/test_moved.py",
     ),
-    Mutant("a repeat is not announced", DISPATCH, "            await self.announce()\n", "", LIGHT),
-    Mutant("a key is trusted for ever", CALLS, "elif self.is_key_spent:", "elif False:", "tests/engine/test_key_ttl.py"),
-    Mutant("the hook is not asked", CALLS, "answer = await ask_hook(self.tool, self.args, self._tool_call())", "answer = None", "tests/engine/test_classes.py"),
-    Mutant("a call may be sent again while its sender lives", SETTLE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
+    Mutant("a repeat is not announced", SEND, "        await _announce(call)\n", "", LIGHT),
+    Mutant("a key is trusted for ever", "runs/engine/tools.py", "if key is None or self.key_ttl is None:", "if True:", "tests/engine/test_key_ttl.py"),
+    Mutant("the hook is not asked", DOUBT, "    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    answer = None\n", "tests/engine/test_classes.py"),
+    Mutant("a call may be sent again while its sender lives", RECONCILE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost
     Mutant(
-        "a commit whose answer is lost counts as not done", STORE, "return claimed.reply if await self._is_written(events, seen, epoch) else None", "return None", "tests/runs/test_lost_answers.py -k there_once",
+        "a commit whose answer is lost counts as not done", LOST, "                return await self._written(), claimed\n", "                return None, claimed\n", "tests/runs/test_lost_answers.py -k there_once",
     ),
     Mutant(
-        "a commit whose answer is lost counts as done", STORE, "return claimed.reply if await self._is_written(events, seen, epoch) else None", "return claimed.reply", LIGHT,
+        "a commit whose answer is lost counts as done", LOST, "                return await self._written(), claimed\n", "                return self.after + 1, claimed\n", LIGHT,
     ),
-    Mutant("another worker's intent is taken for one's own", STORE, "if lets_go and await self._is_written(events, seen, epoch):", "if await self._is_written(events, seen, 2):", "tests/runs/test_lost_answers.py -k leave_to_send"),
+    Mutant("another worker's intent is taken for one's own", LOST, "                    if self.lets_go and (seq := await self._written()) is not None:", "                    if (seq := await Lost(self.pool, self.worker, self.run_id, self.events, self.after, 2, False)._written()) is not None:", "tests/runs/test_lost_answers.py -k leave_to_send"),
+    # --- several runs in one commit
+    Mutant(
+        "a neighbour's refusal leaks", COMMITTER, "        except Undone:\n            answers = [False] * len(batch.writes)  # alone, the one that was refused hears why\n",
+        "        except Undone as undone:\n            for write in batch.writes:\n                write.answer.set_exception(undone.refusal)\n            return\n",
+        "tests/runs/test_committer.py -k 'stops_one or refuses_to_one'",
+    ),
+    Mutant(
+        "a batch is taken as a whole", COMMITTER, "[False if row is None else reply_of(row) for row in rows]", "[False if None in rows else reply_of(row) for row in rows]",
+        "tests/runs/test_committer.py -k head_that_somebody_holds",
+    ),
+    Mutant(
+        "an answer is given to the wrong run", COMMITTER, "in zip(batch.writes, answers, strict=True)", "in zip(batch.writes, answers[::-1], strict=True)",
+        "tests/runs/test_committer.py -k own_answer",
+    ),
+    Mutant("an end that is not done withdraws questions", "approvals/store.py", " AND w.resolution = 'withdrawn'", "", "tests/runs/test_batches.py -k an_end_takes"),
+    Mutant("a batch takes all that is ready", COMMITTER, "min(share, MOST_TOGETHER)", "MOST_TOGETHER", "tests/runs/test_batches.py -k no_batch_takes_all"),
+    Mutant("a batch waits for a run that somebody holds", COMMITTER, " FOR UPDATE SKIP LOCKED", " FOR UPDATE", "tests/runs/test_committer.py -k head_that_somebody_holds"),
+    Mutant(
+        "cutting one run off cuts off its neighbours", COMMITTER, "        if not write.batch.is_wanted:\n            task.cancel()", "        task.cancel()",
+        "tests/runs/test_committer.py -k cutting_one_off",
+    ),
     # --- gates
     Mutant(
-        "an approval may be used again", GRANTS,
+        "an approval may be used again", STEPS,
         " AND grant_expires_at > clock_timestamp()\n      AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt);",
         " AND grant_expires_at > clock_timestamp();", "tests/runs/test_journal.py -k grant",
     ),
-    Mutant("an approval is not bound to what was approved", GRANTS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
+    Mutant("an approval is not bound to what was approved", STEPS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
-        "an approval is used up without an intent", GRANTS,
+        "an approval is used up without an intent", STEPS,
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "tests/runs/test_journal.py -k wish",
     ),
-    Mutant("an approval that lay too long is still good", GRANTS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
-    Mutant("an approval covers a call that had its effect", GRANTS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
-    Mutant("a repeat needs no approval", GRANTS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
-    Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or self.record.grants:", "if False:", "tests/runs/test_again.py"),
-    Mutant("a gate is passed over", CALLS, "if rule is None and not record.grants:", "if True:", "tests/engine/test_gates.py"),
+    Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
+    Mutant("an approval covers a call that had its effect", STEPS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
+    Mutant("a repeat needs no approval", STEPS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
+    Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
+    Mutant("a gate is passed over", "runs/engine/steps/gates.py", "    if rule is not None or record.grants:\n", "    if False:\n", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park
-    Mutant("an intent ignores a cancel", GRANTS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("an intent ignores a pause", GRANTS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a cancel", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
     Mutant("a run parks on what was resolved before", STEPS, "OR (p_how IN ('park', 'settle') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
     Mutant("a cancelled run completes", STEPS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
     Mutant("a drained run is forgotten", STEPS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
     # --- the outside
-    Mutant("a callback is taken twice", SETTLE, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
-    Mutant("a late callback overwrites a person's word", SETTLE, "if not _still_counts(run, wait):", "if False:", "tests/runs/test_callbacks.py"),
-    Mutant("an answered call is repeated", "runs/sql/0004_functions_anew.sql", "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS", "IF false AND EXISTS", "tests/runs/test_journal.py -k answered"),
+    Mutant("a callback is taken twice", CALLBACKS, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
+    Mutant("a late callback overwrites a person's word", CALLBACKS, "if not _still_counts(run, wait):", "if False:", "tests/runs/test_callbacks.py"),
+    Mutant("an answered call is repeated", STEPS, "IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled', 'ToolFailed', 'ToolReturned')\n", "IF false\n", "tests/runs/test_journal.py -k answered"),
     Mutant("the newest signal is given out first", "runs/sql/signals.sql", "taken_by IS NULL ORDER BY n LIMIT 1", "taken_by IS NULL ORDER BY n DESC LIMIT 1", "tests/runs/test_signals.py -k given_out"),
     Mutant("a deadline that moved is not looked at again", SWEEPER, "wait.resolved_at is not None or wait.deadline > now or", "wait.resolved_at is not None or", "tests/runs/test_recovery.py -k moved"),
-    Mutant("a wait is settled twice", "runs/acts.py", "    if wait.resolved_at is not None:\n        raise IllegalTransition(\"settle a wait\"", "    if False:\n        raise IllegalTransition(\"settle a wait\"", "tests/runs/test_interrupted_stops.py"),
+    Mutant("a wait is settled twice", "runs/services/command.py", "    if wait.resolved_at is not None:\n        raise IllegalTransition(\n            \"settle a wait\"", "    if False:\n        raise IllegalTransition(\n            \"settle a wait\"", "tests/runs/test_interrupted_stops.py"),
     # --- what comes late
-    Mutant("a late answer rewrites the past", SETTLE, " and not tape.went_on_from(wait.slot)", "", NEWS),
+    Mutant("a late answer rewrites the past", CALLBACKS, " and not tape.went_on_from(wait.slot)", "", NEWS),
     Mutant("late news is passed over at a retry", DRIVE, "if self.tape.unheard:", "if False:", NEWS),
-    Mutant("a witness is heard while another worker repeats the call", LATE, "return run.owner is None or attempt.intent.replay_class == \"unsafe_on_replay\"", "return True", NEWS),
+    Mutant("a witness is heard while another worker repeats the call", LATE, "return late.accepted is None and not _is_repeated(run, head, attempt, late)", "return True", NEWS),
     Mutant("a verdict is written behind a run's end", LATE, "if run.state in ENDED or attempt.result", "if attempt.result", "tests/runs/test_late.py"),
-    Mutant("what a run's end withdrew opens again whatever came", "runs/again.py", "if attempt.result is None and not attempt.is_settled and (is_asked or is_open):", "if True:", NEWS),
+    Mutant("what a run's end withdrew opens again whatever came", "runs/services/retrying.py", "if not is_known and (is_asked or is_open):", "if True:", NEWS),
     Mutant("a callback's time runs out before its call was taken", SWEEPER, "if not is_accepted or is_asked:", "if False:", NEWS),
+    Mutant("the answer to what was asked anew is not heard", "runs/engine/tape.py", "attempt.is_belied &= event.verdict == \"fail\"", "attempt.is_belied &= True", "tests/runs/test_belied.py -k asked_again"),
+    Mutant("a witness's word is forgotten", "runs/engine/tape.py", "if event.outcome != \"refused\":", "if False:", "tests/runs/test_late_news.py -k after_the_end"),
+    Mutant("the database lets go out again what a witness belies", STEPS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
+    Mutant("a person is asked again for ever", STEPS, " AND v.seq > e.seq\n            AND v.kind = 'ToolReconciled'", " AND v.seq > e.seq\n            AND v.kind = 'RunPaused'", "tests/runs/test_journal.py -k belies"),
+    Mutant("a refusal breaks a run that was called back", STEPS, "'ToolReconciled', 'ToolFailed', 'ToolReturned')", "'ToolReconciled')", "tests/runs/test_callback_order.py -k stands"),
+    Mutant("a spent key keeps a witness from being heard", LATE, "is_key_spent=is_spent", "is_key_spent=False", "tests/runs/test_late.py -k spent"),
+    Mutant("a witness is heard while a worker has repeated the call", LATE, "    return announced.filter(epoch=head.epoch).exists()", "    return False", "tests/runs/test_late.py -k repeated"),
+    Mutant("a witness is heard once", LATE, "any(_is_the_same(event, late, by) for event in on_record)", "any(getattr(event, \"by\", None) == by.ref for event in on_record)", "tests/runs/test_late.py -k taken_may_tell"),
     # --- recovery
-    Mutant("a dead worker's runs are left alone", "runs/recovery.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
-    Mutant("a worker on record as ended keeps its runs", "runs/recovery.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),
-    Mutant("a living worker is taken for dead", "runs/fleet.py", "if not is_here or not is_running(row[2], row[3])]", "]", "tests/runs/test_recovery.py"),
-    Mutant("a lost lock is proof", "runs/suspicion.py", "if is_settled and unanchored >= GRACE_SECONDS and", "if is_settled and not member.is_anchored and", "tests/runs/test_suspicion.py"),
-    Mutant("after a restart of the database every run is seized", "runs/suspicion.py", "is_settled = min(server_age, now - self._since) > self._ttl", "is_settled = True", "tests/runs/test_suspicion.py"),
-    Mutant("a machine that slept takes everybody for dead", "runs/suspicion.py", "if member.silence > self._ttl and heard_nothing >= HEARD_NOTHING_SECONDS:", "if member.silence > self._ttl:", "tests/runs/test_suspicion.py"),
-    Mutant("a worker that lost its place goes on sending", "runs/engine/visit.py", "while self.runtime.is_fenced():", "while False:", "tests/engine/test_fenced.py"),
-    Mutant("deaths without progress are not counted", "runs/recovery.py", "is_counted = cause == Cause.PROOF and not", "is_counted = False and not", "tests/runs/test_recovery.py tests/runs/test_incidents.py"),
+    Mutant("a dead worker's runs are left alone", "runs/workers/failover.py", "    if run.owner != incarnation_id:\n        return False\n    now = database_now()\n    process", "    return False\n    now = database_now()\n    process", LIGHT),
+    Mutant("a worker on record as ended keeps its runs", "runs/workers/failover.py", "    for process in ended:\n", "    for process in ended[:0]:\n", "tests/runs/test_recovery.py"),
+    Mutant("a living worker is taken for dead", "runs/fleet/members.py", "if not is_here or not is_running(row[2], row[3])]", "]", "tests/runs/test_recovery.py"),
+    Mutant("a lost lock is proof", "runs/workers/failure_detector.py", "if is_settled and unanchored >= GRACE_SECONDS and", "if is_settled and not member.is_anchored and", "tests/runs/test_suspicion.py"),
+    Mutant("after a restart of the database every run is seized", "runs/workers/failure_detector.py", "is_settled = min(server_age, now - self._since) > self._ttl", "is_settled = True", "tests/runs/test_suspicion.py"),
+    Mutant("a machine that slept takes everybody for dead", "runs/workers/failure_detector.py", "if member.silence > self._ttl and heard_nothing >= HEARD_NOTHING_SECONDS:", "if member.silence > self._ttl:", "tests/runs/test_suspicion.py"),
+    Mutant("a worker that lost its place goes on sending", "runs/engine/visit.py", "if not (batch.is_intent and self.runtime.is_fenced()):", "if True:", "tests/engine/test_fenced.py"),
+    Mutant("deaths without progress are not counted", "runs/workers/failover.py", "is_counted = cause == Cause.PROOF and not", "is_counted = False and not", "tests/runs/test_recovery.py tests/runs/test_incidents.py"),
     Mutant("a stop that was cut short is forgotten", DRIVE, "stop = self.tape.open_stop()\n", "stop = None\n", "tests/runs/test_interrupted_stops.py"),
-    Mutant("a call that got no thread counts as sent", "runs/engine/perform.py", "return not self._has_begun", "return False", "tests/engine/test_threads.py"),
-    Mutant("what was read is lost with a refused write", "runs/engine/visit.py", "                self._reads[:0] = reads\n", "                pass\n", "tests/engine/test_branch_stops.py"),
+    Mutant("a call that got no thread counts as sent", SEND, "return not self._has_begun", "return False", "tests/engine/test_threads.py"),
+    Mutant("what was read is written twice after a cut", "runs/engine/visit.py", "if not is_written and not self.is_torn:", "if not is_written:", "tests/engine/test_torn.py"),
+    Mutant("an answer is lost with another branch's cut", CALLS, "(visit.has_lost_lease or is_asked_about)", "visit.has_lost_lease", "tests/engine/test_torn.py"),
+    Mutant("a lost run is overlooked after another error", "runs/engine/visit.py", "if self._lost is None or isinstance(error, StaleLease):", "if self._lost is None:", "tests/engine/test_torn.py"),
+    Mutant("watchers are told an old number after a lost answer", STORE, "reply = Reply(written, self.now())", "reply = Reply(lost.after, self.now())", "tests/runs/test_lost_answers.py -k there_once"),
+    Mutant("what was read is lost with a refused write", "runs/engine/visit.py", "                self._buffered[:0] = buffered\n", "                pass\n", "tests/engine/test_branch_stops.py"),
     # --- what is stored is checked before it is believed
-    Mutant("a changed event is believed", "runs/history.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
-    Mutant("a damaged checkpoint is believed", "runs/history.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
+    Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
+    Mutant("a damaged checkpoint is believed", "runs/journal/reader.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
     Mutant(
-        "branches are numbered as it happens", "runs/engine/branches.py", "[(f\"{path}/{i}/\", work) for i, work in enumerate(works)]",
+        "branches are numbered as it happens", "runs/engine/steps/branches.py", "[(f\"{path}/{i}/\", work) for i, work in enumerate(works)]",
         "[(f\"{path}/{i}/\", work) for i, work in zip(__import__(\"random\").sample(range(len(works)), len(works)), works)]", "tests/engine/test_branches.py",
     ),
     # --- time, retries, bells
     Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
-    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if (isinstance(slot.now.result, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "if (slot.now.result is not None or slot.has_timed_out)", "tests/runs/test_retry.py"),
-    Mutant("watchers are rung before the commit", STORE, "        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "        self.on_write(self.run_id, self.seq + len(events))\n        while True:\n            try:\n                reply = await self._once(*build(), also)\n", "tests/runs/test_bell.py"),
+    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if (isinstance(slot.now.outcome, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "if (slot.now.outcome is not None or slot.has_timed_out)", "tests/runs/test_retry.py"),
+    Mutant("watchers are rung before the commit", STORE, "        async with self._committing:\n            while True:\n", "        async with self._committing:\n            self.on_write(self.run_id, self.seq + len(events))\n            while True:\n", "tests/runs/test_bell.py"),
     Mutant("a retry fails again over what nobody answered in time", "runs/engine/tape.py", "(e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "(e.ToolFailed, e.ModelFailed)))", "tests/runs/test_questions.py"),
-    Mutant("acts of no run may be left out of their list", "ledger/registers.py", "        if n != self.n + 1:", "        if False:", "tests/ledger/test_registers.py"),
+    Mutant("acts of no run may be left out of their list", "ledger/verification/registers.py", "        if n != self.n + 1:", "        if False:", "tests/ledger/test_registers.py"),
     Mutant("an act's code covers no place", "ledger/models.py", "if is_placed and self.n is not None else {}", "if False else {}", "tests/ledger/test_registers.py"),
     Mutant("the audit believes every row", "approvals/genuine.py", "        return None if marks.may_lack_code(row) else False", "        return None", "tests/approvals/test_genuine.py"),
-    Mutant("a callback finds the wait that was given up", SETTLE, '.order_by("-n")', '.order_by("n")', "tests/runs/test_rights.py"),
+    Mutant("a callback finds the wait that was given up", CALLBACKS, '.order_by("-n")', '.order_by("n")', "tests/runs/test_rights.py"),
 ]  # fmt: skip

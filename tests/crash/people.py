@@ -1,4 +1,5 @@
-"""The people of an installation: they approve what is asked and settle what is unknown, while the tests break things."""
+"""The people of an installation: they approve what is asked and settle what is unknown, while the tests break
+things."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Randomised crash schedules: a seed gives runs, crash points and faults; the checker judges what is left when all is quiet.
+"""Randomised crash schedules: a seed gives runs, crash points and faults; the checker judges what is left when all is
+quiet.
 
-A schedule is drawn from its seed alone, so a seed that failed draws the same schedule again (the machine's timing stays its own).
+A schedule is drawn from its seed alone, so a seed that failed draws the same schedule again (the machine's timing stays
+its own).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ QUIET_SECONDS = 120.0
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
 VICTIMS = {
-    ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1, ("cluster", "monitor"): 1,
+    ("worker", ""): 8, ("cluster", "main"): 1, ("cluster", "sentinel"): 1, ("cluster", "pusher"): 1,
+    ("cluster", "monitor"): 1,
     ("supervisor", ""): 1, ("web", ""): 2, ("sandbox", ""): 2, ("postgres", ""): 1,
 }  # fmt: skip
 ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1, "drain": 1}
@@ -119,7 +122,8 @@ class Performance:
         self.kills += sum(":kill:" in point for point in stack.acted())
         findings = list(self._judge())
         return Tally(
-            1, len(self._runs), self.kills, self._interruptions(), asked=len(self._people.verdicts) - self._asked_before, findings=findings,
+            1, len(self._runs), self.kills, self._interruptions(),
+            asked=len(self._people.verdicts) - self._asked_before, findings=findings,
             failed_seeds=[] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
 
@@ -161,7 +165,9 @@ class Performance:
             yield from judge(self._stack.facts(run_id), replace(whole, may_be_cancelled=job.act == "cancel"))
 
     def _interruptions(self) -> int:
-        return sum(event["kind"] == "WorkerLost" for run_id, _ in self._runs for event in self._stack.api.events(run_id))
+        return sum(
+            event["kind"] == "WorkerLost" for run_id, _ in self._runs for event in self._stack.api.events(run_id)
+        )
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -210,6 +216,11 @@ def everybody_is_back(stack: Stack) -> None:
 def describe(schedule: Schedule) -> str:
     """A schedule in words, for whoever has to find out what went wrong."""
     lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
-    lines += [f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}" for job in schedule.jobs]
-    lines += [f"  after {fault.after_seconds:.2f} s {fault.act} {fault.kind} {fault.title}" for fault in schedule.faults]
+    lines += [
+        f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"
+        for job in schedule.jobs
+    ]
+    lines += [
+        f"  after {fault.after_seconds:.2f} s {fault.act} {fault.kind} {fault.title}" for fault in schedule.faults
+    ]
     return "\n".join(lines)

@@ -22,10 +22,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, RUNTIME_ROLE
-from durableagents.embedded import ADMIN_ROLE
-from durableagents.embedded_layout import SOCKET_PORT, layout
+from durableagents.dev.embedded import ADMIN_ROLE
+from durableagents.dev.embedded_layout import SOCKET_PORT, layout
 from durableagents.env import write_private
-from ledger.chain import verify
+from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
@@ -68,7 +68,8 @@ class Stack(Installation):
         """As always, but what it says goes to a file: nobody reads a pipe for hours."""
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up"], cwd=CHECKOUT, env=self.environment(**extra), stdin=subprocess.DEVNULL,
+                [sys.executable, "manage.py", "up"], cwd=CHECKOUT, env=self.environment(**extra),
+                stdin=subprocess.DEVNULL,
                 stdout=said, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             )  # fmt: skip
         return self.process
@@ -130,7 +131,7 @@ class Stack(Installation):
         for marker in [*self.points.glob("CP*"), *self.points.glob("then_*")]:
             marker.unlink()
 
-    # --- the portal ----------------------------------------------------------------------------------------------------
+    # --- the portal -------------------------------------------------------------------------------
 
     def hold_callbacks(self) -> None:
         self.api.faults(system="portal", w9_delay_seconds=86_400)
@@ -159,7 +160,8 @@ class Stack(Installation):
         return {"dbname": self._address["dbname"], **self._address[role]}
 
     def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
-        """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just starting."""
+        """A connection of the test's own, not over the wire, as one of the roles. Waits for a server that is just
+        starting."""
         address = make_conninfo(
             **self._login(role), host=self._address["host"], port=self._address["port"], connect_timeout=5,
             application_name="crash test",
@@ -187,7 +189,8 @@ class Stack(Installation):
         return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds})
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
-        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have ended.
+        """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have
+        ended.
 
         Answers the verdicts given. Out of patience it simply stops: the checker judges.
         """
@@ -203,7 +206,8 @@ class Stack(Installation):
         return verdicts
 
     def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:
-        """Give a run what it wants of people now; the verdicts on unknown outcomes among it. Threads bring their own `api`."""
+        """Give a run what it wants of people now; the verdicts on unknown outcomes among it. Threads bring their own
+        `api`."""
         api = api or self.api
         kinds = {wait["kind"] for wait in run["waiting_for"]}
         if "approval" in kinds:
@@ -217,7 +221,8 @@ class Stack(Installation):
         return []
 
     def _has_settled(self, run: dict[str, Any]) -> bool:
-        """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other side."""
+        """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other
+        side."""
         since = next(wait["since"] for wait in run["waiting_for"] if wait["kind"] == "reconcile")
         return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
 
@@ -242,14 +247,16 @@ class Stack(Installation):
         )  # fmt: skip
 
     def judged(self, run_id: str, *steps: str, has_zombie: bool = False) -> list[Finding]:
-        """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with it."""
+        """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with
+        it."""
         facts = self.facts(run_id)
-        assert verify(UUID(run_id), facts.links) == []  # type: ignore[arg-type]  # the same columns
+        assert chain.verify(UUID(run_id), map(chain.Link.of, facts.links)) == []
         return judge(facts, replace(expected_of(steps), may_send_late=has_zombie))
 
 
 def _choose_address(data: Path) -> dict[str, Any]:
-    """Passwords for a cluster that does not exist yet, left where it will look for them: so the wire can be told them too."""
+    """Passwords for a cluster that does not exist yet, left where it will look for them: so the wire can be told them
+    too."""
     names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
     address = {
         "host": str(layout(data).socket_dir), "port": SOCKET_PORT, "dbname": DATABASE_NAME,
@@ -267,7 +274,8 @@ def expected_of(steps: Sequence[str]) -> Expected:
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:
-    """Tell the truth about a call of unknown outcome. Receipts are asked for by no tool here but `later`, which its callback settles."""
+    """Tell the truth about a call of unknown outcome. Receipts are asked for by no tool here but `later`, which its
+    callback settles."""
     run_id = run["id"]
     wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
     is_done = has_happened(wait["slot"], wait["detail"].get("attempt", 0), api.ledger(run_id), api.effects(run_id))
@@ -275,7 +283,8 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
         return []
     verdict = "happened" if is_done else "did_not"
     answer = api.reconcile(run_id, verdict, {} if is_done else None, wait_id=wait["id"])
-    # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer lost.
+    # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer
+    # lost.
     assert answer.status_code in (200, 409), answer.text
     if "still alive" in answer.text and (sender := re.search(r"pid (\d+) on", answer.text)):
         kill(int(sender[1]))  # as one is told to

@@ -9,8 +9,8 @@ from tests.crash.checker import Finding
 
 @dataclass
 class Tally:
-    """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended, `refused` the
-    writes of workers that came back, `asked` the verdicts that people gave on calls in doubt."""
+    """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended,
+    `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt."""
 
     schedules: int = 0
     runs: int = 0
@@ -30,7 +30,9 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted {self.interrupted} refused {self.refused} "
-            f"asked {self.asked} duplicates {self.count('duplicate')} lost {self.count('lost')} stuck {self.count('stuck')} "
+            f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted "
+            f"{self.interrupted} refused {self.refused} "
+            f"asked {self.asked} duplicates {self.count('duplicate')} lost {self.count('lost')} "
+            f"stuck {self.count('stuck')} "
             f"broken {self.count('broken')}"
         )

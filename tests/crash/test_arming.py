@@ -49,7 +49,12 @@ def test_without_a_folder_nothing_is_armed_and_nothing_is_looked_up(monkeypatch:
 def test_a_point_acts_at_its_nth_hit_and_once_in_all_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DURABLEAGENTS_FAILPOINTS", "CP2@pay:raise:2")
     new_process(monkeypatch)
-    assert [acts("CP2", "pay"), acts("CP2", "look"), acts("CP4", "pay"), acts("CP2", "pay")] == [False, False, False, True]
+    assert [acts("CP2", "pay"), acts("CP2", "look"), acts("CP4", "pay"), acts("CP2", "pay")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     new_process(monkeypatch)
     assert [acts("CP2", "pay") for _ in range(3)] == [False] * 3
 
@@ -88,7 +93,8 @@ def test_a_point_armed_twice_acts_twice_and_one_with_a_plus_waits_for_the_one_be
 
 
 def stopped_child(folder: Path) -> tuple[int, int]:
-    """A process one of whose threads passes a point that stops it, and the pipe into which that thread writes right after."""
+    """A process one of whose threads passes a point that stops it, and the pipe into which that thread writes right
+    after."""
     (folder / "armed").write_text("CP4:stop:1")
     reading, writing = os.pipe()
     pid = os.fork()
@@ -108,7 +114,8 @@ def stopped_child(folder: Path) -> tuple[int, int]:
 
 
 def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path) -> None:
-    """The process has other threads, idle ones, that could take the signal and leave the one at the point running on."""
+    """The process has other threads, idle ones, that could take the signal and leave the one at the point running
+    on."""
     for _ in range(20):
         pid, reading = stopped_child(folder)
         os.set_blocking(reading, False)
@@ -121,7 +128,9 @@ def test_nothing_runs_between_a_point_that_stops_and_the_stop(folder: Path) -> N
             os.close(reading)
 
 
-@pytest.mark.parametrize("text", ["CP99:kill:1", "CP2:kill", "CP2:explode:1", "CP2:kill:0", "CP2:kill:x", "+CP2:kill:1"])
+@pytest.mark.parametrize(
+    "text", ["CP99:kill:1", "CP2:kill", "CP2:explode:1", "CP2:kill:0", "CP2:kill:x", "+CP2:kill:1"]
+)
 def test_a_wrong_line_is_named(text: str, folder: Path) -> None:
     with pytest.raises(ValueError, match="is not"):
         failpoints.parse(text, folder)

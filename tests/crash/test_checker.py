@@ -44,7 +44,18 @@ def journal() -> list[dict[str, Any]]:
     for seq, (kind, epoch, slot, fact, data) in enumerate(told, start=1):
         link = hashlib.sha256(f"{prev}{seq}".encode()).hexdigest()
         events.append(
-            {"seq": seq, "kind": kind, "epoch": epoch, "slot": slot, "attempt": 0, "fact": fact, "data": data, "at": at(seq), "prev_hash": prev, "hash": link}
+            {
+                "seq": seq,
+                "kind": kind,
+                "epoch": epoch,
+                "slot": slot,
+                "attempt": 0,
+                "fact": fact,
+                "data": data,
+                "at": at(seq),
+                "prev_hash": prev,
+                "hash": link,
+            }
         )
         prev = link
     return events
@@ -53,17 +64,28 @@ def journal() -> list[dict[str, Any]]:
 def entry(slot: str, fact: str, seconds: float, *, attempt: int = 0) -> dict[str, Any]:
     is_keyed = slot == "0.1/1"
     return {
-        "slot": slot, "attempt": attempt, "fact": fact, "tool": "gated" if is_keyed else "unsafe", "at": at(seconds), "digest": None,
-        "replay_class": "idempotent_with_key" if is_keyed else "unsafe_on_replay", "key": f"key-{attempt}" if is_keyed else None,
+        "slot": slot, "attempt": attempt, "fact": fact, "tool": "gated" if is_keyed else "unsafe", "at": at(seconds),
+        "digest": None,
+        "replay_class": "idempotent_with_key" if is_keyed else "unsafe_on_replay",
+        "key": f"key-{attempt}" if is_keyed else None,
     }  # fmt: skip
 
 
 def effect(
-    operation: str, key: str | None, seconds: float, *, executed: bool = True, body: str = BODY, sender: int | None = None, sent: float | None = None
+    operation: str,
+    key: str | None,
+    seconds: float,
+    *,
+    executed: bool = True,
+    body: str = BODY,
+    sender: int | None = None,
+    sent: float | None = None,
 ) -> dict[str, Any]:
     return {
-        "system": "email" if key is None else "erp", "operation": operation, "idempotency_key": key, "body_sha256": body,
-        "received_at": at(seconds), "executed": executed, "sender": sender, "sent_at": None if sent is None else at(sent),
+        "system": "email" if key is None else "erp", "operation": operation, "idempotency_key": key,
+        "body_sha256": body,
+        "received_at": at(seconds), "executed": executed, "sender": sender,
+        "sent_at": None if sent is None else at(sent),
     }  # fmt: skip
 
 
@@ -86,7 +108,12 @@ def good() -> Facts:
         RUN,
         {"state": "completed", "error": None, "waiting_for": [], "epoch": 2, "seq": 11},
         journal(),
-        [entry("0.1/1", "pending", 7), entry("0.1/1", "committed", 8), entry("0.1/2", "pending", 9), entry("0.1/2", "committed", 10)],
+        [
+            entry("0.1/1", "pending", 7),
+            entry("0.1/1", "committed", 8),
+            entry("0.1/2", "pending", 9),
+            entry("0.1/2", "committed", 10),
+        ],
         [{"id": "1"}],
         [effect("create_vendor", "key-0", 7.5), effect("unsafe", None, 9.5)],
         stored(),
@@ -113,14 +140,26 @@ def _set(name: str, **values: Any) -> Callable[[Facts], None]:
     return lambda facts: getattr(facts, name).update(values)
 
 
-def _sends_late(facts: Facts, seconds: float, *, times: int = 1, sender: int | None = None, result: str = "ToolReturned", sent: float | None = None) -> None:
+def _sends_late(
+    facts: Facts,
+    seconds: float,
+    *,
+    times: int = 1,
+    sender: int | None = None,
+    result: str = "ToolReturned",
+    sent: float | None = None,
+) -> None:
     """Announced beforehand, in a burst, and used too late: so many seconds after the result."""
     facts.events[2].update(kind="ToolRedispatched", slot="0.1/1", data={"tries": 16})
     facts.events[7].update(kind=result)
     for n in range(times):
         moment = 8 + seconds * (n + 1) / times
         when = moment if sent is None else 8 + sent
-        facts.effects.append(effect("create_vendor", "key-0", moment, executed=False, sender=sender, sent=None if sender is None else when))
+        facts.effects.append(
+            effect(
+                "create_vendor", "key-0", moment, executed=False, sender=sender, sent=None if sender is None else when
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +171,13 @@ def _sends_late(facts: Facts, seconds: float, *, times: int = 1, sender: int | N
         {"seconds": 30, "sender": OWNER, "sent": -0.1, "times": 5},
         {"seconds": 0.5, "sender": OWNER, "result": "CallbackReceived"},
     ],
-    ids=["by nobody knows whom", "by an earlier claim", "long under way", "its own tries, long under way", "a callback came in the gap"],
+    ids=[
+        "by nobody knows whom",
+        "by an earlier claim",
+        "long under way",
+        "its own tries, long under way",
+        "a callback came in the gap",
+    ],
 )
 def test_a_request_that_was_under_way_when_the_answer_came_is_no_harm(how: dict[str, Any]) -> None:
     facts = good()
@@ -163,7 +208,9 @@ def test_a_later_claim_that_sends_what_is_answered_is_found_at_once() -> None:
     facts = good()
     _sends_late(facts, 0.05, sender=LATER)
     facts.events[8].update(kind="RunClaimed", epoch=3, slot=None, fact=None, data={"pid": LATER})
-    assert "create_vendor was sent 1 times when its result was on record" in "; ".join(f.what for f in judge(facts, EXPECTED))
+    assert "create_vendor was sent 1 times when its result was on record" in "; ".join(
+        f.what for f in judge(facts, EXPECTED)
+    )
 
 
 def test_nor_is_one_by_a_worker_that_came_back_from_the_dead() -> None:
@@ -176,19 +223,40 @@ SPOILT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
     "it still runs": ("stuck", _set("run", state="running")),
     "it failed": ("lost", _set("run", state="failed")),
     "an effect is missing": ("lost", lambda f: f.effects.pop()),
-    "an effect happened under another key": ("duplicate", lambda f: f.effects.append(effect("create_vendor", "key-x", 8))),
-    "an effect happened twice under one key": ("duplicate", lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6))),
+    "an effect happened under another key": (
+        "duplicate",
+        lambda f: f.effects.append(effect("create_vendor", "key-x", 8)),
+    ),
+    "an effect happened twice under one key": (
+        "duplicate",
+        lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6)),
+    ),
     "a mail was sent twice": ("duplicate", lambda f: f.effects.append(effect("unsafe", None, 9.6))),
-    "a repeat had another body": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6, executed=False, body="c" * 64))),
+    "a repeat had another body": (
+        "broken",
+        lambda f: f.effects.append(effect("create_vendor", "key-0", 7.6, executed=False, body="c" * 64)),
+    ),
     "a call came before its intent": ("broken", lambda f: f.effects[0].update(received_at=at(6))),
-    "a call was repeated unannounced": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-0", 8.5, executed=False))),
+    "a call was repeated unannounced": (
+        "broken",
+        lambda f: f.effects.append(effect("create_vendor", "key-0", 8.5, executed=False)),
+    ),
     "a call was sent again, long after its result": ("broken", lambda f: _sends_late(f, 3)),
-    "a call came under a key of nobody": ("broken", lambda f: f.effects.append(effect("create_vendor", "key-x", 8, executed=False))),
+    "a call came under a key of nobody": (
+        "broken",
+        lambda f: f.effects.append(effect("create_vendor", "key-x", 8, executed=False)),
+    ),
     "an intent is on record twice": ("broken", lambda f: f.ledger.append(entry("0.1/1", "pending", 8))),
     "a result has no intent": ("broken", lambda f: f.ledger.pop(0)),
-    "a call was attempted again unasked": ("broken", lambda f: f.ledger.append(entry("0.1/2", "pending", 10, attempt=1))),
+    "a call was attempted again unasked": (
+        "broken",
+        lambda f: f.ledger.append(entry("0.1/2", "pending", 10, attempt=1)),
+    ),
     "an outcome was never settled": ("lost", lambda f: f.ledger[3].update(fact="unknown")),
-    "a gate asked twice": ("duplicate", lambda f: f.events[2].update(kind="ApprovalRequested", slot="0.1/1", data={"tool": "gated"})),
+    "a gate asked twice": (
+        "duplicate",
+        lambda f: f.events[2].update(kind="ApprovalRequested", slot="0.1/1", data={"tool": "gated"}),
+    ),
     "an approval was used twice": ("duplicate", lambda f: f.events[8]["data"].update(grant="0.1/1")),
     "a denied call was sent": ("broken", lambda f: f.events[4]["data"].update(verdict="rejected")),
     "a denied call had its effect": ("duplicate", lambda f: f.events[4]["data"].update(verdict="expired")),
@@ -211,3 +279,18 @@ def test_whatever_is_wrong_is_found(what: str) -> None:
     facts = copy.deepcopy(good())
     spoil(facts)
     assert kind in [finding.kind for finding in judge(facts, EXPECTED)]
+
+
+NOT_DONE = {"kind": "ToolReconciled", "slot": "0.1/2", "fact": "reconciled.0", "data": {"verdict": "did_not"}}
+DONE = {"kind": "CallbackArrivedLate", "slot": "0.1/2", "fact": "late", "data": {}}
+
+
+@pytest.mark.parametrize(("told", "is_found"), [((NOT_DONE, DONE), True), ((DONE, NOT_DONE), False), ((DONE,), True)])
+def test_an_attempt_that_a_witness_should_have_held_up_is_found(
+    told: tuple[dict[str, Any], ...], is_found: bool
+) -> None:
+    facts = copy.deepcopy(good())
+    for event, said in zip(facts.events[2:4], told, strict=False):
+        event.update(said)
+    facts.events[8]["attempt"] = 1
+    assert any("witness" in finding.what for finding in judge(facts, EXPECTED)) is is_found

@@ -1,7 +1,9 @@
-"""A worker is killed at every point of the step protocol, for every kind of call, and the sandbox says what really happened.
+"""A worker is killed at every point of the step protocol, for every kind of call, and the sandbox says what really
+happened.
 
-The promises: the run resumes by itself; a pure call may repeat; a keyed call has one effect, under one key with the same bytes; an
-unsafe call is never sent twice unless a person says that it did not happen; people are asked once. See docs/step-protocol.md.
+The promises: the run resumes by itself; a pure call may repeat; a keyed call has one effect, under one key with the
+same bytes; an unsafe call is never sent twice unless a person says that it did not happen; people are asked once. See
+docs/step-protocol.md.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ def crash(
 ) -> tuple[str, list[str]]:
     """Run these steps with the points armed (once the run waits for `after`, if given): run id and people's verdicts.
 
-    `is_held`: the portal calls back only when the run waits for it; else it does so at once, perhaps before the worker has died.
-    Holds what holds at any point: every armed point acted, the run ended by itself, the checker found nothing.
+    `is_held`: the portal calls back only when the run waits for it; else it does so at once, perhaps before the worker
+    has died. Holds what holds at any point: every armed point acted, the run ended by itself, the checker found
+    nothing.
     """
     if is_held or after == "webhook":
         stack.hold_callbacks()
@@ -61,7 +64,7 @@ def sent(stack: Stack, run_id: str) -> list[bool]:
     return [row["executed"] for row in stack.api.effects(run_id) if row["operation"] not in reads]
 
 
-# --- before anything is sent -----------------------------------------------------------------------------------------------
+# --- before anything is sent ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +90,7 @@ def test_killed_between_intent_and_first_byte_only_an_unsafe_call_needs_a_person
     assert sent(stack, run_id) == ([] if kind == "pure" else [True])
 
 
-# --- sent, and not on record -----------------------------------------------------------------------------------------------
+# --- sent, and not on record ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["CP3", "CP4"])
@@ -134,7 +137,7 @@ def test_a_loop_of_a_model_goes_on_where_it_was(stack: Stack, point: str) -> Non
     assert turns == [0, 1]
 
 
-# --- the commit, and after it ----------------------------------------------------------------------------------------------
+# --- the commit, and after it ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "commit", "nth", "after"), COMMITS)
@@ -182,7 +185,7 @@ def test_killed_between_decision_and_claim_another_worker_takes_it_up(stack: Sta
     assert all(sent(stack, run_id))
 
 
-# --- crash during recovery -------------------------------------------------------------------------------------------------
+# --- crash during recovery ------------------------------------------------------------------------
 
 PAIRS = [
     ("pure", "CP0", "CP0"),

@@ -43,7 +43,8 @@ def people(stack: Stack) -> Iterator[People]:
 def test_each_vendor_is_onboarded_once_whatever_is_killed(stack: Stack, people: People) -> None:
     started: list[str] = []
     for kind, title, event in VICTIMS:
-        stack.all_workers()  # what the kill before has cost is made good, so that this one strikes something that was to live
+        # what the kill before has cost is made good, so that this one strikes something that was to live
+        stack.all_workers()
         for _ in range(RUNS_PER_VICTIM):
             started.append(stack.api.start("vendor-onboard@1.0.0", onboarding.samples[0].input))
             people.look_after(started[-1])
@@ -59,7 +60,8 @@ def test_each_vendor_is_onboarded_once_whatever_is_killed(stack: Stack, people: 
 
 
 def _strike(stack: Stack, kind: str, title: str) -> int | None:
-    """The process that was killed. The fleet's word is a moment old: one that has just ended by itself was not killed by us."""
+    """The process that was killed. The fleet's word is a moment old: one that has just ended by itself was not killed
+    by us."""
     return next((pid for pid in stack.pids(kind) if title in cmdline(pid) and kill(pid)), None)
 
 

@@ -1,4 +1,5 @@
-"""The seeded bugs can still be put in. That each is caught is shown by `python -m tests.crash.mutants`, which takes minutes."""
+"""The seeded bugs can still be put in. That each is caught is shown by `python -m tests.crash.mutants`, which takes
+minutes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A run that kills whoever touches it: after ten deaths in a row it waits for a person, and its neighbours never notice."""
+"""A run that kills whoever touches it: after ten deaths in a row it waits for a person, and its neighbours never
+notice."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -12,7 +11,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.slow,
     pytest.mark.timeout(800),
-    pytest.mark.skipif(not os.environ.get("CRASH_LONG"), reason="takes minutes by design (the pauses grow): CRASH_LONG=1 runs it"),
+    pytest.mark.long,  # minutes by design: the pauses grow
 ]
 DEATHS = 10
 

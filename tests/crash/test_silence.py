@@ -1,4 +1,5 @@
-"""A worker that is stopped for longer than the TTL: its run goes on elsewhere by itself, and its answer, when it comes back, is heard."""
+"""A worker that is stopped for longer than the TTL: its run goes on elsewhere by itself, and its answer, when it comes
+back, is heard."""
 
 from __future__ import annotations
 

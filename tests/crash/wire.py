@@ -1,7 +1,7 @@
 """The wire between the processes and the database: as good as none, until it is told to lose answers.
 
-Losing an answer: the server's reply to a worker is read, thrown away, and the connection cut. By then the statement has committed, so
-the worker can't know what became of it. (A killed backend mostly loses the question instead.)
+Losing an answer: the server's reply to a worker is read, thrown away, and the connection cut. By then the statement has
+committed, so the worker can't know what became of it. (A killed backend mostly loses the question instead.)
 """
 
 from __future__ import annotations

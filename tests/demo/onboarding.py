@@ -10,9 +10,8 @@ from durableagents.demo.vendor_onboard import agent
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.canonical import keyed_hasher
-from runs.engine.providers import request_model
-from runs.engine.retry import RetryPolicy
-from runs.engine.visit import Runtime
+from runs.engine.runtime import RetryPolicy, Runtime
+from runs.engine.steps.model_request import request_model
 from tests.sandbox.harness import Receiver, Sandbox
 
 IMPATIENT = RetryPolicy(first=0.01, longest=0.02, in_place=0.2, timer_first=0.01, timer_longest=0.01)
@@ -87,7 +86,8 @@ class Onboarding:
         ((wait_id, wait),) = ((i, w) for i, w in self.run.waits.items() if w.resolution is None)
         assert wait.spec.kind == "reconcile"
         said = e.ToolReconciled(
-            slot=wait.spec.slot, attempt=wait.spec.attempt, tool="send_welcome", verdict=verdict, by="user:operator", payload={"receipt": receipt},
+            slot=wait.spec.slot, attempt=wait.spec.attempt, tool="send_welcome", verdict=verdict, by="user:operator",
+            payload={"receipt": receipt},
         )  # fmt: skip
         self.run.resolve(wait_id, verdict, event=said)
         return await self.drive()

@@ -15,7 +15,7 @@ from durableagents import Sample
 from durableagents.demo.countries import COUNTRIES
 from durableagents.demo.vendor_onboard import agent
 from durableagents.demo.vendor_records import VendorRequest
-from runs.forms import document_of, fields_of
+from runs.console import forms
 
 GOOD: dict[str, Any] = agent.samples[0].input
 LINES = ("legal_name", "category", "requested_by")
@@ -77,7 +77,8 @@ def test_an_amount_is_an_integer_or_a_decimal_string(written: Any, meant: str) -
 
 @pytest.mark.parametrize(
     "amount",
-    [84000.0, 0.1, True, False, None, [], {}, float("nan"), float("inf"), 0, -1, "0", "0.00", "-5", "", " 84000", "84000 ",
+    [84000.0, 0.1, True, False, None, [], {}, float("nan"), float("inf"), 0, -1, "0", "0.00", "-5", "", " 84000",
+     "84000 ",
      "84,000", "$84000", "84000.001", "1e3", "NaN", "Infinity", "٣", "+5", ".5", "5.", "007", 10**9, 2**63],
 )  # fmt: skip
 def test_what_is_no_exact_positive_amount_is_refused(amount: Any) -> None:
@@ -141,9 +142,12 @@ def test_ordinary_addresses_are_taken(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "a", "a@", "@b.example", "a@b", "a b@c.example", "a@b.example\n", "a@b.example\r\nBcc: x@y.example", "a@b@c.example", "a@-b.example",
-     "a@b-.example", "a@b..example", ".a@b.example", "a.@b.example", "a..b@c.example", "<a@b.example>", "a@b.example,c@d.example", "a@127.0.0.1",
-     "ä@b.example", "a@ü.example", "a\x00@b.example", f"{'l' * 65}@d.example", f"a@{'d' * 64}.example", f"a@{'d.' * 130}example", None, 7],
+    ["", "a", "a@", "@b.example", "a@b", "a b@c.example", "a@b.example\n", "a@b.example\r\nBcc: x@y.example",
+     "a@b@c.example", "a@-b.example",
+     "a@b-.example", "a@b..example", ".a@b.example", "a.@b.example", "a..b@c.example", "<a@b.example>",
+     "a@b.example,c@d.example", "a@127.0.0.1",
+     "ä@b.example", "a@ü.example", "a\x00@b.example", f"{'l' * 65}@d.example", f"a@{'d' * 64}.example",
+     f"a@{'d.' * 130}example", None, 7],
 )  # fmt: skip
 def test_other_addresses_are_refused(address: Any) -> None:
     assert ";" in problem_with("contact_email", address)
@@ -213,18 +217,19 @@ def test_the_schema_is_enough_for_a_form() -> None:
         assert field["title"]
         if "$ref" not in field:
             assert field["description"] and field["examples"] and field.keys() & {"type", "anyOf"}
-    kinds = {one.name: one.kind for group in fields_of(schema) for one in group.walk()}
-    assert kinds["first_order.amount_usd"] == "decimal"
-    assert kinds["first_order.description"] == "long"
-    assert kinds["country"] == "choice"
-    assert "json" not in kinds.values()
+    kinds = {name: type(field) for name, field in forms.SchemaForm(schema).fields.items()}
+    assert kinds["first_order.amount_usd"] is forms.Integer
+    assert kinds["first_order.description"] is forms.Long
+    assert kinds["country"] is forms.Choice
+    assert forms.Document not in kinds.values()
 
 
 @pytest.mark.parametrize("sample", agent.samples, ids=lambda sample: sample.label)
 def test_a_sample_comes_back_from_its_own_form(sample: Sample) -> None:
     schema = VendorRequest.model_json_schema()
-    typed = {one.name: one.value for group in fields_of(schema, sample.input) for one in group.walk()}
-    assert document_of(schema, typed) == sample.input
+    shown = forms.SchemaForm(schema, document=sample.input)
+    typed = {field.html_name: field.value() for field in shown if not field.field.children}
+    assert forms.SchemaForm(schema, data=typed).document() == sample.input
 
 
 def test_the_samples_fit_their_own_form() -> None:

@@ -194,7 +194,8 @@ async def test_the_hooks_find_what_a_key_did(sandbox: Sandbox, make_call: MakeCa
 
 @pytest.mark.parametrize(
     ("amount", "revision", "is_needed"),
-    [("9999.99", 1, False), ("10000.00", 1, True), (10000, 1, True), ("84000.00", 1, True), ("0.01", 1, False), ("0.01", 2, True)],
+    [("9999.99", 1, False), ("10000.00", 1, True), (10000, 1, True), ("84000.00", 1, True), ("0.01", 1, False),
+     ("0.01", 2, True)],
 )  # fmt: skip
 def test_finance_is_asked_from_ten_thousand_on_and_for_every_revision(
     amount: object, revision: int, is_needed: bool

@@ -103,6 +103,20 @@ async def test_a_reset_is_no_answer(call: ToolCall, monkeypatch: pytest.MonkeyPa
             await post(server, call, monkeypatch)
 
 
+async def test_a_connection_that_is_gone_as_soon_as_it_stands_is_no_answer(
+    call: ToolCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library asks the socket for its name, and there is none any more."""
+
+    def of_no_socket(stream: object, info: str) -> object:
+        return getattr(None, "getpeername")()  # noqa: B009 (the very error that the library lets through)
+
+    monkeypatch.setattr("httpcore._backends.anyio.AnyIOStream.get_extra_info", of_no_socket)
+    with ScriptedServer(answering(http("200 OK", '{"word": "yes"}'))) as server:
+        with pytest.raises(TransportError, match="reset at once"):
+            await post(server, call, monkeypatch)
+
+
 async def test_silence_is_no_answer(make_call: MakeCall, monkeypatch: pytest.MonkeyPatch) -> None:
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         answering(b"")(connection, server)
@@ -132,7 +146,8 @@ async def test_a_refusal_is_upstreams_own_words(status: int, call: ToolCall, mon
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [("plain words", "plain words"), ("", "X"), ("x" * 9000, "x" * 500), ("[" * 5000, "[" * 500), ('{"detail": 7}', "X")]
+    ("body", "said"), [("plain words", "plain words"), ("", "X"), ("x" * 9000, "x" * 500), ("[" * 5000, "[" * 500),
+                       ('{"detail": 7}', "X")]
 )  # fmt: skip
 async def test_a_refusal_in_any_other_form_is_still_short_words(
     body: str, said: str, call: ToolCall, monkeypatch: pytest.MonkeyPatch

@@ -21,10 +21,18 @@ async def test_the_goods_are_received_whoever_tells_first(first: str) -> None:
         assert await story.drive() == "parked"
         act()
     assert await story.drive() == "completed"
-    assert story.output == {"order_number": "PO-000052", "verdict": "complete", "counted": 4, "missing": 0, "carrier": "Hafen Logistik"}
+    assert story.output == {
+        "order_number": "PO-000052",
+        "verdict": "complete",
+        "counted": 4,
+        "missing": 0,
+        "carrier": "Hafen Logistik",
+    }
 
 
-@pytest.mark.parametrize(("count", "verdict", "missing"), [((3, 1), "short", 1), ((4, 1), "damaged", 0), ((5, 0), "complete", 0)])
+@pytest.mark.parametrize(
+    ("count", "verdict", "missing"), [((3, 1), "short", 1), ((4, 1), "damaged", 0), ((5, 0), "complete", 0)]
+)
 async def test_what_is_missing_or_damaged_is_said(count: tuple[int, int], verdict: str, missing: int) -> None:
     story = Story(agent, INPUT)
     story.run.signal("delivered", HANDOVER)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from durableagents.env import Environment
-from ledger.access import ROLES
+from ledger.web.roles import ROLES
 from tests.api.test_roles import MATRIX, UNLISTED, api_routes
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, rows
 
@@ -109,5 +109,5 @@ def _documented(path: str) -> str:
 
 
 def _framework_codes() -> str:
-    text = (ROOT / "durableagents" / "problems.py").read_text()
+    text = (ROOT / "ledger/web/problems.py").read_text()
     return text[text.index("_CODES = {") : text.index("}", text.index("_CODES = {"))]

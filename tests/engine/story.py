@@ -12,12 +12,11 @@ from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
 from runs.engine.canonical import keyed_hasher
-from runs.engine.drive import Driver
+from runs.engine.driver import Driver
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
-from runs.engine.providers import request_model
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import Control, RetryPolicy, Runtime
+from runs.engine.steps.model_request import request_model
 from runs.engine.tape import Tape
-from runs.engine.visit import Control, Runtime
 from tests.world import AT_ONCE, Killed
 
 HASHER = keyed_hasher(b"a key for tests")
@@ -108,7 +107,8 @@ class Story:
         payload = {"receipt": receipt} | ({} if result is None else {"result": result})
         s = wait.spec
         said = e.ToolReconciled(
-            slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], verdict=verdict, by="user:olga", n=s.n, payload=payload
+            slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], verdict=verdict, by="user:olga", n=s.n,
+            payload=payload
         )  # fmt: skip
         self.run.resolve(wait_id, verdict, event=said)
 
@@ -120,7 +120,7 @@ class Story:
         self.run.resolve(wait_id, "received", event=came)
 
     def retry_run(self) -> None:
-        """What `runs.services.retry` writes for a failed run."""
+        """What `runs.services.lifecycle.retry` writes for a failed run."""
         since = self.run.snapshots[-1][0] if self.run.snapshots else 0
         reopened = Tape(self.run.events[since:]).to_reopen()
         self.run.append([e.RunRetried(by="user:olga", reopened=reopened)])

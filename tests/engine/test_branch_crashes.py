@@ -1,7 +1,7 @@
 """However fast the branches of a node are, in whatever order people answer and wherever workers die: the same end.
 
-The programs of `test_crashes` with gathers in them, nested too. Hypothesis draws how long each call takes (in turns of the event
-loop), which of the open waits are answered each time the run parks, and the deaths.
+The programs of `test_crashes` with gathers in them, nested too. Hypothesis draws how long each call takes (in turns of
+the event loop), which of the open waits are answered each time the run parks, and the deaths.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.engine.test_crashes import (
     deaths,
     perform,
 )
+from tests.tiers import many
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Toolbox, agent_of, only_for_now
 
 # A program: what one visit does, in order. A tuple is a gather of programs.
@@ -39,7 +40,8 @@ Program = Sequence["Op | tuple[Program, ...]"]
 
 
 class Slow(Fickle):
-    """The other side takes its time: each answer comes so many turns of the event loop later, before and after it acted."""
+    """The other side takes its time: each answer comes so many turns of the event loop later, before and after it
+    acted."""
 
     def __init__(self, delays: Sequence[int]) -> None:
         super().__init__()
@@ -75,7 +77,11 @@ async def perform_all(ctx: Context, tools: Toolbox, program: Program, name: str)
 
 
 async def tell(
-    program: Program, deaths: Sequence[Death] = (), delays: Sequence[int] = (), picks: Sequence[int] = (), in_place: bool = True
+    program: Program,
+    deaths: Sequence[Death] = (),
+    delays: Sequence[int] = (),
+    picks: Sequence[int] = (),
+    in_place: bool = True,
 ) -> tuple[Story, Slow]:
     """Drive a program to its end. `picks` say which of the open waits are answered each time that the run lets go."""
     outside, schedule, choose = Slow(delays), [Death(d.nth, d.when) for d in deaths], cycle(picks or [-1])
@@ -98,7 +104,9 @@ async def tell(
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
         assert await story.drive() != "operator", story.found
-        assert not any(task.get_coro().__name__ == "_run" for task in asyncio.all_tasks()), "no branch outlives the drive"  # type: ignore[union-attr]
+        assert not any(task.get_coro().__name__ == "_run" for task in asyncio.all_tasks()), (
+            "no branch outlives the drive"
+        )  # type: ignore[union-attr]
         waiting = [(i, w) for i, w in story.run.waits.items() if w.resolution is None]
         pick = next(choose)
         for wait_id, wait in waiting if pick < 0 else [waiting[pick % len(waiting)]] if waiting else []:
@@ -107,7 +115,8 @@ async def tell(
 
 
 def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> None:
-    """Whoever is asked answers: the timer rings, finance decides by the place, upstream calls back, the operator looks and tells."""
+    """Whoever is asked answers: the timer rings, finance decides by the place, upstream calls back, the operator looks
+    and tells."""
     s = wait.spec
     match s.kind:
         case "timer":
@@ -154,7 +163,7 @@ delays = st.lists(st.integers(0, 12), max_size=8)
 picks = st.lists(st.integers(-1, 5), max_size=8)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(200, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=programs, deaths=deaths, delays=delays, picks=picks, in_place=st.booleans())
 def test_a_run_ends_the_same_in_whatever_order_things_happen(
     program: Any, deaths: list[Death], delays: list[int], picks: list[int], in_place: bool
@@ -172,11 +181,17 @@ def test_a_run_ends_the_same_in_whatever_order_things_happen(
 
 EVERYTHING: Any = [
     "order",
-    (["look", "now", "mail"], ["wire", "sleep", "form"], ["pay", (["ask"], ["hooked", "random", "signal"])], ["refused", "away"]),
+    (
+        ["look", "now", "mail"],
+        ["wire", "sleep", "form"],
+        ["pay", (["ask"], ["hooked", "random", "signal"])],
+        ["refused", "away"],
+    ),
     "mail",
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after", "call"])
 @pytest.mark.parametrize("nth", range(1, 34))
 async def test_a_gather_survives_a_death_at_every_single_point(nth: int, when: Any) -> None:

@@ -1,4 +1,5 @@
-"""Where one branch must stop, or the whole run: what is in flight is recorded, nothing more begins, and nothing is lost."""
+"""Where one branch must stop, or the whole run: what is in flight is recorded, nothing more begins, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 from durableagents import BusinessFailure, Context, NotSent, ToolCall, ToolFailure
 from ledger import events as e
 from ledger.errors import StaleLease
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import RetryPolicy
 from tests.engine.gathers import Meeting, gathering
 from tests.engine.story import Story
 from tests.world import Item, Outside, Toolbox
@@ -71,7 +72,9 @@ async def test_a_bug_in_one_branch_lets_the_others_answer_be_recorded(tools: Too
     story = Story(gathering(tools, body))
     assert await story.drive() == "failed" and story.failure.code == "tool_error"
     assert story.facts("0.1/1/0/1") == ["pending", "committed"]
-    assert sorted(r.tool for r in outside.requests) == ["mail"], "the bug came before anything left, and nothing came after"
+    assert sorted(r.tool for r in outside.requests) == ["mail"], (
+        "the bug came before anything left, and nothing came after"
+    )
 
 
 async def test_another_branch_gives_up_trying_again_when_one_stops_the_run(tools: Toolbox, outside: Outside) -> None:
@@ -201,7 +204,9 @@ async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Out
     outside.trouble("mail", met.come, when="after")
     outside.trouble("ring", met.come)
     assert await story.drive() == "killed"
-    in_doubt = {entry.tool for entry in story.run.entries} - {x.tool for x in story.run.entries if x.fact == "committed"}
+    in_doubt = {entry.tool for entry in story.run.entries} - {
+        x.tool for x in story.run.entries if x.fact == "committed"
+    }
     assert {"mail", "ring", "order"} <= in_doubt
     story.run.is_cancel_requested = True
     assert await story.drive() == "parked"
@@ -217,7 +222,9 @@ async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Out
 # --- trying a failed run again ---
 
 
-async def test_a_retry_reopens_the_last_failure_of_each_branch_and_nothing_before(tools: Toolbox, outside: Outside) -> None:
+async def test_a_retry_reopens_the_last_failure_of_each_branch_and_nothing_before(
+    tools: Toolbox, outside: Outside
+) -> None:
     outside.trouble("hooked", BusinessFailure("no", code="gone on from"))
     outside.trouble("order", BusinessFailure("no", code="one"))
     outside.trouble("look", BusinessFailure("no", code="two"))
@@ -258,8 +265,11 @@ async def test_a_failure_before_a_gather_with_an_effect_is_past(tools: Toolbox, 
     assert story.events(e.RunRetried)[-1].reopened == []
 
 
-async def test_what_a_branch_read_is_kept_when_another_branch_is_refused_its_write(tools: Toolbox, outside: Outside) -> None:
-    """A write carries the values that every branch has read so far. A refused one gives them back: a call made of one is in flight."""
+async def test_what_a_branch_read_is_kept_when_another_branch_is_refused_its_write(
+    tools: Toolbox, outside: Outside
+) -> None:
+    """A write carries the values that every branch has read so far. A refused one gives them back: a call made of one
+    is in flight."""
     in_flight, refused = asyncio.Event(), asyncio.Event()
 
     async def hold(call: ToolCall) -> None:

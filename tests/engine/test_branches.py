@@ -18,7 +18,9 @@ from tests.world import Done, Item, Outside, Toolbox
 
 
 def _think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    call = ToolCallPart("look", {"name": "t"}) if len(messages) == 1 else ToolCallPart("final_result", {"ref": "thought"})
+    call = (
+        ToolCallPart("look", {"name": "t"}) if len(messages) == 1 else ToolCallPart("final_result", {"ref": "thought"})
+    )
     return ModelResponse(parts=[call])
 
 
@@ -76,7 +78,9 @@ async def test_places_are_fixed_whoever_is_faster(tools: Toolbox, outside: Outsi
     ]  # fmt: skip
 
 
-async def test_results_come_in_the_branches_order_and_a_replay_gives_them_again(tools: Toolbox, outside: Outside) -> None:
+async def test_results_come_in_the_branches_order_and_a_replay_gives_them_again(
+    tools: Toolbox, outside: Outside
+) -> None:
     async def body(ctx: Context) -> Any:
         got = await ctx.gather(*(ctx.call(tools.order, Item(name=str(i))) for i in range(5)), ctx.random())
         await ctx.sleep(5)
@@ -126,7 +130,10 @@ async def test_exceptions_may_come_back_as_results(tools: Toolbox, outside: Outs
 
     async def body(ctx: Context) -> Any:
         got = await ctx.gather(
-            ctx.call(tools.order, Item(name="a")), oops(ctx), ctx.call(tools.look, Item(name="b")), return_exceptions=True
+            ctx.call(tools.order, Item(name="a")),
+            oops(ctx),
+            ctx.call(tools.look, Item(name="b")),
+            return_exceptions=True,
         )
         return [type(each).__name__ for each in got]
 
@@ -201,7 +208,9 @@ async def test_a_call_belongs_to_the_branch_that_awaits_it(tools: Toolbox) -> No
 # --- waiting ---
 
 
-async def test_a_run_parks_on_all_that_its_branches_wait_for_and_any_of_it_wakes_it(tools: Toolbox, outside: Outside) -> None:
+async def test_a_run_parks_on_all_that_its_branches_wait_for_and_any_of_it_wakes_it(
+    tools: Toolbox, outside: Outside
+) -> None:
     async def paying(ctx: Context) -> str:
         paid = await ctx.call(tools.pay, Item(name="p", amount=5000))
         return str(paid.ref)
@@ -213,7 +222,9 @@ async def test_a_run_parks_on_all_that_its_branches_wait_for_and_any_of_it_wakes
     async def body(ctx: Context) -> Any:
         return [
             getattr(x, "ref", x)
-            for x in await ctx.gather(paying(ctx), napping(ctx), ctx.call(tools.ask, Item(name="q")), ctx.call(tools.order, Item(name="o")))
+            for x in await ctx.gather(
+                paying(ctx), napping(ctx), ctx.call(tools.ask, Item(name="q")), ctx.call(tools.order, Item(name="o"))
+            )
         ]
 
     story = Story(gathering(tools, body))
@@ -248,7 +259,9 @@ async def test_a_branch_that_swallows_its_unwinding_still_waits(tools: Toolbox) 
     assert len(story.events(e.RunParked)) == 1
 
 
-async def test_what_was_resolved_while_another_branch_worked_is_seen_before_parking(tools: Toolbox, outside: Outside) -> None:
+async def test_what_was_resolved_while_another_branch_worked_is_seen_before_parking(
+    tools: Toolbox, outside: Outside
+) -> None:
     outside.trouble("order", lambda call: ring(story), when="after")
 
     async def body(ctx: Context) -> Any:
@@ -278,7 +291,9 @@ async def test_a_denied_gate_in_one_branch_waits_for_the_others(tools: Toolbox) 
 
 
 @pytest.mark.parametrize(("then", "now"), [(2, 3), (3, 2), (2, 0)])
-async def test_another_number_of_branches_is_another_node(tools: Toolbox, outside: Outside, then: int, now: int) -> None:
+async def test_another_number_of_branches_is_another_node(
+    tools: Toolbox, outside: Outside, then: int, now: int
+) -> None:
     size = {"of": then}
 
     async def body(ctx: Context) -> Any:

@@ -21,19 +21,23 @@ from durableagents import BusinessFailure, Context, End, NotSent, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import Rejected, ToolFailure
-from runs.engine.journal import Reply
+from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun
 from tests.engine.story import Story
+from tests.tiers import many
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
 
-Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep", "signal", "form"]  # fmt: skip
-OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random", "uuid", "sleep", "signal", "form")  # fmt: skip
+Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
+             "uuid", "sleep", "signal", "form"]  # fmt: skip
+OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
+                       "random", "uuid", "sleep", "signal", "form")  # fmt: skip
 UNSAFE = ("mail", "wire")
 
 
 @dataclass
 class Death:
-    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a call."""
+    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a
+    call."""
 
     nth: int
     when: Literal["before", "after", "call"]
@@ -58,11 +62,8 @@ class MortalJournal(MemoryJournal):
         await writing
         raise Killed("after a write")
 
-    async def intend(self, *args: Any, **kwargs: Any) -> Reply:
-        return await self._dying(super().intend(*args, **kwargs))
-
-    async def record(self, *args: Any, **kwargs: Any) -> Reply:
-        return await self._dying(super().record(*args, **kwargs))
+    async def commit(self, batch: Batch) -> Reply:
+        return await self._dying(super().commit(batch))
 
     async def leave(self, *args: Any, **kwargs: Any) -> Reply:
         return await self._dying(super().leave(*args, **kwargs))
@@ -158,7 +159,8 @@ async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_p
 
 
 def answer(story: Story, outside: Outside) -> None:
-    """Everybody who is asked answers: timers ring, finance says yes, upstream calls back, the operator looks and tells."""
+    """Everybody who is asked answers: timers ring, finance says yes, upstream calls back, the operator looks and
+    tells."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue
@@ -189,7 +191,7 @@ deaths = st.lists(st.builds(Death, st.integers(1, 12), st.sampled_from(["before"
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, in_place=st.booleans())
 def test_a_run_ends_the_same_whoever_dies(program: list[list[Op]], deaths: list[Death], in_place: bool) -> None:
     with only_for_now():
@@ -228,11 +230,13 @@ def check_the_record(story: Story, outside: Outside) -> None:
         assert facts.count("pending") == 1 and facts[0] == "pending"
         assert facts[-1] != "pending" or entries[0].tool == "ask", "only a callback's fact is written elsewhere"
     used = {(x.grant, x.slot) for x in story.events(e.ToolInvoked) if x.grant is not None}
-    assert sum(w.is_consumed for w in story.run.waits.values()) == len(used), "a yes lets one call through, whatever attempts it takes"
+    assert sum(w.is_consumed for w in story.run.waits.values()) == len(used), (
+        "a yes lets one call through, whatever attempts it takes"
+    )
     assert story.run.open_waits() == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=many(25, 10), deadline=None)
 @given(program=st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2))
 def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]) -> None:
     """A process may die after any commit: what is on record up to there is enough to go on from."""
@@ -299,6 +303,7 @@ def _restore(run: MemoryRun, whole: Story) -> None:
                 run.waits[wait_id].used_by = used.get(wait.spec.slot, ("", -1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 30))
 async def test_a_story_with_everything_survives_a_death_at_every_single_write(nth: int, when: Any) -> None:

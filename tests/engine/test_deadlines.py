@@ -16,7 +16,10 @@ from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, agent_of
 
 AGES = timedelta(days=4_000_000)
-LAST, FIRST = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=12))), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12)))
+LAST, FIRST = (
+    datetime(9999, 12, 31, 23, 59, tzinfo=timezone(-timedelta(hours=12))),
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
+)
 
 
 class Answer(BaseModel):

@@ -212,11 +212,20 @@ def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> N
 @pytest.mark.parametrize(
     ("define", "told"),
     [
-        (lambda: Agent("wrong", 1, input=Asked, state=Notes), 'version 1 is not of the form 1.0.0: give a text, such as "1.0.0"'),  # type: ignore[arg-type]
+        (
+            lambda: Agent("wrong", 1, input=Asked, state=Notes),
+            'version 1 is not of the form 1.0.0: give a text, such as "1.0.0"',
+        ),  # type: ignore[arg-type]
         (lambda: Agent(1, "1.0.0", input=Asked, state=Notes), "agent name 1 is not"),  # type: ignore[arg-type]
         (lambda: Agent("wrong", "1.0.0", input=dict, state=Notes), "input: <class 'dict'> is not a Pydantic model"),  # type: ignore[arg-type]
-        (lambda: Agent("wrong", "1.0.0", input=Asked, state=Notes, output=str), "output: <class 'str'> is not a Pydantic model"),  # type: ignore[arg-type]
-        (lambda: Assistant("mind", "think", str), "assistant 'mind', output: <class 'str'> is not a Pydantic model: declare one"),  # type: ignore[arg-type]
+        (
+            lambda: Agent("wrong", "1.0.0", input=Asked, state=Notes, output=str),
+            "output: <class 'str'> is not a Pydantic model",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: Assistant("mind", "think", str),
+            "assistant 'mind', output: <class 'str'> is not a Pydantic model: declare one",
+        ),  # type: ignore[arg-type]
         (lambda: Assistant("mind", "think", Done, tools=[plain]), "is not a tool: register it"),  # type: ignore[list-item]
         (lambda: Assistant("mind", "think", Done, max_turns=0), "max_turns is 0"),
         (lambda: Assistant("mind", "think", Done, timeout=0), "timeout is 0"),
@@ -239,7 +248,14 @@ def test_one_text_is_no_list_of_edges() -> None:
 
 
 def test_a_tools_function_is_out_of_reach(tools: Toolbox, outside: Outside) -> None:
-    for attempt in (lambda: tools.pay.function, lambda: tools.pay(Item(name="a"), None), lambda: tools.pay.opened(object())):
-        with pytest.raises(TypeError, match=r"only be called through ctx\.call or ctx\.think: a direct call is neither recorded nor gated"):
+    for attempt in (
+        lambda: tools.pay.function,
+        lambda: tools.pay(Item(name="a"), None),
+        lambda: tools.pay.opened(object()),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=r"only be called through ctx\.call or ctx\.think: a direct call is neither recorded nor gated",
+        ):
             attempt()
     assert outside.requests == []

@@ -10,14 +10,17 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
-from runs.engine.visit import Runtime
+from runs.engine.journal import Batch, Reply
+from runs.engine.memory import MemoryJournal
+from runs.engine.runtime import Runtime
 from tests.engine.story import Story
 from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
 
 @dataclass
 class Fenced(Story):
-    """`lost_at` names the crash point, as (point, tool), at which the worker's place is lost; it is back after `looks` questions."""
+    """`lost_at` names the crash point, as (point, tool), at which the worker's place is lost; it is back after `looks`
+    questions."""
 
     lost_at: tuple[str, str] = ("", "")
     looks: int = 3
@@ -50,7 +53,9 @@ def calling(tools: Toolbox, name: str) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("name", ["mail", "order", "look", "fax"])
-async def test_between_intent_and_call_nothing_leaves_and_the_journal_says_so(tools: Toolbox, outside: Outside, name: str) -> None:
+async def test_between_intent_and_call_nothing_leaves_and_the_journal_says_so(
+    tools: Toolbox, outside: Outside, name: str
+) -> None:
     story = Fenced(agent_of(calling(tools, name), tools=tools.all()), retry=IN_PLACE, lost_at=("CP2", name))
     before = 0 if name == "look" else 1
     story.on_fenced = lambda: None if len(outside.seen()) == before else pytest.fail("it was sent")
@@ -80,3 +85,29 @@ async def test_a_fenced_worker_still_hears_a_stop(tools: Toolbox) -> None:
     story.on_fenced = lambda: story.control.ask("drain")
     assert await asyncio.wait_for(story.drive(), 10) == "released"
     assert story.events(e.ToolInvoked) == []
+
+
+async def test_a_place_that_is_lost_while_an_intent_waits_for_its_turn_to_write_holds_it_up(
+    tools: Toolbox, outside: Outside
+) -> None:
+    writing = asyncio.Event()
+
+    class Slow(MemoryJournal):
+        async def commit(self, batch: Batch) -> Reply:
+            if any(isinstance(x, e.ToolRead) for x in batch.events):
+                writing.set()
+                await asyncio.sleep(0.05)  # the other branch waits for its turn meanwhile
+                story._left = 3
+            assert not (batch.is_intent and story._left), "an intent was made by a worker that others take for dead"
+            return await super().commit(batch)
+
+    async def ordering(ctx: Context) -> str:
+        await writing.wait()
+        return (await ctx.call(tools.order, Item(name="b"))).ref
+
+    async def node(state: Notes, ctx: Context) -> End:
+        seen, ordered = await ctx.gather(ctx.call(tools.look, Item(name="a")), ordering(ctx))
+        return End([seen.ref, ordered])
+
+    story = Fenced(agent_of(node, tools=tools.all()), journal=Slow)
+    assert await story.settle() == "completed" and story.output == ["look:a", "order:b"]

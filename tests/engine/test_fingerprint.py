@@ -71,7 +71,8 @@ async def order(args: Order, call: ToolCall) -> Done:
 
 
 mind = Assistant("mind", "Think.", Answer, tools=[order], max_turns=5, offline=lambda messages, info: None)
-agent = Agent("print", "1.0.0", input=Order, state=Order, output=Done, tools=[order], assistants=[mind], initial=lambda given: given)
+agent = Agent("print", "1.0.0", input=Order, state=Order, output=Done, tools=[order], assistants=[mind],
+  initial=lambda given: given)
 
 
 def doubled(amount: Decimal) -> Decimal:
@@ -144,7 +145,10 @@ CHANGES = {
     "no hook": ("reconcile=ask_bank", "reconcile=None"),
     "the check of answers": ("lambda receipt, answer: None", "lambda receipt, answer: 'no'"),
     "the receipt, in the same line": ("ref=str(receipt)", "ref=repr(receipt)"),
-    "the replay class": ("IDEMPOTENT_WITH_KEY,\n    timeout=10.0,\n    key_ttl=timedelta(hours=24)", "UNSAFE_ON_REPLAY,\n    timeout=10.0"),
+    "the replay class": (
+        "IDEMPOTENT_WITH_KEY,\n    timeout=10.0,\n    key_ttl=timedelta(hours=24)",
+        "UNSAFE_ON_REPLAY,\n    timeout=10.0",
+    ),
     "one after the other": ("timeout=10.0", "timeout=10.0, sequential=True"),
     "a node": ("state.amount", "state.amount + 1"),
     "a helper's helper": ("amount * 2", "amount * 3"),
@@ -161,9 +165,15 @@ SAME = {
     "comments": ("    return amount * 2", "    # twice the amount\n    return amount * 2  # that is"),
     "layout": ("return amount * 2", "return (\n        amount\n        * 2\n    )"),
     "lines before it": ("LIMIT = ", "\n\n\nLIMIT = "),
-    "a function that nothing names": ("def twice", "def thrice(amount: Decimal) -> Decimal:\n    return amount * 3\n\n\ndef twice"),
+    "a function that nothing names": (
+        "def twice",
+        "def thrice(amount: Decimal) -> Decimal:\n    return amount * 3\n\n\ndef twice",
+    ),
     "a node's words": ('"""Begins."""', '"""Begins, as it must."""'),
-    "a helper's words": ("def twice(amount: Decimal) -> Decimal:", 'def twice(amount: Decimal) -> Decimal:\n    """Two times."""'),
+    "a helper's words": (
+        "def twice(amount: Decimal) -> Decimal:",
+        'def twice(amount: Decimal) -> Decimal:\n    """Two times."""',
+    ),
     "the agent's own words": ('Agent("print", "1.0.0",', 'Agent("print", "1.0.0", description="It prints.",'),
     "the scripted model": ("offline=lambda messages, info: None", "offline=lambda messages, info: 1"),
 }
@@ -197,9 +207,15 @@ def test_every_process_has_the_same_whatever_its_hash_seed(tmp_path: Path) -> No
 
 def test_functions_of_one_maker_are_told_apart_by_what_they_were_made_with(load: Load) -> None:
     source = SOURCE.replace("when=lambda args: is_dear(args)", "when=above(10)").replace(
-        "class Order", "def above(limit):\n    def rule(args):\n        return args.amount > limit and rule\n    return rule\n\n\nclass Order"
+        "class Order",
+        "def above(limit):\n    def rule(args):\n        return args.amount > limit and rule\n  "
+        "  return rule\n\n\nclass Order",
     )
-    assert load(source=source).fingerprint() == load(source=source).fingerprint() != load("above(10)", "above(11)", source).fingerprint()
+    assert (
+        load(source=source).fingerprint()
+        == load(source=source).fingerprint()
+        != load("above(10)", "above(11)", source).fingerprint()
+    )
 
 
 def test_an_agent_without_readable_source_has_one_too() -> None:
@@ -209,7 +225,17 @@ def test_an_agent_without_readable_source_has_one_too() -> None:
     first = space["agent"]
     registry.remove("print@1.0.0")
     other: dict[str, object] = {"__name__": "nowhere"}
-    exec(compile(SOURCE.replace("args.amount >= LIMIT", "args.amount > LIMIT").replace("address(args))", "address(args) + '')"), "<nowhere>", "exec", dont_inherit=True), other)
+    exec(
+        compile(
+            SOURCE.replace("args.amount >= LIMIT", "args.amount > LIMIT").replace(
+                "address(args))", "address(args) + '')"
+            ),
+            "<nowhere>",
+            "exec",
+            dont_inherit=True,
+        ),
+        other,
+    )
     second = other["agent"]
     assert isinstance(first, Agent) and isinstance(second, Agent)
     assert first.fingerprint() != second.fingerprint() and json.dumps(first.parts())

@@ -1,4 +1,5 @@
-"""A key protects for as long as the other side remembers it. After that a keyed call in doubt is treated as an unsafe one."""
+"""A key protects for as long as the other side remembers it. After that a keyed call in doubt is treated as an unsafe
+one."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ import pytest
 from durableagents import Context, DidNotHappen, End, Happened, NotSent, ReplayClass, ToolCall, TransportError, tool
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import RetryPolicy
 from runs.engine.tools import Tool
 from tests.engine.story import Story
 from tests.world import AT_ONCE, Done, Item, Notes, Outside, agent_of
@@ -63,7 +65,9 @@ async def test_whoever_says_that_it_did_not_happen_sends_it_under_a_key_of_its_o
     assert first != second and [r.key for r in outside.requests] == [second]
 
 
-@pytest.mark.parametrize("answer", [Happened(Done(ref="found")), DidNotHappen(), None], ids=["happened", "did_not", "unknown"])
+@pytest.mark.parametrize(
+    "answer", [Happened(Done(ref="found")), DidNotHappen(), None], ids=["happened", "did_not", "unknown"]
+)
 async def test_the_hook_is_asked_first(outside: Outside, answer: Any) -> None:
     outside.hook = lambda args, call: answer
     story = story_of(forgetful(outside, has_hook=True), kill_at=[("CP2", "order")])
@@ -110,7 +114,8 @@ async def test_an_intent_that_does_not_say_when_it_was_made_counts_as_too_old(ou
 
 
 @pytest.mark.parametrize(
-    ("replay_class", "ttl"), [(ReplayClass.PURE, TTL), (ReplayClass.UNSAFE_ON_REPLAY, TTL), (ReplayClass.IDEMPOTENT_WITH_KEY, timedelta(0))]
+    ("replay_class", "ttl"),
+    [(ReplayClass.PURE, TTL), (ReplayClass.UNSAFE_ON_REPLAY, TTL), (ReplayClass.IDEMPOTENT_WITH_KEY, timedelta(0))],
 )
 def test_only_a_keyed_tool_has_a_lifetime_of_keys_and_a_positive_one(replay_class: ReplayClass, ttl: timedelta) -> None:
     with pytest.raises(DefinitionError, match="key_ttl"):
@@ -124,10 +129,10 @@ def test_only_a_keyed_tool_has_a_lifetime_of_keys_and_a_positive_one(replay_clas
 class SlowToAnnounce(MemoryJournal):
     """The database is away for longer than keys live, just when a repeat is to be announced, or looked up."""
 
-    async def intend(self, events: Any, **more: Any) -> Any:
-        if any(isinstance(x, e.ToolRedispatched) for x in events):
+    async def commit(self, batch: Batch) -> Reply:
+        if any(isinstance(x, e.ToolRedispatched) for x in batch.events):
             self.run.skew += TTL
-        return await super().intend(events, **more)
+        return await super().commit(batch)
 
 
 class SlowToLookUp(MemoryJournal):
@@ -137,7 +142,9 @@ class SlowToLookUp(MemoryJournal):
 
 
 @pytest.mark.parametrize("journal", [SlowToAnnounce, SlowToLookUp])
-async def test_an_outage_between_the_check_and_the_repeat_does_not_send_under_a_dead_key(outside: Outside, journal: type[MemoryJournal]) -> None:
+async def test_an_outage_between_the_check_and_the_repeat_does_not_send_under_a_dead_key(
+    outside: Outside, journal: type[MemoryJournal]
+) -> None:
     story = story_of(forgetful(outside), retry=RetryPolicy(first=0.0, longest=0.0, in_place=60.0), journal=journal)
     outside.trouble("order", *[TransportError("no answer")] * 2, when="after")
     assert await story.drive() == "parked"

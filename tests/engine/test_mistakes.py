@@ -14,9 +14,8 @@ from pydantic import BaseModel
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
-from runs.engine.providers import request_model
-from runs.engine.retry import RetryPolicy
-from runs.engine.visit import Runtime
+from runs.engine.runtime import RetryPolicy, Runtime
+from runs.engine.steps.model_request import request_model
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -125,7 +124,9 @@ async def test_whom_nobody_answers_for_is_not_waited_for(tools: Toolbox, outside
 # --- rules that fail ---
 
 
-async def test_a_rule_that_fails_gates_and_says_so(tools: Toolbox, outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rule_that_fails_gates_and_says_so(
+    tools: Toolbox, outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.pay, Item(name="a", amount=666))).ref)
 
@@ -133,7 +134,11 @@ async def test_a_rule_that_fails_gates_and_says_so(tools: Toolbox, outside: Outs
     with caplog.at_level(logging.WARNING, "durableagents.engine"):
         assert await story.drive() == "parked" and outside.requests == []
     (asked,) = story.events(e.ApprovalRequested)
-    assert asked.rule == asked.payload["rule"] == "orders from 1000 (the rule itself failed with RuntimeError: the rule itself is broken, which counts as yes)"
+    assert (
+        asked.rule
+        == asked.payload["rule"]
+        == "orders from 1000 (the rule itself failed with RuntimeError: the rule itself is broken, which counts as yes)"
+    )
     assert [r.getMessage() for r in caplog.records if "the rule itself is broken" in r.getMessage()]
     story.decide()
     assert await story.drive() == "completed" and story.output == "pay:a"
@@ -175,7 +180,11 @@ async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> Non
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.think(mind, "go")).ref)
 
-    story = Story(agent_of(node, assistants=[mind]), model=silent, retry=RetryPolicy(first=0, longest=0, in_place=-1, timer_first=0, timer_longest=0))
+    story = Story(
+        agent_of(node, assistants=[mind]),
+        model=silent,
+        retry=RetryPolicy(first=0, longest=0, in_place=-1, timer_first=0, timer_longest=0),
+    )
     assert await story.drive() == "parked" and story.run.state == "waiting_event"
     assert "no answer from the model within 0.05 s" in story.one_waiting("timer")[1].spec.detail["error"]
     assert await story.settle() == "completed" and story.output == "x" and len(asked) == 3
@@ -183,7 +192,7 @@ async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> Non
 
 
 def test_a_providers_client_asks_once_and_leaves_the_rest_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.engine.providers import real_model
+    from runs.engine.steps.model_request import real_model
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")

@@ -9,10 +9,9 @@ from pydantic import BaseModel
 from durableagents import Agent, Context, End, Pending, ReplayClass, ToolCall, TransportError, tool
 from runs.engine import memory
 from runs.engine.agents import registry
+from runs.engine.assistants import Assistant, ModelTurn
 from runs.engine.canonical import keyed_hasher
-from runs.engine.loop import Assistant, ModelTurn
-from runs.engine.retry import RetryPolicy
-from runs.engine.visit import Runtime
+from runs.engine.runtime import RetryPolicy, Runtime
 
 
 class Form(BaseModel):

@@ -87,7 +87,8 @@ class Open(BaseModel):
 @pytest.mark.parametrize(
     ("model", "where"),
     [
-        (Deeper, "Deep.parts"), (Frozen, "Frozen.tags"), (Itself, "Itself.tags"), (Later, "DefinedLater.tags"), (Root, "Root"), (Computed, "Computed.tags"),
+        (Deeper, "Deep.parts"), (Frozen, "Frozen.tags"), (Itself, "Itself.tags"), (Later, "DefinedLater.tags"),
+        (Root, "Root"), (Computed, "Computed.tags"),
         (Holding, "Holding.typed.type"), (Sound, None), (Open, None), (Asked, None),
     ],
 )  # fmt: skip
@@ -139,7 +140,15 @@ async def test_a_node_that_waits_for_a_set_stops_for_an_operator_at_once(wait: s
     assert story.found.reason == "definition" and "Frozen.tags holds a set" in story.found.payload["problem"]
 
 
-@pytest.mark.parametrize("value", [Sound(anything={3, 1}), Sound(by_name={"a": Sound(anything=[{"b": frozenset("xy")}])}), Open(tags={1}), {"a": {1}}])  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    "value",
+    [
+        Sound(anything={3, 1}),
+        Sound(by_name={"a": Sound(anything=[{"b": frozenset("xy")}])}),
+        Open(tags={1}),
+        {"a": {1}},
+    ],
+)  # type: ignore[call-arg]
 def test_a_set_where_anything_may_be_is_not_put_on_record(value: Any) -> None:
     with pytest.raises(ValueError, match="can't be put on record"):
         plain(value)

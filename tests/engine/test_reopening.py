@@ -14,7 +14,9 @@ from runs.engine.tape import Tape
 
 
 def sent(slot: str) -> e.ToolInvoked:
-    return e.ToolInvoked(slot=slot, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h")
+    return e.ToolInvoked(
+        slot=slot, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
+    )
 
 
 def refused(slot: str) -> e.ToolFailed:
@@ -43,7 +45,14 @@ CASES: dict[str, tuple[list[e.Event], list[str]]] = {
         ["0.1/1/0/1", "0.1/1/1/1"],
     ),
     "not in a branch that went on": (
-        [two_branches("0.1/1"), sent("0.1/1/0/1"), refused("0.1/1/0/1"), sent("0.1/1/0/2"), sent("0.1/1/1/1"), refused("0.1/1/1/1")],
+        [
+            two_branches("0.1/1"),
+            sent("0.1/1/0/1"),
+            refused("0.1/1/0/1"),
+            sent("0.1/1/0/2"),
+            sent("0.1/1/1/1"),
+            refused("0.1/1/1/1"),
+        ],
         ["0.1/1/1/1"],
     ),
     "not in a gather that the node went on from": (
@@ -51,7 +60,10 @@ CASES: dict[str, tuple[list[e.Event], list[str]]] = {
         [],
     ),
     "not in a turn that another followed": ([sent("0.1/1/0/1"), refused("0.1/1/0/1"), sent("0.1/1/1/0")], []),
-    "in a visit after an earlier one": ([sent("0.9/5"), returned("0.9/5"), sent("0.10/1"), refused("0.10/1")], ["0.10/1"]),
+    "in a visit after an earlier one": (
+        [sent("0.9/5"), returned("0.9/5"), sent("0.10/1"), refused("0.10/1")],
+        ["0.10/1"],
+    ),
 }
 
 
@@ -62,7 +74,8 @@ def test_what_is_tried_again_is_what_nothing_was_begun_after(case: str) -> None:
 
 
 def work(calls: int) -> int:
-    """How many functions of the tape's own are called to find out what to reopen, after so many calls of which half were refused."""
+    """How many functions of the tape's own are called to find out what to reopen, after so many calls of which half
+    were refused."""
     events: list[e.Event] = [two_branches("0.1/1")]
     for i in range(calls):
         slot = f"0.1/1/{i % 2}/{i // 2 + 1}"

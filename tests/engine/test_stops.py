@@ -13,7 +13,7 @@ from durableagents import Context, DidNotHappen, End, Happened, NotSent, Transpo
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.visit import Control
+from runs.engine.runtime import Control
 from tests.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 

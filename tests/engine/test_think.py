@@ -32,8 +32,8 @@ from durableagents import (
 )
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.loop import ModelRefused, ModelTurn
-from runs.engine.providers import request_model
+from runs.engine.assistants import ModelRefused, ModelTurn
+from runs.engine.steps.model_request import request_model
 from tests.engine.story import Story
 from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 
@@ -49,7 +49,8 @@ def final(ref: str = "done") -> ToolCallPart:
 
 
 class Mind:
-    """A scripted model that remembers what it was shown. `turns[i]` is what it says the i-th time a conversation gets there."""
+    """A scripted model that remembers what it was shown. `turns[i]` is what it says the i-th time a conversation gets
+    there."""
 
     def __init__(self, *turns: list[Any]) -> None:
         self.turns, self.shown = turns, []  # type: ignore[var-annotated]
@@ -233,7 +234,9 @@ async def test_two_gates_of_one_turn_are_open_at_once(tools: Toolbox, outside: O
     assert [getattr(p, "content", {}).get("rejected_by") for p in mind.answers()] == [None, "finance_po"]
 
 
-async def test_calls_before_a_final_result_are_made_and_those_after_it_are_not(tools: Toolbox, outside: Outside) -> None:
+async def test_calls_before_a_final_result_are_made_and_those_after_it_are_not(
+    tools: Toolbox, outside: Outside
+) -> None:
     mind = Mind([call("order", name="a"), final("early"), call("mail", name="b")])
     story = Story(thinking(tools, mind))
     assert await story.drive() == "completed" and story.output == "early"

@@ -1,4 +1,5 @@
-"""An answer that no journal takes, to a call that has had its effect: the call isn't lost, and isn't made again and again."""
+"""An answer that no journal takes, to a call that has had its effect: the call isn't lost, and isn't made again and
+again."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ async def test_a_person_settles_a_keyed_call_whose_answer_is_too_large(answers_l
         return Pending(receipt={"ref": "x" * 3_000})
 
     keyed = ReplayClass.IDEMPOTENT_WITH_KEY
-    made = tool(replay_class=keyed, answers_later=True, output=Done)(export_later) if answers_later else tool(replay_class=keyed)(export)
+    made = (
+        tool(replay_class=keyed, answers_later=True, output=Done)(export_later)
+        if answers_later
+        else tool(replay_class=keyed)(export)
+    )
 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(made, Item(name="all"))).ref)
@@ -37,7 +42,11 @@ async def test_a_person_settles_a_keyed_call_whose_answer_is_too_large(answers_l
     story = Story(agent_of(node, tools=[made]))
     assert await story.drive() == "parked"
     (unknown,) = story.events(e.ToolOutcomeUnknown)
-    assert unknown.is_sender_done and "sha256:" in unknown.payload["reason"] and "bytes are too many" in unknown.payload["reason"]
+    assert (
+        unknown.is_sender_done
+        and "sha256:" in unknown.payload["reason"]
+        and "bytes are too many" in unknown.payload["reason"]
+    )
     assert story.facts() == ["pending", "unknown"]
     assert await story.drive() == "parked" and len(sent) == 1, "it is not made again"
     story.reconcile("happened", {"ref": "s3://exports/all"}, result={"ref": "s3://exports/all", "amount": 0})

@@ -15,7 +15,7 @@ from durableagents import BusinessFailure, Context, End, NotSent, Pending, Repla
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import ToolFailure
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import RetryPolicy
 from tests.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of
 

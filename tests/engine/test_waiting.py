@@ -1,4 +1,5 @@
-"""What a node waits for by itself, a signal or a person's answer: early, late, twice, never; the same on every replay."""
+"""What a node waits for by itself, a signal or a person's answer: early, late, twice, never; the same on every
+replay."""
 
 from __future__ import annotations
 
@@ -173,7 +174,12 @@ async def test_an_answer_comes_back_as_what_was_asked_for(tools: Toolbox) -> Non
     story = story_of(tools, body)
     assert await story.drive() == "parked" and story.run.state == "waiting_human"
     ((_, wait),) = story.waiting("input")
-    assert wait.spec.detail == {"title": "When?", "of": "legal", "prefilled": {"day": "monday"}, "schema": Visit.model_json_schema()}
+    assert wait.spec.detail == {
+        "title": "When?",
+        "of": "legal",
+        "prefilled": {"day": "monday"},
+        "schema": Visit.model_json_schema(),
+    }
     story.run.answer({"day": "friday", "people": 3})
     assert await story.drive() == "completed" and story.output == {"day": "friday", "people": 3}
 
@@ -260,7 +266,9 @@ async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> No
     story.run.signal("go", 1)
     assert await story.drive() == "failed"
     story.retry_run()
-    assert await story.drive() == "failed" and len(story.events(e.SignalTaken)) == 1, "the same signal answers the same call"
+    assert await story.drive() == "failed" and len(story.events(e.SignalTaken)) == 1, (
+        "the same signal answers the same call"
+    )
 
 
 # --- a retry asks anew ---
@@ -302,4 +310,6 @@ async def test_a_time_that_ran_out_and_that_the_node_went_on_from_stays_the_past
     time_out(story, "signal")
     assert await story.drive() == "failed"
     story.retry_run()
-    assert await story.drive() == "parked" and [wait.spec.detail["name"] for _, wait in story.waiting("signal")] == ["on"]
+    assert await story.drive() == "parked" and [wait.spec.detail["name"] for _, wait in story.waiting("signal")] == [
+        "on"
+    ]

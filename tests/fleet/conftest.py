@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from runs import fleet, processes
+from runs.fleet import members, procfs
 from tests.conftest import CHECKOUT
 from tests.fleet import agents
 
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], *, seconds: float = 20.0, what: str = "the condition") -> T:
+def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:
     """Wait until `condition` answers something true, and answer it. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
@@ -64,7 +64,7 @@ class Crew:
     def serving(self) -> list[int]:
         """The workers that have begun to serve and still run, by the order in which they began."""
         pids = [int(pid) for pid, *_ in self.notes("serve")]
-        return [pid for pid in pids if (found := processes.stat(pid)) is not None and not found.is_dead]
+        return [pid for pid in pids if (found := procfs.stat(pid)) is not None and not found.is_dead]
 
     def incarnation(self, pid: int) -> str:
         return next(each for number, each, _ in self.notes("serve") if int(number) == pid)
@@ -74,12 +74,12 @@ class Crew:
         return until(lambda: self._tree(worker), what="a whole cluster")
 
     def _tree(self, worker: int) -> dict[str, int]:
-        found = processes.stat(worker)
+        found = procfs.stat(worker)
         if found is None:
             return {}
         self.sessions.add(found.session)
         roles = {"main": found.session, "sentinel": found.parent, "worker": worker}
-        for each in processes.of_session(found.session):
+        for each in procfs.of_session(found.session):
             for role in ("pusher", "monitor"):
                 if title(each.pid).endswith(role):
                     roles[role] = each.pid
@@ -87,7 +87,7 @@ class Crew:
 
     def descendants(self) -> list[int]:
         """Every living process that the supervisor started, at any depth."""
-        stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := processes.stat(int(pid)))]
+        stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := procfs.stat(int(pid)))]
         known = {self.pid}
         while more := {found.pid for found in stats if found.parent in known and not found.is_dead} - known:
             known |= more
@@ -118,7 +118,7 @@ def title(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    found = processes.stat(pid)
+    found = procfs.stat(pid)
     return found is not None and not found.is_dead
 
 
@@ -140,7 +140,9 @@ def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
 @pytest.fixture
 def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
     """With the real hosts, and agents of the fleet's own."""
-    with hired(process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings") as crew:
+    with hired(
+        process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings"
+    ) as crew:
         yield crew
 
 
@@ -148,4 +150,4 @@ def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
 def _no_link_left_open() -> Iterator[None]:
     """Heartbeats keep a connection per thread; the test database can't be dropped while one is open."""
     yield
-    fleet.hang_up()
+    members.hang_up()

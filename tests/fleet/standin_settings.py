@@ -10,8 +10,8 @@ from pathlib import Path
 from durableagents.settings import *  # noqa: F403
 from tests.fleet import standin
 
-sys.modules["runs.host"] = standin  # type: ignore[assignment]
-sys.modules["runs.recovery"] = standin  # type: ignore[assignment]
+sys.modules["runs.workers.run_loop"] = standin  # type: ignore[assignment]
+sys.modules["runs.workers.failover"] = standin  # type: ignore[assignment]
 
 # Code that doesn't load: a process that is started while this file is there ends at once.
 if Path(os.environ.get("STANDIN_REFUSE") or "/nonexistent").exists():

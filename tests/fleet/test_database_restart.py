@@ -15,19 +15,20 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from runs import queue
+from runs.services import wakeups
 from tests.conftest import CHECKOUT, plain_env
 from tests.fleet.conftest import Crew, hired, until
+from tests.runs.stage import clean
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Any]:
-    """A database server of this test's own, migrated."""
-    from durableagents.embedded import Server
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A database server of this file's own."""
+    from durableagents.dev.embedded import Server
 
-    data = tmp_path / "data"
+    data = tmp_path_factory.mktemp("server") / "data"
     data.mkdir(mode=0o700)
     server = Server(data)
     server.prepare()
@@ -46,8 +47,17 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
+def server(migrated: Any) -> Any:
+    """Running and empty; whoever stops it may leave it so."""
+    if not migrated.answers():
+        migrated.start()
+    clean(migrated.url("admin"))
+    return migrated
+
+
+@pytest.fixture
 def crew(server: Any, tmp_path: Path) -> Iterator[Crew]:
-    env = plain_env(tmp_path / "data") | {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime")}
+    env = plain_env(server.layout.data) | {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime")}
     with hired(env, tmp_path) as crew:
         yield crew
 
@@ -63,7 +73,7 @@ def fresh_kinds(server: Any, after: Any) -> set[str]:
 
 def enqueue(server: Any) -> None:
     with psycopg.connect(server.url("runtime")) as link:
-        link.execute(queue.ENQUEUE_SQL, [str(uuid4())])
+        link.execute(wakeups.ENQUEUE_SQL, [str(uuid4())])
 
 
 @pytest.mark.parametrize("how", ["back at once", "back when all have noticed"])
@@ -113,9 +123,9 @@ START = """
 import sys, django
 django.setup()
 from ledger.actors import Actor
-from runs import services
+from runs.services import lifecycle
 for _ in range(int(sys.argv[1])):
-    print(services.start("fleet-counter", {"steps": 12}, by=Actor("key", "shop", role="integrator")).id)
+    print(lifecycle.start("fleet-counter", {"steps": 12}, by=Actor("key", "shop", role="integrator")).id)
 """
 
 
@@ -123,8 +133,9 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
     server: Any, tmp_path: Path
 ) -> None:
     """`pg_ctl stop -m immediate`, in a loop, in the middle of steps whose effects nobody deduplicates."""
-    env = plain_env(tmp_path / "data") | {
-        "PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime"), "DURABLEAGENTS_AGENTS": "tests.fleet.agents",
+    env = plain_env(server.layout.data) | {
+        "PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime"),
+        "DURABLEAGENTS_AGENTS": "tests.fleet.agents",
         "COUNTER_FILE": str(tmp_path / "effects"),
     }  # fmt: skip
     crew = Crew(env, tmp_path, settings="durableagents.settings")
@@ -132,7 +143,9 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
     def start(count: int) -> list[str]:
         command = [sys.executable, "-c", START, str(count)]
         settings = env | {"DJANGO_SETTINGS_MODULE": "durableagents.settings"}
-        return subprocess.run(command, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout.split()
+        return subprocess.run(
+            command, env=settings, cwd=CHECKOUT, check=True, capture_output=True, text=True
+        ).stdout.split()
 
     try:
         crew.start(processes=2, wait=False)
@@ -148,7 +161,10 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
         assert sorted(str(row[0]) for row in ask(server, "SELECT id FROM runs_run")) == sorted(runs)
         effects = (tmp_path / "effects").read_text().split()
         assert len(effects) == len(set(effects)) == 8 * 12, "each effect once"
-        troubled = "SELECT kind FROM ledger_event WHERE kind IN ('WorkerLost', 'ToolOutcomeUnknown', 'RunFailed', 'OperatorNeeded')"
+        troubled = (
+            "SELECT kind FROM ledger_event WHERE kind IN ('WorkerLost', 'ToolOutcomeUnknown', "
+            "'RunFailed', 'OperatorNeeded')"
+        )
         assert ask(server, troubled) == [], "no worker was declared dead and no person asked"
     finally:
         crew.clean_up()

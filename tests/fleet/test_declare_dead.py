@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from ledger.clock import database_now
 from ledger.models import ActRecord
-from runs import fleet
+from runs.fleet import members
 from runs.models import Process
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +20,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def process(host: str, *, silent_seconds: float) -> Process:
     at = database_now() - timedelta(seconds=silent_seconds)
     return Process.objects.create(
-        id=uuid4(), kind="worker", host=host, boot="elsewhere/1", pid=4242, born_ticks=1, started_at=at, last_heartbeat_at=at
+        id=uuid4(),
+        kind="worker",
+        host=host,
+        boot="elsewhere/1",
+        pid=4242,
+        born_ticks=1,
+        started_at=at,
+        last_heartbeat_at=at,
     )
 
 
@@ -28,7 +35,7 @@ def test_a_silent_host_is_put_on_record_as_ended() -> None:
     lost = process("lost.example", silent_seconds=300)
 
     call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
-    fleet.hang_up()
+    members.hang_up()
 
     lost.refresh_from_db()
     assert lost.ended_at is not None
@@ -37,12 +44,12 @@ def test_a_silent_host_is_put_on_record_as_ended() -> None:
 @pytest.mark.parametrize("cause", ["host_gone", "suspicion"])
 def test_the_word_also_covers_who_was_given_up_before(cause: str) -> None:
     lost = process("lost.example", silent_seconds=300)
-    fleet.bury(lost.id, cause=cause, proof="silent")
+    members.bury(lost.id, cause=cause, proof="silent")
     lost.refresh_from_db()
     at = lost.ended_at
 
     call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
-    fleet.hang_up()
+    members.hang_up()
 
     lost.refresh_from_db()
     assert (lost.end_cause, lost.ended_at) == ("operator", at)
@@ -66,12 +73,19 @@ def test_who_said_so_and_why_is_on_record() -> None:
     lost = process("lost.example", silent_seconds=300)
 
     call_command("declare_dead", host="lost.example", reason="  Its power supply burnt. ")
-    fleet.hang_up()
+    members.hang_up()
 
     (record,) = ActRecord.objects.all()
-    assert (record.action, record.subject, record.justification, record.auth) == ("declare_dead", "lost.example", "Its power supply burnt.", "shell")
+    assert (record.action, record.subject, record.justification, record.auth) == (
+        "declare_dead",
+        "lost.example",
+        "Its power supply burnt.",
+        "shell",
+    )
     assert record.by.startswith("os:") and record.by.partition("@")[2].startswith(socket.gethostname())
-    assert [shown["id"] for shown in record.before["processes"]] == [str(lost.id)] and record.after == {"end_cause": "operator"}
+    assert [shown["id"] for shown in record.before["processes"]] == [str(lost.id)] and record.after == {
+        "end_cause": "operator"
+    }
 
 
 @pytest.mark.parametrize("reason", ["", " ", "\u200b", "."])

@@ -8,17 +8,20 @@ import psutil
 import psycopg
 import pytest
 
-from runs.dsn import dsn
+from runs.connections import dsn
 from runs.models import Sweep
 from tests.fleet.conftest import Crew, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
-# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in lumps.
+# Long, for it waits most of a minute for counts to come in.
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.django_db(transaction=True)]
+# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in
+# lumps.
 MOST_A_MINUTE = 750
 # Of the same, when each cluster had loaded all by itself: 430.
 MOST_MEGABYTES = 340
 WINDOW_SECONDS = 20.0
-# A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done since.
+# A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done
+# since.
 SETTLED_SECONDS = 12.0
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
 
@@ -29,7 +32,8 @@ def crew(real_crew: Crew) -> Crew:
 
 
 def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> None:
-    """Statements, by the server's own count: each is a transaction of its own here. Memory, with a page that several share counted once."""
+    """Statements, by the server's own count: each is a transaction of its own here. Memory, with a page that several
+    share counted once."""
     crew.start(processes=2, wait=False)
     until(lambda: crew.log().count("drives up to 7 runs") == 2, what="two workers", seconds=60)
     until(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ledger.actors import Actor
-from runs import fleet, services
+from runs.fleet import members
 from runs.models import Process, Run, State
+from runs.services import lifecycle
 from tests.fleet.conftest import Crew, is_alive, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -27,7 +28,7 @@ class Wait:
 
     def __init__(self, folder: Path) -> None:
         self.door = folder / "door"
-        self.id = services.start("fleet-patient", {"path": str(self.door)}, by=SOMEBODY).id
+        self.id = lifecycle.start("fleet-patient", {"path": str(self.door)}, by=SOMEBODY).id
         self.knocks = 0
 
     def driver(self) -> int:
@@ -84,6 +85,9 @@ def test_the_heartbeat_shows_how_many_slots_are_taken(crew: Crew, tmp_path: Path
     crew.start(processes=1, wait=False)
     run = Wait(tmp_path)
     run.driver()
-    until(lambda: [row["slots_used"] for row in fleet.alive() if row["kind"] == "worker"] == [1], what="one slot taken")
+    until(lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [1], what="one slot taken")
     run.ends()
-    until(lambda: [row["slots_used"] for row in fleet.alive() if row["kind"] == "worker"] == [0], what="the slot being free")
+    until(
+        lambda: [row.slots_used for row in members.alive() if row.kind == "worker"] == [0],
+        what="the slot being free",
+    )

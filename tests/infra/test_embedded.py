@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from durableagents import embedded_layout
-from durableagents.embedded import Server
-from durableagents.embedded_layout import EmbeddedProblem, layout, own_directory
+from durableagents.dev import embedded_layout
+from durableagents.dev.embedded import Server
+from durableagents.dev.embedded_layout import EmbeddedProblem, layout, own_directory
 from durableagents.env import EnvironmentProblem
 
 pytestmark = pytest.mark.processes
@@ -83,9 +83,7 @@ def test_root_keeps_the_cluster_with_nobody(running: Server) -> None:
     owner = running.layout.pgdata.stat().st_uid
     if os.geteuid() == 0:
         assert owner != 0
-        assert (
-            running.layout.pgdata == Path("/var/lib/durableagents") / running.layout.instance / "pg"
-        )
+        assert running.layout.pgdata == Path("/var/lib/durableagents") / running.layout.instance / "pg"
     else:
         assert owner == os.geteuid()
         assert running.layout.pgdata == running.layout.data / "pg"
@@ -170,9 +168,7 @@ def test_a_cluster_of_another_version_is_refused_by_name(server: Server) -> None
 
 def test_a_server_that_cannot_start_says_why_in_one_line(server: Server) -> None:
     server.stop()
-    (server.layout.pgdata / "global" / "pg_control").rename(
-        server.layout.pgdata / "global" / "gone"
-    )
+    (server.layout.pgdata / "global" / "pg_control").rename(server.layout.pgdata / "global" / "gone")
     with pytest.raises(EmbeddedProblem) as caught:
         server.start()
     assert "DATABASE_URL" in str(caught.value) and "\n" not in str(caught.value)

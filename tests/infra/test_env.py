@@ -35,6 +35,34 @@ def test_agents_are_comma_separated_modules(monkeypatch: pytest.MonkeyPatch) -> 
     assert read(monkeypatch, DURABLEAGENTS_AGENTS="a.b, c ,").agents == ["a.b", "c"]
 
 
+def test_queues_belong_to_one_role_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, DURABLEAGENTS_QUEUES="refunds = support, legal=approver_legal,").queues == {
+        "refunds": "support",
+        "legal": "approver_legal",
+    }
+    assert env.Environment(DURABLEAGENTS_QUEUES={"a": "b"}).queues == {"a": "b"}  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("refunds", "'refunds' is not queue=role"),
+        ("refunds=", "is not queue=role"),
+        ("Refunds=support", "is not queue=role"),
+        ("a=b=c", "is not queue=role"),
+        ("a=b\x1fc", "is not queue=role"),
+        ("refunds=support,refunds=legal", "named twice"),
+        ("refunds=operator", "the role 'operator' decides nothing"),
+        ("refunds=refunds", "names a queue and a role"),
+        ("auditor=support", "names a queue and a role"),
+    ],
+)
+def test_a_wrong_queue_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
+    with pytest.raises(env.EnvironmentProblem, match=told) as caught:
+        read(monkeypatch, DURABLEAGENTS_QUEUES=value)
+    assert str(caught.value).startswith("DURABLEAGENTS_QUEUES=") and "\n" not in str(caught.value)
+
+
 def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, PORT="", DATABASE_URL="").port == 8000
 
@@ -56,9 +84,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
         ("DURABLEAGENTS_DRAIN_SECONDS", "nan"),
     ],
 )
-def test_a_wrong_value_is_one_line_naming_the_variable(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_a_wrong_value_is_one_line_naming_the_variable(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(env.EnvironmentProblem) as caught:
         read(monkeypatch, **{name: value})
     assert "\n" not in str(caught.value)
@@ -118,7 +144,7 @@ def test_manage_py_answers_a_wrong_variable_with_one_line_and_exit_2(manage) -> 
 
 def test_nothing_else_reads_the_environment() -> None:
     """One place knows every variable, checks it and documents it. A child's environment may be written anywhere."""
-    readers = ("os.environ.get", "os.getenv", "environ[\"")
+    readers = ("os.environ.get", "os.getenv", 'environ["')
     found = {
         f"{path.relative_to(env.CHECKOUT)}: {line.strip()}"
         for app in ("durableagents", "runs", "approvals", "ledger")

@@ -19,9 +19,7 @@ def runtime(db: None, postgres: Mapping[str, str]) -> Iterator[psycopg.Connectio
 
 
 def existing(connection: psycopg.Connection[Any], names: frozenset[str]) -> list[str]:
-    found = connection.execute(
-        "select tablename from pg_tables where tablename = any(%s)", [sorted(names)]
-    )
+    found = connection.execute("select tablename from pg_tables where tablename = any(%s)", [sorted(names)])
     return [row[0] for row in found]
 
 
@@ -33,9 +31,7 @@ def test_every_append_only_name_is_a_table(runtime: psycopg.Connection[Any]) -> 
 @pytest.mark.parametrize(
     "verb", ["delete from {}", "truncate {}", "drop table {}", "alter table {} disable trigger all"]
 )
-def test_runtime_role_cannot_take_facts_away(
-    runtime: psycopg.Connection[Any], table: str, verb: str
-) -> None:
+def test_runtime_role_cannot_take_facts_away(runtime: psycopg.Connection[Any], table: str, verb: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute(verb.format(table))
 
@@ -60,9 +56,7 @@ def test_runtime_role_cannot_change_facts(runtime: psycopg.Connection[Any], tabl
         "insert into django_migrations (app, name, applied) values ('x', 'y', now())",
     ],
 )
-def test_runtime_role_has_no_say_over_the_schema(
-    runtime: psycopg.Connection[Any], statement: str
-) -> None:
+def test_runtime_role_has_no_say_over_the_schema(runtime: psycopg.Connection[Any], statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute(statement)
 
@@ -78,7 +72,9 @@ def test_runtime_role_takes_no_row_of_the_record_away(runtime: psycopg.Connectio
 
 
 @pytest.mark.parametrize(("table", "column"), [(t, c) for t in sorted(grants.FROZEN) for c in sorted(grants.FROZEN[t])])
-def test_runtime_role_changes_nothing_that_a_row_says_for_ever(runtime: psycopg.Connection[Any], table: str, column: str) -> None:
+def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
+    runtime: psycopg.Connection[Any], table: str, column: str
+) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         runtime.execute(f'update {table} set "{column}" = "{column}"')
 
@@ -86,7 +82,12 @@ def test_runtime_role_changes_nothing_that_a_row_says_for_ever(runtime: psycopg.
 def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connection[Any]) -> None:
     """A column that a later migration adds is one that may change, unless it is named."""
     for table, frozen in grants.FROZEN.items():
-        columns = {row[0] for row in runtime.execute("select column_name from information_schema.columns where table_name = %s", [table])}
+        columns = {
+            row[0]
+            for row in runtime.execute(
+                "select column_name from information_schema.columns where table_name = %s", [table]
+            )
+        }
         assert frozen < columns
         for column in columns - frozen:
             runtime.execute(f'update {table} set "{column}" = "{column}" where false')
@@ -94,16 +95,15 @@ def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connecti
 
 
 def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Connection[Any]) -> None:
-    """A new table of ours is given its rights with thought: what isn't named here may be emptied by whoever smuggles SQL in."""
+    """A new table of ours is given its rights with thought: what isn't named here may be emptied by whoever smuggles
+    SQL in."""
     ours = runtime.execute("select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals)_'")
     passing = {"runs_idempotencyrecord", "runs_process", "runs_searchterm", "runs_served", "runs_sweep"}
     assert {row[0] for row in ours} - {*EVERYTHING} == passing
 
 
 def test_runtime_role_owns_nothing(runtime: psycopg.Connection[Any]) -> None:
-    owned = runtime.execute(
-        "select count(*) from pg_class where pg_get_userbyid(relowner) = current_user"
-    )
+    owned = runtime.execute("select count(*) from pg_class where pg_get_userbyid(relowner) = current_user")
     assert owned.fetchone() == (0,)
 
 
@@ -119,8 +119,7 @@ def test_runtime_role_gives_up_locks_and_idle_transactions(
     runtime: psycopg.Connection[Any],
 ) -> None:
     shown = [
-        runtime.execute(f"show {name}").fetchone()
-        for name in ("idle_in_transaction_session_timeout", "lock_timeout")
+        runtime.execute(f"show {name}").fetchone() for name in ("idle_in_transaction_session_timeout", "lock_timeout")
     ]
     assert shown == [("5s",), ("2s",)]
 
@@ -128,9 +127,7 @@ def test_runtime_role_gives_up_locks_and_idle_transactions(
 def test_migrations_match_the_models(db: None) -> None:
     from django.core.management import call_command
 
-    call_command(
-        "makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True
-    )
+    call_command("makemigrations", "ledger", "runs", "approvals", "durableagents", check=True, dry_run=True)
 
 
 @pytest.mark.parametrize(("minutes", "is_over"), [(5, False), (61, True)])
@@ -141,7 +138,8 @@ def test_an_upgrade_to_codes_is_over_with_the_next_migrate_after_an_hour(db: Non
 
     with connection.cursor() as cursor:
         cursor.execute(
-            "insert into ledger_uncoded (run_id, seq) select %s, extract(epoch from clock_timestamp())::bigint - %s", [grants.NO_RUN, minutes * 60]
+            "insert into ledger_uncoded (run_id, seq) select %s, extract(epoch from clock_timestamp())::bigint - %s",
+            [grants.NO_RUN, minutes * 60],
         )
         grants.end_old_upgrades(cursor)
     assert Uncoded.objects.filter(pk=grants.NO_RUN).exists() is not is_over

@@ -56,13 +56,15 @@ def test_worker_and_web_refuse_to_start_in_production_as_superuser(
     process_env: dict[str, str], postgres: Mapping[str, str]
 ) -> None:
     env = production(process_env, database_urls(postgres)["admin"])
-    web = ["uvicorn", "durableagents.asgi:application", "--port", env["PORT"], "--log-level", "warning"]
+    web = ["uvicorn", "durableagents.server.asgi:application", "--port", env["PORT"], "--log-level", "warning"]
     commands: dict[str, tuple[list[str], Callable[[int], bool]]] = {
         "worker": ([str(CHECKOUT / "manage.py"), "worker"], lambda code: code == 2),
         "web": (["-m", *web], lambda code: code != 0),
     }
     for name, (command, is_right) in commands.items():
-        done = subprocess.run([sys.executable, *command], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, *command], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+        )
         assert is_right(done.returncode), (name, done.stderr)
         assert "not in production: the database role" in done.stderr and "is a superuser" in done.stderr, name
         assert "Traceback" not in done.stderr, name

@@ -1,4 +1,5 @@
-"""Web and workers are restarted under load: nobody is refused, no answer is a 5xx, every run completes, each effect happens once."""
+"""Web and workers are restarted under load: nobody is refused, no answer is a 5xx, every run completes, each effect
+happens once."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Load:
         self.seen: Counter[str] = Counter()
         self.started: list[str] = []
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=turn, args=(kept,)) for turn in (self._read, self._start) for kept in (True, False)]
+        self._threads = [
+            threading.Thread(target=turn, args=(kept,)) for turn in (self._read, self._start) for kept in (True, False)
+        ]
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -56,7 +59,9 @@ class Load:
                 if answer is not None and answer.status_code == 201:
                     self.started.append(answer.json()["id"])
 
-    def _note(self, kept: httpx.Client | None, method: str, path: str, headers: dict[str, str], body: Any = None) -> httpx.Response | None:
+    def _note(
+        self, kept: httpx.Client | None, method: str, path: str, headers: dict[str, str], body: Any = None
+    ) -> httpx.Response | None:
         try:
             if kept is not None:
                 answer = kept.request(method, path, json=body)
@@ -73,7 +78,11 @@ class Load:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     class Own(Installation):
         def environment(self, **extra: str) -> dict[str, str]:
-            own = {"DURABLEAGENTS_AGENTS": "tests.fleet.agents", "PYTHONPATH": str(CHECKOUT), "DURABLEAGENTS_WORKERS": "2"}
+            own = {
+                "DURABLEAGENTS_AGENTS": "tests.fleet.agents",
+                "PYTHONPATH": str(CHECKOUT),
+                "DURABLEAGENTS_WORKERS": "2",
+            }
             return super().environment(**own, COUNTER_FILE=str(self.data.parent / "effects"), **extra)
 
     found = Own(tmp_path_factory.mktemp("restart") / "data")
@@ -87,7 +96,8 @@ def restart(site: Installation) -> subprocess.CompletedProcess[str]:
     env = site.environment()
     env.pop("COUNTER_FILE", None)
     return subprocess.run(
-        [sys.executable, "manage.py", "up", "--restart"], env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=150,
+        [sys.executable, "manage.py", "up", "--restart"], env=env, cwd=CHECKOUT, capture_output=True, text=True,
+        timeout=150,
     )  # fmt: skip
 
 
@@ -115,12 +125,17 @@ def test_a_rolling_restart_under_load_refuses_nobody_and_loses_nothing(site: Ins
         closed.join(30)
     now = parts(site)
     assert now["web"] != before["web"]
-    assert {name: now[name] for name in now if name != "web"} == {name: before[name] for name in before if name != "web"}
+    assert {name: now[name] for name in now if name != "web"} == {
+        name: before[name] for name in before if name != "web"
+    }
     assert set(load.seen) == {"200", "201"}, load.seen
     assert codes == [1012], "pages are told to connect again"
 
     def unfinished() -> list[str]:
-        answers = (httpx.get(f"{load.base}/api/v1/runs/{run}", headers=load.operator, timeout=10).json() for run in load.started)
+        answers = (
+            httpx.get(f"{load.base}/api/v1/runs/{run}", headers=load.operator, timeout=10).json()
+            for run in load.started
+        )
         return [run["id"] for run in answers if run["state"] != "completed"]
 
     eventually(lambda: not unfinished(), "the end of every run", 60)
@@ -136,7 +151,9 @@ async def close_code(site: Installation, load: Load) -> int:
     from websockets.exceptions import ConnectionClosed
 
     cookie = sign_in(load.base, site.demo())
-    async with connect(f"ws://127.0.0.1:{site.port}/ws/live", origin=load.base, additional_headers={"Cookie": cookie}) as socket:
+    async with connect(
+        f"ws://127.0.0.1:{site.port}/ws/live", origin=load.base, additional_headers={"Cookie": cookie}
+    ) as socket:
         try:
             while True:
                 await socket.recv()
@@ -148,13 +165,17 @@ def sign_in(base: str, demo: dict[str, Any]) -> str:
     with httpx.Client(base_url=base, timeout=30) as client:
         token = next(value for name, value in client.get("/login").cookies.items() if "csrf" in name)
         name = next(user["username"] for user in demo["users"] if "operator" in user["roles"])
-        answer = client.post("/login/demo", data={"username": name, "csrfmiddlewaretoken": token}, headers={"Referer": base})
+        answer = client.post(
+            "/login/demo", data={"username": name, "csrfmiddlewaretoken": token}, headers={"Referer": base}
+        )
         assert answer.status_code == 302, answer.text
         return "; ".join(f"{name}={value}" for name, value in client.cookies.items())
 
 
 def site_log(site: Installation) -> str:
-    return "".join(f"\n--- {name}\n" + (site.data / "logs" / f"{name}.log").read_text()[-3000:] for name in ("web", "supervisor"))
+    return "".join(
+        f"\n--- {name}\n" + (site.data / "logs" / f"{name}.log").read_text()[-3000:] for name in ("web", "supervisor")
+    )
 
 
 def test_new_code_that_does_not_start_leaves_the_old_serving(site: Installation) -> None:

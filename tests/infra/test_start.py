@@ -38,19 +38,40 @@ async def look(args: Thing, call: ToolCall) -> Thing:
 tools = [look]
 """
 WRONG = {
-    "no such name": ("import nonsense_that_is_not_there\n", "agents_under_test.py, line 1: ModuleNotFoundError: No module named 'nonsense_that_is_not_there'"),
+    "no such name": (
+        "import nonsense_that_is_not_there\n",
+        "agents_under_test.py, line 1: ModuleNotFoundError: No module named 'nonsense_that_is_not_there'",
+    ),
     "syntax": ("x = 1\ndef broken(:\n", "agents_under_test.py, line 2: invalid syntax"),
     "a file that is no text": ("x = 1\n\x00\n", "agents_under_test.py: source code"),
-    "it raises": ("x = 1\nraise RuntimeError('first\\nsecond')\n", "agents_under_test.py, line 2: RuntimeError: first second"),
+    "it raises": (
+        "x = 1\nraise RuntimeError('first\\nsecond')\n",
+        "agents_under_test.py, line 2: RuntimeError: first second",
+    ),
     "it exits": ("import sys\nsys.exit(0)\n", "agents_under_test.py, line 2: SystemExit: 0"),
     "no agent": ("x = 1\n", "defines no agent"),
-    "an answer that is no model": (HEAD + "Assistant('mind', 'think', str)\n", "assistant 'mind', output: <class 'str'> is not a Pydantic model"),
-    "a version that is no text": (HEAD + "Agent('mine', 1, input=Thing, state=Thing)\n", "version 1 is not of the form 1.0.0"),
+    "an answer that is no model": (
+        HEAD + "Assistant('mind', 'think', str)\n",
+        "assistant 'mind', output: <class 'str'> is not a Pydantic model",
+    ),
+    "a version that is no text": (
+        HEAD + "Agent('mine', 1, input=Thing, state=Thing)\n",
+        "version 1 is not of the form 1.0.0",
+    ),
     "twice": (HEAD + NODE.replace("BODY", "pass") + NODE.replace("BODY", "pass"), "there are two agents mine@1.0.0"),
-    "a set": (HEAD + "class Bag(BaseModel):\n    tags: set[str]\nAgent('mine', '1.0.0', input=Bag, state=Bag)\n", "Bag.tags holds a set"),
+    "a set": (
+        HEAD + "class Bag(BaseModel):\n    tags: set[str]\nAgent('mine', '1.0.0', input=Bag, state=Bag)\n",
+        "Bag.tags holds a set",
+    ),
     "a gate that nobody decides": (HEAD + TOOL + NODE.replace("BODY", "pass"), "the gate of tool 'look' asks 'cfo'"),
-    "a queue that nobody decides": (HEAD + NODE.replace("BODY", 'await ctx.approve("cfo", title="?")'), "ctx.approve in node 'go' asks 'cfo'"),
-    "a role that nobody has": (HEAD + NODE.replace("BODY", 'await ctx.ask("cfo", title="?", schema=Thing)'), "ctx.ask in node 'go' asks 'cfo'"),
+    "a queue that nobody decides": (
+        HEAD + NODE.replace("BODY", 'await ctx.approve("cfo", title="?")'),
+        "ctx.approve in node 'go' asks 'cfo'",
+    ),
+    "a role that nobody has": (
+        HEAD + NODE.replace("BODY", 'await ctx.ask("cfo", title="?", schema=Thing)'),
+        "ctx.ask in node 'go' asks 'cfo'",
+    ),
     "no start": (HEAD + "agent = Agent('mine', '1.0.0', input=Thing, state=Thing)\n", "no node is marked start=True"),
 }
 
@@ -83,7 +104,51 @@ def test_nothing_starts_with_a_wrong_agent(with_agents: Manage, command: str) ->
 
 
 def test_a_sound_module_passes(with_agents: Manage) -> None:
-    done = with_agents(HEAD + TOOL.replace("cfo", "legal") + NODE.replace("BODY", 'await ctx.ask("operator", title="?", schema=Thing)'), "check")
+    done = with_agents(
+        HEAD
+        + TOOL.replace("cfo", "legal")
+        + NODE.replace("BODY", 'await ctx.ask("operator", title="?", schema=Thing)'),
+        "check",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+WHO = (
+    "from approvals import policy; from ledger.web.roles import ROLE_NAMES; from runs.journal import wait_hooks;"
+    "print(policy.QUEUES == wait_hooks.queues, *policy.QUEUES, *ROLE_NAMES, sep='|')"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "finance_po|legal|integrator|operator|approver_finance|approver_legal|auditor"),
+        (
+            {"DURABLEAGENTS_ENV": "production"},
+            "finance_po|legal|integrator|operator|approver_finance|approver_legal|auditor",
+        ),
+        (
+            {"DURABLEAGENTS_QUEUES": "legal=lawyer,cfo=approver_cfo"},
+            "finance_po|legal|cfo|integrator|operator|approver_finance|lawyer|approver_cfo|auditor",
+        ),
+        (
+            {"DURABLEAGENTS_QUEUES": "cfo=approver_cfo,tax=approver_cfo", "DURABLEAGENTS_ENV": "production"},
+            "cfo|tax|integrator|operator|approver_cfo|auditor",
+        ),
+    ],
+    ids=["none", "production", "besides the demo's", "instead of the demo's"],
+)
+def test_queues_and_who_decides_them_are_the_installations_to_name(
+    manage: Manage, tmp_path: Path, given: dict[str, str], told: str
+) -> None:
+    done = manage("shell", "-v0", "-c", WHO, env=given)
+    assert done.stdout.strip() == f"True|{told}", done.stderr
+
+
+def test_a_gate_may_ask_at_a_queue_of_ones_own(manage: Manage, tmp_path: Path) -> None:
+    (tmp_path / "agents_under_test.py").write_text(HEAD + TOOL + NODE.replace("BODY", "pass"))
+    own = {"PYTHONPATH": str(tmp_path), "DURABLEAGENTS_AGENTS": "agents_under_test"}
+    done = manage("check", env={**own, "DURABLEAGENTS_QUEUES": "cfo=approver_cfo"})
     assert done.returncode == 0, done.stderr
 
 
@@ -96,12 +161,17 @@ def test_agents_may_stand_below_the_module_that_is_named(manage: Manage, tmp_pat
     assert manage("check", env=env).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["check", "worker", "up"])
 @pytest.mark.parametrize(
-    ("model", "told"),
-    [("foo", "Unknown model: foo"), ("openai:gpt-5", "Set the `OPENAI_API_KEY` environment variable"), ("mistral:large", "install the `mistral` package")],
+    ("command", "model", "told"),
+    [
+        ("check", "foo", "Unknown model: foo"),
+        ("worker", "openai:gpt-5", "Set the `OPENAI_API_KEY` environment variable"),
+        ("up", "mistral:large", "install the `mistral` package"),
+    ],
 )
-def test_a_model_that_cannot_be_asked_is_refused_at_the_start(manage: Manage, command: str, model: str, told: str) -> None:
+def test_a_model_that_cannot_be_asked_is_refused_at_the_start(
+    manage: Manage, command: str, model: str, told: str
+) -> None:
     done = manage(command, env={"DURABLEAGENTS_MODEL": model})
     one_line(done, told)
     assert f"DURABLEAGENTS_MODEL={model!r}" in done.stderr
@@ -121,21 +191,21 @@ def manage_there(env: Mapping[str, str], *command: str) -> subprocess.CompletedP
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [(b"x" * 43, "is not the one that this database was used with"), (b"garbage\n", "holds no master key"), (None, "is not the one that this database was used with")],
-    ids=["another", "garbage", "lost"],
-)
-def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str], tmp_path: Path, wrong: bytes | None, told: str) -> None:
+def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str], tmp_path: Path) -> None:
     key = tmp_path / "data" / "master.key"
     assert manage_there(process_env, "check").returncode == 0
     assert MasterKey.objects.count() == 1 and manage_there(process_env, "check").returncode == 0
     right = key.read_bytes()
-    key.unlink()
-    if wrong is not None:
-        key.write_bytes(wrong)
-    one_line(manage_there(process_env, "check"), told)
-    assert key.exists(), "lost, it was made anew: and doesn't fit"
+    for wrong, told in (
+        (b"x" * 43, "is not the one that this database was used with"),
+        (b"garbage\n", "holds no master key"),
+        (None, "is not the one that this database was used with"),
+    ):
+        key.unlink()
+        if wrong is not None:
+            key.write_bytes(wrong)
+        one_line(manage_there(process_env, "check"), told)
+        assert key.exists(), "lost, it was made anew: and doesn't fit"
     key.write_bytes(right)
     assert manage_there(process_env, "check").returncode == 0
 
@@ -151,7 +221,7 @@ def test_a_second_host_needs_a_copy_of_the_key(process_env: dict[str, str], tmp_
 
 @pytest.mark.django_db(transaction=True)
 def test_an_older_database_adopts_the_key_that_its_records_were_made_with(tmp_path: Path, settings: Any) -> None:
-    from runs.runtime import hasher_of
+    from runs.journal.digests import hasher_of
 
     right, wrong = secrets.token_urlsafe(32).encode(), secrets.token_urlsafe(32).encode()
     record_a_call(hasher_of(right)({"tool": "pay", "arguments": {"amount": 7}}))
@@ -169,20 +239,23 @@ def record_a_call(requested_hash: str) -> None:
     """A run that called a tool, as an older installation has it."""
     from ledger import events as e
     from ledger.append import append
-    from runs import services
+    from runs.services import lifecycle
     from tests.world import SHOP, agent_of, ends_with, only_for_now
 
     with only_for_now():
-        run = services.start(agent_of(ends_with(1)).graph_id, {}, by=SHOP)
+        run = lifecycle.start(agent_of(ends_with(1)).graph_id, {}, by=SHOP)
     invoked = e.ToolInvoked(
-        slot="0.1/1", attempt=0, payload={"arguments": {"amount": 7}, "key": None}, tool="pay", replay_class="unsafe_on_replay",
+        slot="0.1/1", attempt=0, payload={"arguments": {"amount": 7}, "key": None}, tool="pay",
+        replay_class="unsafe_on_replay",
         requested_hash=requested_hash, executed_hash=requested_hash, grant=None,
     )  # fmt: skip
     append(run.id, invoked, by=SHOP)
 
 
 @pytest.mark.processes
-def test_the_value_of_the_key_can_be_stored_once_and_never_changed(process_env: dict[str, str], postgres: Mapping[str, str]) -> None:
+def test_the_value_of_the_key_can_be_stored_once_and_never_changed(
+    process_env: dict[str, str], postgres: Mapping[str, str]
+) -> None:
     import psycopg
 
     with psycopg.connect(process_env["DATABASE_URL"], autocommit=True) as runtime:

@@ -19,13 +19,19 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(480)]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """One installation for the tests that leave it running."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """One data folder for the whole file: what a first start makes is made once."""
     installation = Installation(tmp_path_factory.mktemp("up") / "data")
     try:
-        yield installation.up_and_ready()
+        yield installation
     finally:
         installation.clean()
+
+
+@pytest.fixture
+def running(shared: Installation) -> Installation:
+    """Up and ready: still, or again where the test before has ended it."""
+    return shared if shared.is_up() else shared.up_and_ready()
 
 
 @pytest.fixture
@@ -70,9 +76,7 @@ def test_a_taken_port_is_one_line_and_exit_2(own: Installation, variable: str) -
         port = taken.getsockname()[1]
         done = own.run_to_its_end(**{variable: str(port)})
     assert done.returncode == 2
-    assert (
-        done.stderr.count("\n") == 1 and f"port {port}" in done.stderr and variable in done.stderr
-    )
+    assert done.stderr.count("\n") == 1 and f"port {port}" in done.stderr and variable in done.stderr
 
 
 @pytest.mark.parametrize("name", ["web", "sandbox", "supervisor", "postgres"])
@@ -90,79 +94,66 @@ def test_a_killed_part_is_replaced(running: Installation, name: str) -> None:
     running.remember()
 
 
-def test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys(own: Installation) -> None:
-    own.up_and_ready()
-    keys = own.demo()
-    secret = (own.data / "secret_key").read_text()
-    code, seconds = own.stop(signal.SIGINT)
-    assert code == 0, own.output()
+def test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys(running: Installation) -> None:
+    keys = running.demo()
+    secret = (running.data / "secret_key").read_text()
+    code, seconds = running.stop(signal.SIGINT)
+    assert code == 0, running.output()
     assert seconds < 35
-    assert own.left() == []
+    assert running.left() == []
 
-    own.up_and_ready()
-    assert own.demo() == keys
-    assert (own.data / "secret_key").read_text() == secret
-    code, _ = own.stop(signal.SIGTERM)
-    assert code == 0 and own.left() == []
+    running.up_and_ready()
+    assert running.demo() == keys
+    assert (running.data / "secret_key").read_text() == secret
 
 
-def test_killed_up_takes_its_children_along_and_starts_again(own: Installation) -> None:
-    own.up_and_ready()
-    keys = own.demo()
-    code, _ = own.stop(signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    # At once, while the dead one's children may still be ending: that is what a person would do.
-    own.up_and_ready()
-    assert own.demo() == keys
-    # Under nohup a hang-up is to be ignored, by us as well.
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    code, _ = own.stop(signal.SIGTERM if is_ignored else signal.SIGHUP)
-    assert code == 0, own.output()
-    assert own.left() == []
-
-
-def test_children_of_a_killed_up_end_by_themselves(own: Installation) -> None:
-    own.up_and_ready()
-    own.stop(signal.SIGKILL)
-    _gone, alive = psutil.wait_procs(list(own.family.values()), timeout=15)
-    assert alive == []
-
-
-def test_second_ctrl_c_stops_at_once(own: Installation) -> None:
-    own.up_and_ready()
-    supervisor = own.part("supervisor")
+def test_second_ctrl_c_stops_at_once(running: Installation) -> None:
+    supervisor = running.part("supervisor")
     assert supervisor is not None
     # A part that can't end would otherwise be waited for.
     supervisor.send_signal(signal.SIGSTOP)
-    own.remember()
-    assert own.process is not None
-    own.process.send_signal(signal.SIGINT)
+    running.remember()
+    assert running.process is not None
+    running.process.send_signal(signal.SIGINT)
     with pytest.raises(psutil.TimeoutExpired):
-        psutil.Process(own.process.pid).wait(1)
-    own.process.send_signal(signal.SIGINT)
-    assert own.process.wait(30) == 130, "in good order it would have been 0"
-    assert own.left() == []
+        psutil.Process(running.process.pid).wait(1)
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(30) == 130, "in good order it would have been 0"
+    assert running.left() == []
+
+
+def test_children_of_a_killed_up_end_by_themselves(running: Installation) -> None:
+    running.stop(signal.SIGKILL)
+    _gone, alive = psutil.wait_procs(list(running.family.values()), timeout=15)
+    assert alive == []
+
+
+def test_killed_up_takes_its_children_along_and_starts_again(running: Installation) -> None:
+    keys = running.demo()
+    code, _ = running.stop(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    # At once, while the dead one's children may still be ending: that is what a person would do.
+    running.up_and_ready()
+    assert running.demo() == keys
+
+
+def test_clean_data_removes_what_up_made_and_not_while_it_runs(running: Installation, manage) -> None:  # type: ignore[no-untyped-def]
+    refused = manage("clean_data", env=running.environment())
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    code, _ = running.stop(signal.SIGTERM)
+    assert code == 0 and running.left() == []
+    done = manage("clean_data", env=running.environment())
+    assert done.returncode == 0, done.stderr
+    assert not running.data.exists()
 
 
 def test_ctrl_c_while_starting_leaves_nothing_running(own: Installation) -> None:
     process = own.up()
-    eventually(
-        lambda: (own.data / "logs" / "postgres.log").exists(), "the database's first word", 30
-    )
+    eventually(lambda: (own.data / "logs" / "postgres.log").exists(), "the database's first word", 30)
     own.remember()
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0, own.output()
     assert own.left() == []
-
-
-def test_clean_data_removes_what_up_made_and_not_while_it_runs(own: Installation, manage) -> None:  # type: ignore[no-untyped-def]
-    own.up_and_ready()
-    refused = manage("clean_data", env=own.environment())
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    own.stop()
-    done = manage("clean_data", env=own.environment())
-    assert done.returncode == 0, done.stderr
-    assert not own.data.exists()
 
 
 def test_a_wrong_database_url_is_one_line_and_exit_2(own: Installation) -> None:
@@ -173,17 +164,12 @@ def test_a_wrong_database_url_is_one_line_and_exit_2(own: Installation) -> None:
     assert "secretword" not in done.stderr
 
 
-def test_an_external_database_is_used_under_two_roles(
-    own: Installation, postgres: Mapping[str, str]
-) -> None:
+def test_an_external_database_is_used_under_two_roles(own: Installation, postgres: Mapping[str, str]) -> None:
     name = "external_" + own.data.parent.name.replace("-", "_")[:40]
     with psycopg.connect(postgres["admin"], autocommit=True) as admin:
         admin.execute(f'create database "{name}" owner durableagents_owner')
         try:
-            at = {
-                role: url.replace("@/durableagents?", f"@/{name}?")
-                for role, url in postgres.items()
-            }
+            at = {role: url.replace("@/durableagents?", f"@/{name}?") for role, url in postgres.items()}
             own.up(DATABASE_URL=at["runtime"], DATABASE_OWNER_URL=at["owner"])
             eventually(own.is_ready, "ready on another server")
             own.remember()
@@ -192,7 +178,9 @@ def test_an_external_database_is_used_under_two_roles(
             with psycopg.connect(at["runtime"]) as runtime:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     runtime.execute("delete from ledger_event")
-            code, _ = own.stop()
-            assert code == 0 and "DATABASE_OWNER_URL" not in own.output()
+            # Under nohup a hang-up is to be ignored, by us as well.
+            is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            code, _ = own.stop(signal.SIGTERM if is_ignored else signal.SIGHUP)
+            assert code == 0 and "DATABASE_OWNER_URL" not in own.output() and own.left() == []
         finally:
             admin.execute(f'drop database "{name}" with (force)')

@@ -21,7 +21,8 @@ from tests.world import OLGA, SHOP
 
 pytestmark = pytest.mark.django_db
 TABLES = [
-    "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision", "runs_checkpoint",
+    "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord",
+    "approvals_decision", "runs_checkpoint",
     "runs_incident",
 ]  # fmt: skip
 
@@ -91,7 +92,8 @@ def test_raw_sql_can_not_change_what_happened_not_even_as_the_owner(written: UUI
 def test_every_append_only_table_has_both_guards() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT c.relname, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal"
+            "SELECT c.relname, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = "
+            "t.tgrelid WHERE NOT t.tgisinternal"
         )
         found = [(table, name) for table, name, enabled in cursor.fetchall() if enabled == "O"]
     for table in TABLES:
@@ -132,7 +134,8 @@ def test_the_role_that_everything_runs_as_has_no_right_to(
 def test_the_runtime_role_can_append(journal: Journal, runtime: psycopg.Connection[Any]) -> None:
     run_id = journal()
     runtime.execute(
-        "SELECT ledger_append_as(%s, 'x', ARRAY[ROW('RunPaused', NULL, 0, NULL, '{}'::bytea, NULL, sha256(''))]::ledger_line[], "
+        "SELECT ledger_append_as(%s, 'x', ARRAY[ROW('RunPaused', NULL, 0, NULL, '{}'::bytea, "
+        "NULL, sha256(''))]::ledger_line[], "
         "ARRAY[]::ledger_fact[])",
         [run_id],
     )

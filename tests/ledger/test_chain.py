@@ -17,7 +17,7 @@ from ledger import chain
 from ledger import events as e
 from ledger.append import append
 from ledger.models import Event, Head
-from ledger.verification import verify
+from ledger.verification.runs import verify
 from tests.ledger.conftest import Journal
 from tests.world import OLGA
 
@@ -28,7 +28,8 @@ def links(run_id: UUID) -> list[chain.Link]:
     rows = Event.objects.filter(run_id=run_id).order_by("seq")
     return [
         chain.Link(
-            r.seq, r.epoch, r.at, bytes(r.clear), None if r.sealed is None else bytes(r.sealed), bytes(r.prev_hash), bytes(r.hash)
+            r.seq, r.epoch, r.at, bytes(r.clear), None if r.sealed is None else bytes(r.sealed), bytes(r.prev_hash),
+            bytes(r.hash)
         )
         for r in rows
     ]  # fmt: skip
@@ -76,14 +77,16 @@ def test_the_two_hashes_agree_for_every_time_and_number(at: datetime, seq: int, 
     prev, body, when = hashlib.sha256(b"prev").digest(), hashlib.sha256(b"body").digest(), at.replace(tzinfo=UTC)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sha256(%s || int8send(%s) || int8send(%s) || int8send((extract(epoch FROM %s::timestamptz) * 1000000)::bigint) || %s)",
+            "SELECT sha256(%s || int8send(%s) || int8send(%s) || int8send((extract(epoch FROM "
+            "%s::timestamptz) * 1000000)::bigint) || %s)",
             [prev, seq, epoch, when, body],
         )
         assert bytes(cursor.fetchone()[0]) == chain.link_hash(prev, seq, epoch, when, body)
 
 
 EDITS: dict[str, str] = {
-    "the clear part": "UPDATE ledger_event SET clear = convert_to('{\"kind\":\"RunCompleted\",\"slot\":null,\"attempt\":0}', 'UTF8') WHERE run_id = %s AND seq = 4",
+    "the clear part": "UPDATE ledger_event SET clear = "
+        "convert_to('{\"kind\":\"RunCompleted\",\"slot\":null,\"attempt\":0}', 'UTF8') WHERE run_id = %s AND seq = 4",
     "a payload": "UPDATE ledger_event SET sealed = '\\x007b7d'::bytea WHERE run_id = %s AND seq = 4",
     "a payload away": "UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND seq = 4",
     "a payload into being": "UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = 2",
@@ -129,7 +132,8 @@ def test_putting_in_is_found(journal: Journal) -> None:
         as_superuser("UPDATE ledger_event SET seq = seq + 1 WHERE run_id = %s AND seq = %s", run_id, seq)
     as_superuser(
         "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
-        "SELECT run_id, 5, epoch, at, 'RunPaused', 0, clear, hash, sha256(hash) FROM ledger_event WHERE run_id = %s AND seq = 4",
+        "SELECT run_id, 5, epoch, at, 'RunPaused', 0, clear, hash, sha256(hash) FROM "
+        "ledger_event WHERE run_id = %s AND seq = 4",
         run_id,
     )
     assert problems(run_id) != []

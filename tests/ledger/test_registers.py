@@ -1,4 +1,5 @@
-"""Records that belong to no run: whoever changes, removes, adds or moves one, as the database's superuser but without the key, is found out."""
+"""Records that belong to no run: whoever changes, removes, adds or moves one, as the database's superuser but without
+the key, is found out."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from django.db import Error, connection, transaction
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, Register
-from ledger.registers import LISTS, Listed, verify_registers
+from ledger.verification.registers import LISTS, Listed, verify_registers
 
 pytestmark = pytest.mark.django_db
 OPS = Actor("os", "ops", role="operator", auth="shell")
@@ -60,7 +61,10 @@ def test_both_lists_are_numbered_from_one_and_end_where_they_should() -> None:
     for model, each in zip((ActRecord, AccountRecord), verify_registers(), strict=True):
         numbers = list(model.objects.order_by("id").values_list("n", flat=True))  # type: ignore[attr-defined]
         assert numbers == list(range(1, each.records + 1)) and each.records >= 4
-        assert (Register.objects.get(pk=each.name).n, Register.objects.get(pk=each.name).chain.hex()) == (each.records, each.hash)
+        assert (Register.objects.get(pk=each.name).n, Register.objects.get(pk=each.name).chain.hex()) == (
+            each.records,
+            each.hash,
+        )
 
 
 @pytest.mark.parametrize("each", LISTS, ids=lambda each: each.name)
@@ -85,19 +89,33 @@ def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes(
 
 def test_two_that_changed_places_are_found() -> None:
     for each in LISTS:
-        sql(f"UPDATE {each.table} SET n = -1 WHERE n = 1"), sql(f"UPDATE {each.table} SET n = 1 WHERE n = 2"), sql(f"UPDATE {each.table} SET n = 2 WHERE n = -1")
+        (
+            sql(f"UPDATE {each.table} SET n = -1 WHERE n = 1"),
+            sql(f"UPDATE {each.table} SET n = 1 WHERE n = 2"),
+            sql(f"UPDATE {each.table} SET n = 2 WHERE n = -1"),
+        )
     assert set(problems()) == {"acts", "accounts"}
 
 
-@pytest.mark.parametrize("values", ["NULL, NULL, NULL", "(SELECT max(n) + 1 FROM ledger_actrecord), (SELECT chain FROM ledger_register WHERE name = 'acts'), NULL"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        "NULL, NULL, NULL",
+        "(SELECT max(n) + 1 FROM ledger_actrecord), (SELECT chain FROM ledger_register WHERE name = 'acts'), NULL",
+    ],
+)
 def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) -> None:
     """With the application's own rights, by way of the triggers."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, justification, before, after, at, n, prev_hash, hash) "
-            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', clock_timestamp(), {values})"
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, "
+            "justification, before, after, at, n, prev_hash, hash) "
+            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', "
+            f"clock_timestamp(), {values})"
         )
-    assert [problem.partition("declare_dead, ")[2] for problem in problems()["acts"]] == ["has no code: none of our processes wrote it"]
+    assert [problem.partition("declare_dead, ")[2] for problem in problems()["acts"]] == [
+        "has no code: none of our processes wrote it"
+    ]
 
 
 def test_a_copy_of_a_genuine_act_is_found() -> None:
@@ -127,8 +145,10 @@ def test_a_copy_from_before_is_in_no_upgrades_way() -> None:
 def test_an_act_that_names_another_place_than_the_next_is_refused(n: str) -> None:
     with pytest.raises(Error, match="does not follow"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, justification, before, after, at, n, prev_hash) "
-            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', clock_timestamp(), {n}, 'x')"
+            "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, "
+            "justification, before, after, at, n, prev_hash) "
+            f"VALUES ('declare_dead', 'x', '', 'user:fiona', '', 'session', '', '', '{{}}', '{{}}', "
+            f"clock_timestamp(), {n}, 'x')"
         )
     assert problems() == {}
 
@@ -137,7 +157,10 @@ def test_an_act_that_names_another_place_than_the_next_is_refused(n: str) -> Non
 def test_a_time_that_never_was_is_named_and_stops_nothing(at: str) -> None:
     for each in LISTS:
         sql(f"UPDATE {each.table} SET at = %s WHERE n = 2", at)
-    assert all(any("never shown" in problem for problem in found) for found in problems().values()) and len(problems()) == 2
+    assert (
+        all(any("never shown" in problem for problem in found) for found in problems().values())
+        and len(problems()) == 2
+    )
 
 
 def test_what_is_taken_back_leaves_no_gap() -> None:
@@ -152,7 +175,10 @@ def test_what_is_taken_back_leaves_no_gap() -> None:
 
 def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
     sql("DELETE FROM ledger_register")
-    assert {name: found[0].endswith("is gone") for name, found in problems().items()} == {"acts": True, "accounts": True}
+    assert {name: found[0].endswith("is gone") for name, found in problems().items()} == {
+        "acts": True,
+        "accounts": True,
+    }
     declare("e.example")
     User.objects.create_user("eve")
     assert problems() == {}
@@ -164,7 +190,15 @@ def test_acts_of_an_older_version_beside_this_one_have_their_place_too() -> None
     from ledger.codes import row_code
     from ledger.keys import code_key
 
-    old = ActRecord(action="declare_dead", subject="old.example", by="os:ops", role="operator", auth="shell", justification="gone", at=database_now())
+    old = ActRecord(
+        action="declare_dead",
+        subject="old.example",
+        by="os:ops",
+        role="operator",
+        auth="shell",
+        justification="gone",
+        at=database_now(),
+    )
     old.code = row_code(code_key(), "act", old.coded())
     old.save(force_insert=True)
     declare("new.example")
@@ -191,8 +225,10 @@ def test_what_there_is_when_the_lists_begin_gets_its_place() -> None:
         ActRecord.objects.update(subject="x")
 
 
-OTHER = {"text": "coalesce({c}, '') || 'x'", "bigint": "coalesce({c}, 0) + 1", "timestamp with time zone": "{c} + interval '1 second'",
-         "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb", "uuid": "gen_random_uuid()"}  # fmt: skip
+OTHER = {"text": "coalesce({c}, '') || 'x'", "bigint": "coalesce({c}, 0) + 1",
+         "timestamp with time zone": "{c} + interval '1 second'",
+         "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb",
+         "uuid": "gen_random_uuid()"}  # fmt: skip
 
 
 def changes(table: str) -> Iterator[tuple[str, str]]:
@@ -231,4 +267,8 @@ def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsy
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", "--all")
     lines = capsys.readouterr().out.splitlines()
-    assert ended.value.code == 1 and "acts: act record 2 of the list is missing" in lines and json.dumps(lines).count("problem(s)") == 1
+    assert (
+        ended.value.code == 1
+        and "acts: act record 2 of the list is missing" in lines
+        and json.dumps(lines).count("problem(s)") == 1
+    )

@@ -80,8 +80,10 @@ class Pooler:
         (self.folder / "users.txt").write_text(f'"{self._user}" "{self._password}"\n')
         (self.folder / "pgbouncer.ini").write_text(
             f"[databases]\n* = {self._server}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\nunix_socket_dir =\nauth_type = scram-sha-256\n"
-            f"auth_file = {self.folder}/users.txt\npool_mode = transaction\ndefault_pool_size = 8\nserver_round_robin = 1\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\nunix_socket_dir "
+            f"=\nauth_type = scram-sha-256\n"
+            f"auth_file = {self.folder}/users.txt\npool_mode = transaction\ndefault_pool_size = "
+            f"8\nserver_round_robin = 1\n"
             f"max_client_conn = 200\nlog_connections = 0\nlog_disconnections = 0\n{self._more}\n"
         )
         argv = [self._binary, str(self.folder / "pgbouncer.ini")]

@@ -11,10 +11,10 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents.auth import issue_key
 from durableagents.databases import django_databases, limit_statements
 from durableagents.env import Environment
-from ledger.access import ROLES
+from durableagents.identity.auth import issue_key
+from ledger.web.roles import ROLES
 from tests.api.test_web_process import Web
 from tests.conftest import database_urls
 

@@ -18,9 +18,9 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents.auth import issue_key
-from ledger.access import ROLES
-from runs import pooler
+from durableagents.identity.auth import issue_key
+from ledger.web.roles import ROLES
+from runs.journal import pooler
 from tests.conftest import CHECKOUT, free_ports, plain_env
 from tests.infra.installation import eventually
 from tests.pooler.conftest import LIMITS, Pooler, limit
@@ -41,8 +41,10 @@ class Story:
         self.folder, self.keys, self.session = folder, keys, session
         port, sandbox, smtp = (str(each) for each in free_ports(3))
         self.env = plain_env(ONE_KEY) | {
-            "DATABASE_URL": urls["pooled"], "DATABASE_DIRECT_URL": urls["runtime"], "DURABLEAGENTS_AGENTS": "tests.pooler.agents",
-            "PYTHONPATH": str(CHECKOUT), "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY, "POOLER_STORY": str(folder), "DURABLEAGENTS_WORKERS": "2", "PORT": port, "SANDBOX_PORT": sandbox,
+            "DATABASE_URL": urls["pooled"], "DATABASE_DIRECT_URL": urls["runtime"],
+            "DURABLEAGENTS_AGENTS": "tests.pooler.agents",
+            "PYTHONPATH": str(CHECKOUT), "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY, "POOLER_STORY": str(folder),
+            "DURABLEAGENTS_WORKERS": "2", "PORT": port, "SANDBOX_PORT": sandbox,
             "SANDBOX_SMTP_PORT": smtp,
         }  # fmt: skip
         self.processes = {name: self._start(name) for name in ("web", "worker")}
@@ -197,7 +199,14 @@ def test_the_run_s_page_and_its_verification_are_shown(story: Story) -> None:
 
 def environment(database_url: str, **more: str) -> dict[str, str]:
     web, sandbox, smtp = (str(port) for port in free_ports(3))
-    return {"DATABASE_URL": database_url, "DURABLEAGENTS_DATA": str(ONE_KEY), "PORT": web, "SANDBOX_PORT": sandbox, "SANDBOX_SMTP_PORT": smtp, **more}
+    return {
+        "DATABASE_URL": database_url,
+        "DURABLEAGENTS_DATA": str(ONE_KEY),
+        "PORT": web,
+        "SANDBOX_PORT": sandbox,
+        "SANDBOX_SMTP_PORT": smtp,
+        **more,
+    }
 
 
 @pytest.mark.parametrize("command", ["web", "worker"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from approvals.models import Approval
 from ledger import events as e
 from ledger.models import Event, LedgerEntry
-from runs.engine.drive import waiting_state
+from runs.engine.driver import waiting_state
 from runs.engine.tape import Tape
 from runs.models import Run
 from tests.runs.stage import events, fresh, head, problems, waiting

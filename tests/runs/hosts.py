@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-from runs import fleet
-from runs.host import Host
-from runs.store import Worker
+from runs.fleet import members
+from runs.journal.claims import Worker
+from runs.workers.run_loop import Host
 from tests.runs.stage import Stage
 
 
@@ -23,11 +23,13 @@ class TidyHost(Host):
             return super()._keep_house()
         finally:
             connection.close()
-            fleet.hang_up()
+            members.hang_up()
 
 
 @contextmanager
-def working(stage: Stage, worker: Worker | None = None, *, slots: int = 10, kind: type[Host] = TidyHost) -> Iterator[Host]:
+def working(
+    stage: Stage, worker: Worker | None = None, *, slots: int = 10, kind: type[Host] = TidyHost
+) -> Iterator[Host]:
     """A host in a thread of its own until it has drained."""
     host = kind(slots=slots, incarnation=(worker or stage.worker).id)
     thread = threading.Thread(target=lambda: asyncio.run(host.serve()))

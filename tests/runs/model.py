@@ -1,4 +1,5 @@
-"""What a run may do, in a hundred lines that know nothing of the code: states, waits, flags, and the events that each act leaves."""
+"""What a run may do, in a hundred lines that know nothing of the code: states, waits, flags, and the events that each
+act leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ class Model:
     call: Call = ""
     tool: str = ""
     grants: int = 0
+    is_denied: bool = False  # a person said of a call that it did not happen
+    is_belied: bool = False  # and a witness says since that it did
     waits: list[str] = field(default_factory=list)
+    withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and a retried one does again
     kinds: list[str] = field(default_factory=lambda: ["RunCreated"])
 
     @property
@@ -38,6 +42,10 @@ class Model:
     @property
     def is_in_doubt(self) -> bool:
         return self.call in ("sent", "unknown")
+
+    @property
+    def may_be_attempted_again(self) -> bool:
+        return not (self.wants_pause or self.wants_cancel or self.is_belied)
 
     def tells(self, *kinds: str) -> None:
         self.kinds += kinds
@@ -56,7 +64,7 @@ class Model:
     def end(self, state: str, kind: str) -> None:
         self.let_go(state, kind)
         self.wants_pause = self.wants_cancel = False
-        self.waits.clear()
+        self.withdrawn, self.waits = self.waits, []
 
     def named(self) -> str:
         """The state that the open waits give: the most human of them names it."""
@@ -125,6 +133,7 @@ class Model:
         if self.state != "failed":
             return False
         self.state, self.is_ready = "running", True
+        self.withdrawn, self.waits = [], self.withdrawn
         self.tells("RunRetried")
         return True
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from durableagents import Context, End, Failure, Grant, NotSent, TransportError
-from runs import recovery, services
 from runs.engine.agents import Agent
 from runs.models import Run
+from runs.services import lifecycle, reconciling
+from runs.workers import failover
 from tests.runs.stage import Stage, fresh
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -64,7 +65,7 @@ class Situations:
         run = self.owned()
         worker = self.stage.hire(is_dead=True)
         Run.objects.filter(pk=run.pk).update(owner=worker.id)
-        assert recovery.worker_died(worker.id, "gone") == 1
+        assert failover.worker_died(worker.id, "gone") == 1
         return run
 
     def at_gate(self) -> Run:
@@ -98,19 +99,19 @@ class Situations:
         return run
 
     def asked_to_pause(self) -> Run:
-        return services.pause(self.owned().id, by=OLGA, justification="hold on")
+        return lifecycle.pause(self.owned().id, by=OLGA, justification="hold on")
 
     def asked_to_cancel(self) -> Run:
-        return services.cancel(self.owned().id, by=OLGA, justification="stop")
+        return lifecycle.cancel(self.owned().id, by=OLGA, justification="stop")
 
     def doomed_unknown(self) -> Run:
         """Cancelled, but a person has to settle a call first."""
-        return services.cancel(self.unknown().id, by=OLGA, justification="stop")
+        return lifecycle.cancel(self.unknown().id, by=OLGA, justification="stop")
 
     # paused
 
     def _paused(self, run: Run) -> Run:
-        return services.pause(run.id, by=OLGA, justification="hold on")
+        return lifecycle.pause(run.id, by=OLGA, justification="hold on")
 
     def paused_pending(self) -> Run:
         return self._paused(self.pending())
@@ -148,12 +149,14 @@ class Situations:
         return self._driven("fail", "failed")
 
     def cancelled(self) -> Run:
-        return services.cancel(self.pending().id, by=OLGA, justification="stop")
+        return lifecycle.cancel(self.pending().id, by=OLGA, justification="stop")
 
 
 NOT_ENDED = [
-    "pending", "queued", "at_gate", "unknown", "stopped", "at_callback", "asleep", "in_outage", "owned", "asked_to_pause", "asked_to_cancel",
-    "doomed_unknown", "paused_pending", "paused_queued", "paused_at_gate", "paused_unknown", "paused_stopped", "paused_at_callback",
+    "pending", "queued", "at_gate", "unknown", "stopped", "at_callback", "asleep", "in_outage", "owned",
+    "asked_to_pause", "asked_to_cancel",
+    "doomed_unknown", "paused_pending", "paused_queued", "paused_at_gate", "paused_unknown", "paused_stopped",
+    "paused_at_callback",
     "paused_asleep", "paused_woken",
 ]  # fmt: skip
 ENDED = ["completed", "failed", "cancelled"]
@@ -164,7 +167,7 @@ def act(service: str, run: Run, justification: Any = "because I say so", **more:
     """One of the services, by name."""
     if service in ("happened", "did_not", "fail"):
         receipt = {"ref": "seen"} if service == "happened" else None
-        return services.reconcile(
+        return reconciling.reconcile(
             run.id, verdict=service, receipt=receipt, justification=justification, by=OLGA, **more
         )
-    return getattr(services, service)(run.id, by=OLGA, justification=justification, **more)  # type: ignore[no-any-return]
+    return getattr(lifecycle, service)(run.id, by=OLGA, justification=justification, **more)  # type: ignore[no-any-return]

@@ -1,4 +1,5 @@
-"""`python -m tests.runs.skewed SECONDS`: a worker process whose wall clock is that far off. It drains when its input is closed.
+"""`python -m tests.runs.skewed SECONDS`: a worker process whose wall clock is that far off. It drains when its input is
+closed.
 
 The shift is made before anything else is imported, in every way that Python code asks for the time of day.
 """
@@ -45,14 +46,14 @@ def main() -> None:
     import django
 
     django.setup()
-    from runs import fleet
-    from runs.host import Host
+    from runs.fleet import members
+    from runs.workers.run_loop import Host
 
     assert abs(datetime.now().timestamp() - REAL_TIME() - float(sys.argv[1])) < 3600
-    identity = fleet.identify(os.getpid())
+    identity = members.identify(os.getpid())
     assert identity is not None
-    host = Host(slots=10, incarnation=fleet.incarnation_id(identity))
-    assert fleet.beat(kind="worker", pid=os.getpid())
+    host = Host(slots=10, incarnation=members.incarnation_id(identity))
+    assert members.beat(kind="worker", pid=os.getpid())
 
     def wait_for_the_end() -> None:
         sys.stdin.read()

@@ -1,8 +1,8 @@
 """Runs on the real database, driven in this process: claimed, driven, killed and answered without a worker's processes.
 
-A `Stage` stands for the fleet. Each of its workers is a row like a real one's, alive (this test process) or dead (a
-pid that can't be). Everything it does goes through the code that the product runs: `runs.store`, `runs.services`,
-`approvals.services`, the sweeper and the watchdog.
+A `Stage` stands for the fleet. Each of its workers is a row like a real one's, alive (this test process) or dead (a pid
+that can't be). Everything it does goes through the code that the product runs: `runs.journal.postgres`,
+`runs.services.lifecycle`, `approvals.services`, the sweeper and the watchdog.
 """
 
 from __future__ import annotations
@@ -23,26 +23,31 @@ from psycopg_pool import AsyncConnectionPool
 from approvals.models import Approval
 from approvals.services import decide
 from ledger import events as e
-from ledger.events import decode, unseal
+from ledger.codec import unpack
+from ledger.events import decode
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
-from ledger.verification import verify
-from runs import fleet, services, sweeper
-from runs.dsn import dsn
+from ledger.verification.runs import verify
+from runs.connections import dsn
 from runs.engine.agents import Agent, registry
-from runs.engine.drive import Driver
+from runs.engine.driver import Driver
 from runs.engine.outcomes import LateAnswer
-from runs.engine.retry import RetryPolicy
-from runs.engine.visit import Control, Runtime
+from runs.engine.runtime import Control, RetryPolicy, Runtime
+from runs.fleet import members
+from runs.fleet.procfs import boot, host
+from runs.journal.claims import Claim, Worker, claim
+from runs.journal.libpq import Pool
+from runs.journal.postgres import PgJournal
 from runs.models import Process, Run, Wait
-from runs.processes import boot, host
-from runs.runtime import runtime
-from runs.statements import Pool
-from runs.store import Claim, PgJournal, Worker, claim
+from runs.services import lifecycle, reconciling
+from runs.workers import timers
+from runs.workers.engine_runtime import runtime
 from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
 TABLES = (
-    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint", "runs_incident",
+    "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord",
+    "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint",
+    "runs_incident",
     "approvals_approval", "approvals_decision", "django_q_ormq",
 )  # fmt: skip
 
@@ -73,7 +78,7 @@ class Stage:
         if self.pool is not None:
             self.wait(self.pool.close())
         self.runner.close()
-        fleet.hang_up()
+        members.hang_up()
 
     def wait(self, doing: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(doing)
@@ -82,7 +87,7 @@ class Stage:
 
     def hire(self, *, is_dead: bool = False) -> Worker:
         """A worker known to the fleet: this very process, or one whose pid can't be running any more."""
-        identity = fleet.identify(os.getpid())
+        identity = members.identify(os.getpid())
         assert identity is not None
         pid = 2**22 + 1 if is_dead else identity.pid  # beyond the kernel's highest pid
         worker = Worker(uuid4(), host(), pid)
@@ -129,7 +134,8 @@ class Stage:
         return PgJournal(self.wait(self.connected()), worker or self.worker, claimed)
 
     def drive(self, worker: Worker | None = None) -> str:
-        """Take the best ready run and drive it once. `killed` where the worker died on the way; `idle` if none is ready."""
+        """Take the best ready run and drive it once. `killed` where the worker died on the way; `idle` if none is
+        ready."""
         claimed = self.claim(worker)
         return self.drive_claimed(claimed[0], worker) if claimed else "idle"
 
@@ -146,7 +152,9 @@ class Stage:
 
     @property
     def runtime(self) -> Runtime:
-        return replace(runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append)
+        return replace(
+            runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append
+        )
 
     def _hit(self, point: str, tool: str) -> None:
         self.at(point, tool)
@@ -156,15 +164,15 @@ class Stage:
 
     def settle(self, run: Run, *, worker: Worker | None = None) -> str:
         """Drive until it ends or needs somebody: due timers ring, runs of dead workers are taken back."""
-        from runs import recovery
+        from runs.workers import failover
 
         for _ in range(200):
             how = self.drive(worker)
             if how == "killed":
-                recovery.worker_died((worker or self.worker).id, "the test says so")
+                failover.worker_died((worker or self.worker).id, "the test says so")
                 Process.objects.update(ended_at=None)
                 Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
-            sweeper.sweep()
+            timers.sweep()
             if how != "killed" and not Run.objects.filter(pk=run.id, ready_at__isnull=False).exists():
                 return how
         raise AssertionError("it goes round in circles")
@@ -172,7 +180,7 @@ class Stage:
     # --- people ---
 
     def start(self, agent: Agent, **input: Any) -> Run:
-        return services.start(agent.graph_id, input, by=SHOP)
+        return lifecycle.start(agent.graph_id, input, by=SHOP)
 
     def decide(self, run: Run, verdict: str = "approve", *, why: str = "as quoted") -> Approval:
         """Decide the one open gate of a run, as whoever may."""
@@ -182,7 +190,7 @@ class Stage:
 
     def reconcile(self, run: Run, verdict: str, receipt: Any = None, *, sender_is_gone: bool = False) -> Run:
         said = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
-        return services.reconcile(run.id, **said, justification="looked it up", by=OLGA)
+        return reconciling.reconcile(run.id, **said, justification="looked it up", by=OLGA)
 
 
 # --- looking ---
@@ -205,7 +213,7 @@ def head(run: Run) -> Head:
 def events(run: Run, kind: type[Any] | None = None) -> list[Any]:
     """A run's journal as objects."""
     rows = Event.objects.filter(run_id=run.pk).order_by("seq").values_list("clear", "sealed")
-    every = [decode(clear, unseal(sealed)) for clear, sealed in rows]
+    every = [decode(clear, unpack(packed)) for clear, packed in rows]
     return [x for x in every if kind is None or isinstance(x, kind)]
 
 
@@ -272,7 +280,8 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 
 
 def _in_turn(act: Callable[[], Any]) -> Any:
-    """What `act` answers when it gets its turn: on a busy machine twenty in a row may wait for a lock longer than anybody may."""
+    """What `act` answers when it gets its turn: on a busy machine twenty in a row may wait for a lock longer than
+    anybody may."""
     while True:
         try:
             return act()
@@ -294,5 +303,15 @@ def clean(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as link:
         link.execute("SET session_replication_role = replica")
         link.execute(
-            "; ".join(f"DELETE FROM {t}" for t in (*TABLES, "runs_process", "runs_agentversion", "runs_sweep", "runs_served", "durableagents_masterkey"))
+            "; ".join(
+                f"DELETE FROM {t}"
+                for t in (
+                    *TABLES,
+                    "runs_process",
+                    "runs_agentversion",
+                    "runs_sweep",
+                    "runs_served",
+                    "durableagents_masterkey",
+                )
+            )
         )

@@ -8,9 +8,10 @@ from django.db import connection, transaction
 
 from durableagents import BusinessFailure, Context, End, TransportError
 from ledger.actors import Actor
-from runs import recovery, services
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from runs.services import callbacks, lifecycle, questions, signals
+from runs.workers import failover
 from tests.runs.stage import Stage
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -37,15 +38,16 @@ def everything(tools: Toolbox) -> Agent:
 
 
 def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
-    """One run that is decided, paused, reconciled, answered, signalled, taken from a dead worker, and asleep in the end."""
+    """One run that is decided, paused, reconciled, answered, signalled, taken from a dead worker, and asleep in the
+    end."""
     tools.outside.trouble("mail", TransportError("cut"), when="after")
     run = stage.start(agent)
-    services.signal(run.id, "go", {"n": 1}, by=OLGA)
+    signals.signal(run.id, "go", {"n": 1}, by=OLGA)
     dead = stage.hire(is_dead=True)
-    assert len(stage.claim(dead)) == 1 and recovery.worker_died(dead.id, "gone") == 1
+    assert len(stage.claim(dead)) == 1 and failover.worker_died(dead.id, "gone") == 1
     assert stage.drive() == "parked"
-    services.pause(run.id, by=OLGA, justification="hold on")
-    services.resume(run.id, by=OLGA, justification="go on")
+    lifecycle.pause(run.id, by=OLGA, justification="hold on")
+    lifecycle.resume(run.id, by=OLGA, justification="go on")
     stage.decide(run, why="as quoted")
     assert stage.drive() == "parked"
     stage.decide(run, why="reads well")
@@ -54,7 +56,7 @@ def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
     assert stage.drive() == "parked"
     (url,) = tools.outside.urls.values()
     tools.outside.urls.clear()
-    services.receive_callback(url.rpartition("/")[2], {"ref": "ask:form", "amount": 1})
+    callbacks.receive_callback(url.rpartition("/")[2], {"ref": "ask:form", "amount": 1})
     assert stage.drive() == "parked"
     return run
 
@@ -80,13 +82,19 @@ def answered(stage: Stage, tools: Toolbox) -> Run:
 
     tools.outside.trouble("pay", BusinessFailure("closed", code="closed"))
     by = Actor("user", "multi", role="integrator", auth="session", person=4711)
-    run = services.start(agent_of(ask, tools=tools.all()).graph_id, {"text": "x"}, by=by)
+    run = lifecycle.start(agent_of(ask, tools=tools.all()).graph_id, {"text": "x"}, by=by)
     stage.drive()
     stage.decide(run)
     assert stage.drive() == "failed"
-    services.retry(run.id, by=OLGA, justification="open again")
+    lifecycle.retry(run.id, by=OLGA, justification="open again")
     assert stage.drive() == "parked"
-    services.answer(run.id, Wait.objects.get(run=run, kind="input").id, {"name": "gold", "amount": 1}, by=OLGA, justification="as told")
+    questions.answer(
+        run.id,
+        Wait.objects.get(run=run, kind="input").id,
+        {"name": "gold", "amount": 1},
+        by=OLGA,
+        justification="as told",
+    )
     assert stage.drive() == "completed"
     return run
 
@@ -97,7 +105,7 @@ def cancelled(stage: Stage, tools: Toolbox) -> Run:
 
     run = stage.start(agent_of(wait, tools=tools.all()))
     stage.drive()
-    return services.cancel(run.id, by=OLGA, justification="not needed")
+    return lifecycle.cancel(run.id, by=OLGA, justification="not needed")
 
 
 def as_superuser(statement: str, *parameters: Any) -> None:

@@ -1,4 +1,5 @@
-"""A yes covers one call until it has had an effect. What goes out again goes out under it only in time, else people are asked anew."""
+"""A yes covers one call until it has had an effect. What goes out again goes out under it only in time, else people are
+asked anew."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from approvals.services import GRANT_LIVES
 from durableagents import BusinessFailure, Context, End, Gate, Grant, ReplayClass, ToolCall, TransportError, tool
 from durableagents import Pending as TakesTime
 from ledger import events as e
-from runs import services
 from runs.engine.agents import Agent
 from runs.engine.tools import Tool
 from runs.models import Run, Wait
+from runs.services import callbacks
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, fresh, kinds, now, output, waiting
@@ -56,7 +57,9 @@ def expire_grants(run: Run) -> None:
 
 def mend_grants(run: Run) -> None:
     """As they were decided: the record wouldn't hold otherwise, nothing but the test has moved them."""
-    Wait.objects.filter(run=run, kind="approval", resolution="approved").update(grant_expires_at=F("resolved_at") + GRANT_LIVES)
+    Wait.objects.filter(run=run, kind="approval", resolution="approved").update(
+        grant_expires_at=F("resolved_at") + GRANT_LIVES
+    )
 
 
 def refused_once(stage: Stage, outside: Outside, agent: Agent) -> Run:
@@ -85,7 +88,9 @@ def test_a_retry_in_time_goes_out_under_the_same_yes_and_says_so(
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_an_operators_retry_does_not_stand_in_for_an_approver(stage: Stage, tools: Toolbox, outside: Outside, kind: str) -> None:
+def test_an_operators_retry_does_not_stand_in_for_an_approver(
+    stage: Stage, tools: Toolbox, outside: Outside, kind: str
+) -> None:
     run = refused_once(stage, outside, AGENTS[kind](tools))
     expire_grants(run)
     act("retry", run)
@@ -150,9 +155,7 @@ def test_a_stricter_rule_of_today_asks_anew(stage: Stage, tools: Toolbox, outsid
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
 
 
-def test_a_gate_that_is_gone_today_still_holds_what_it_held(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_gate_that_is_gone_today_still_holds_what_it_held(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = refused_once(stage, outside, paying(tools))
     expire_grants(run)
     deploy(tools.pay, None)
@@ -160,9 +163,7 @@ def test_a_gate_that_is_gone_today_still_holds_what_it_held(
     assert stage.drive() == "parked" and Approval.objects.get(run=run, state="open").queue == "finance_po"
 
 
-def test_a_gate_that_is_new_today_is_passed_before_a_repeat(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_a_gate_that_is_new_today_is_passed_before_a_repeat(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", NO)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -181,7 +182,9 @@ def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, too
     """The other side refused the call, and called back all the same: perhaps it was done after all."""
     urls = []
 
-    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done, gate=Gate("finance_po", "always"))
+    @tool(
+        replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, answers_later=True, output=Done, gate=Gate("finance_po", "always")
+    )
     async def pay_later(args: Item, call: ToolCall) -> TakesTime:
         urls.append(str(call.callback_url))
         raise NO
@@ -193,17 +196,21 @@ def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, too
     stage.drive()
     stage.decide(run)
     assert stage.drive() == "failed"
-    services.receive_callback(urls[0].rsplit("/", 1)[1], {"ref": "it was done"})
+    callbacks.receive_callback(urls[0].rsplit("/", 1)[1], {"ref": "it was done"})
     act("retry", run)
     assert stage.drive() == "operator"
     act("retry", run)
+    assert stage.drive() == "parked" and len(urls) == 1 and not Approval.objects.filter(run=run, state="open")
+    act("did_not", run)
     assert stage.drive() == "parked" and len(urls) == 1, "whoever approves sees it first"
     told = Approval.objects.get(run=run, state="open").evidence[0]["content"]
     assert any("an answer that came later says that it did happen" in line for line in told)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_a_yes_that_expired_unused_is_asked_for_again(stage: Stage, tools: Toolbox, outside: Outside, kind: str) -> None:
+def test_a_yes_that_expired_unused_is_asked_for_again(
+    stage: Stage, tools: Toolbox, outside: Outside, kind: str
+) -> None:
     run = stage.start(AGENTS[kind](tools))
     assert stage.drive() == "parked"
     stage.decide(run)
@@ -237,7 +244,9 @@ def test_a_yes_to_the_repeat_does_not_let_another_call_through(stage: Stage, too
             await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)
 
     async def node(state: Notes, ctx: Context) -> End:
-        await use(ctx, await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 5000}))
+        await use(
+            ctx, await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 5000})
+        )
         return End()
 
     run = stage.start(agent_of(node, tools=tools.all()))

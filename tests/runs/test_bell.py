@@ -6,9 +6,9 @@ import pytest
 
 from durableagents import Context, End
 from runs.engine.agents import registry
-from runs.engine.drive import Driver
-from runs.engine.visit import Control
-from runs.store import PgJournal
+from runs.engine.driver import Driver
+from runs.engine.runtime import Control
+from runs.journal.postgres import PgJournal
 from tests.runs.stage import Stage, head, in_thread
 from tests.world import Item, Notes, Toolbox, agent_of
 

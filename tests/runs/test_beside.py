@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from durableagents import Context, End
-from runs import beside, host, live, sweeper, tasks
-from runs.house import JITTER, House
-from runs.live import AsyncBell
+from runs import background
+from runs.journal import notify
+from runs.journal.notify import AsyncBell
 from runs.models import Wait
+from runs.workers import run_loop, timers, worker_process
+from runs.workers.housekeeping import JITTER, House
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, fresh, now
@@ -36,7 +38,9 @@ def stumbling(act: Callable[..., Any], times: int = 2) -> tuple[Callable[..., An
     return stumbles, calls
 
 
-def test_housekeeping_that_stumbles_begins_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_housekeeping_that_stumbles_begins_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.sleep(0)
         return End("woke")
@@ -52,18 +56,20 @@ def test_housekeeping_that_stumbles_begins_anew(stage: Stage, monkeypatch: pytes
 def test_an_error_without_a_word_does_not_end_housekeeping(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stumbles, _ = stumbling(sweeper.sweep)
-    monkeypatch.setattr(sweeper, "sweep", stumbles)
+    stumbles, _ = stumbling(timers.sweep)
+    monkeypatch.setattr(timers, "sweep", stumbles)
     house = House(stage.worker.id)
-    assert [house.keep() for _ in range(2)] == [sweeper.IDLE_SECONDS] * 2
+    assert [house.keep() for _ in range(2)] == [timers.IDLE_SECONDS] * 2
     assert caplog.text.count("housekeeping failed; trying again") == 2
-    assert house.keep() <= sweeper.IDLE_SECONDS * (1 + JITTER)
+    assert house.keep() <= timers.IDLE_SECONDS * (1 + JITTER)
     house.close()
 
 
-def test_a_listener_that_stumbles_listens_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_stumbles_listens_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     listening = threading.Event()
-    plain = host.heard
+    plain = run_loop.heard
 
     async def heard(channel: str, *, name: str) -> AsyncIterator[Any]:
         ring, _ = stumbles
@@ -73,19 +79,21 @@ def test_a_listener_that_stumbles_listens_anew(stage: Stage, monkeypatch: pytest
             yield each
 
     stumbles = stumbling(lambda: None)
-    monkeypatch.setattr(host, "heard", heard)
+    monkeypatch.setattr(run_loop, "heard", heard)
     with working(stage):
         assert listening.wait(30)
     assert caplog.text.count("the listener died; it begins anew") == 2
 
 
-def test_a_bell_that_stumbles_rings_what_was_rung(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    stumbles, _ = stumbling(live.payloads)
-    monkeypatch.setattr(live, "payloads", stumbles)
+def test_a_bell_that_stumbles_rings_what_was_rung(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stumbles, _ = stumbling(notify.payloads)
+    monkeypatch.setattr(notify, "payloads", stumbles)
 
     async def rung() -> str:
         async with AsyncBell() as bell:
-            async for payload in live.heard(live.CHANNEL, name="test"):
+            async for payload in notify.heard(notify.CHANNEL, name="test"):
                 if payload is not None:
                     return payload
                 bell.ring("a", 1)
@@ -97,7 +105,7 @@ def test_a_bell_that_stumbles_rings_what_was_rung(stage: Stage, monkeypatch: pyt
 
 def test_a_thread_that_stumbles_begins_anew_and_ends_when_it_is_done(caplog: pytest.LogCaptureFixture) -> None:
     stumbles, calls = stumbling(lambda: None)
-    thread = threading.Thread(target=beside.kept_thread, args=("the heartbeat", stumbles))
+    thread = threading.Thread(target=background.kept_thread, args=("the heartbeat", stumbles))
     thread.start()
     thread.join(30)
     assert not thread.is_alive() and len(calls) == 3
@@ -115,7 +123,7 @@ def test_what_goes_on_for_ever_and_doesnt_begins_anew(caplog: pytest.LogCaptureF
             await asyncio.Event().wait()
 
     async def story() -> None:
-        task = asyncio.create_task(beside.kept("the pulse", leaves))
+        task = asyncio.create_task(background.kept("the pulse", leaves))
         await asyncio.wait_for(done.wait(), 30)
         task.cancel()
         await asyncio.wait([task])
@@ -126,7 +134,7 @@ def test_what_goes_on_for_ever_and_doesnt_begins_anew(caplog: pytest.LogCaptureF
 
 def test_a_worker_says_when_it_loses_its_place_and_when_it_has_it_back(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    worker = tasks.Worker(name="w", pulse=lambda is_serving: None)
+    worker = worker_process.Worker(name="w", pulse=lambda is_serving: None)
     worker._presence._confirmed_at = 0.0
     worker._say_whether_fenced()
     worker._say_whether_fenced()
@@ -142,7 +150,7 @@ def test_a_run_that_another_worker_went_on_with_is_forgotten(stage: Stage) -> No
     (claimed,) = stage.claim()
     with working(stage, stage.hire()) as other:
         other._failures[run.id] = 2
-        other._looks_at = float("inf")
+        other._next_round_at = float("inf")
 
         async def drive() -> None:
             from tests.runs.test_beside import _drive_stale
@@ -159,10 +167,15 @@ async def _drive_stale(host_: Any, claimed: Any) -> None:
 
     from psycopg_pool import AsyncConnectionPool
 
-    from runs.dsn import dsn
-    from runs.runtime import runtime
+    from runs.connections import dsn
+    from runs.workers.engine_runtime import runtime
 
-    async with AsyncConnectionPool(dsn(name="durableagents test"), min_size=1, max_size=1, open=False, kwargs={"autocommit": True}) as pool, AsyncBell() as bell:
+    async with (
+        AsyncConnectionPool(
+            dsn(name="durableagents test"), min_size=1, max_size=1, open=False, kwargs={"autocommit": True}
+        ) as pool,
+        AsyncBell() as bell,
+    ):
         stale = replace(claimed, epoch=claimed.epoch - 1)
         host_._start(stale, pool, runtime(), bell)
         task, _ = host_._active[claimed.run_id]

@@ -1,4 +1,5 @@
-"""A gather on the real database: killed at every point of every branch, several things in doubt at once, zombies, all at once."""
+"""A gather on the real database: killed at every point of every branch, several things in doubt at once, zombies, all
+at once."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import pytest
 from durableagents import Context, End, TransportError
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput, StaleLease
-from runs import services, sweeper
 from runs.engine.agents import Agent
-from runs.engine.drive import Driver
+from runs.engine.driver import Driver
 from runs.models import Process, Run, Wait
+from runs.services import lifecycle, questions, reconciling, signals
+from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -54,12 +56,12 @@ def help_on(stage: Stage, run: Run, outside: Outside) -> None:
                 stage.reconcile(run, "happened" if sent else "did_not", {"ref": "mail:m"} if sent else None)
                 Process.objects.update(ended_at=None)
             case "signal":
-                services.signal(run.id, "go", "told", by=SHOP, sender_id="once")
+                signals.signal(run.id, "go", "told", by=SHOP, sender_id="once")
             case "input":
-                services.answer(run.id, wait.id, {"ref": "answered"}, by=OLGA)
+                questions.answer(run.id, wait.id, {"ref": "answered"}, by=OLGA)
             case "timer":
                 Wait.objects.filter(pk=wait.pk).update(deadline=now())
-                sweeper.sweep()
+                timers.sweep()
 
 
 def finish(stage: Stage, run: Run, outside: Outside) -> None:
@@ -93,8 +95,8 @@ def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: To
     (asked,) = [w for w in waiting(run) if w.kind == "input"]
     answers = at_once(
         partial(stage.decide, run),
-        partial(services.signal, run.id, "go", "told", by=SHOP),
-        partial(services.answer, run.id, asked.id, {"ref": "answered"}, by=OLGA),
+        partial(signals.signal, run.id, "go", "told", by=SHOP),
+        partial(questions.answer, run.id, asked.id, {"ref": "answered"}, by=OLGA),
     )
     assert not [x for x in answers if isinstance(x, Exception)]
     check_against_journal(run)
@@ -170,7 +172,7 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
     with pytest.raises(InvalidInput, match="say which one"):
         stage.reconcile(run, "happened", {"ref": "?"})
-    settle = partial(services.reconcile, run.id, verdict="happened", justification="looked it up", by=OLGA)
+    settle = partial(reconciling.reconcile, run.id, verdict="happened", justification="looked it up", by=OLGA)
     answers = at_once(*[partial(settle, receipt={"ref": "the fax"}, wait_id=fax.id)] * 6)
     assert len([x for x in answers if isinstance(x, IllegalTransition)]) == 5
     check_against_journal(run)
@@ -182,11 +184,15 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     assert len(outside.executed()) == 2
 
 
-def test_a_cancelled_run_has_every_call_in_doubt_settled_before_it_ends(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_cancelled_run_has_every_call_in_doubt_settled_before_it_ends(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     run = two_in_doubt(stage, tools, outside)
-    services.cancel(run.id, by=OLGA, justification="not needed")
+    lifecycle.cancel(run.id, by=OLGA, justification="not needed")
     for left, wait in enumerate(waiting(run)[::-1]):
-        services.reconcile(run.id, verdict="happened", receipt={"ref": "x"}, justification="looked", by=OLGA, wait_id=wait.id)
+        reconciling.reconcile(
+            run.id, verdict="happened", receipt={"ref": "x"}, justification="looked", by=OLGA, wait_id=wait.id
+        )
         check_against_journal(run)
         assert stage.drive() == ("parked", "cancelled")[left]
     assert waiting(run) == [] and len(outside.executed()) == 2

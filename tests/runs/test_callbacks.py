@@ -13,9 +13,10 @@ from durableagents import BusinessFailure, Context, End, ReplayClass, ToolCall, 
 from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput, NotFound
-from runs import services, sweeper
 from runs.engine.agents import registry
 from runs.models import Run, Wait
+from runs.services import callbacks
+from runs.workers import timers
 from tests.runs.situations import Situations, act
 from tests.runs.stage import Stage, dump, events, facts, fresh, in_thread, kinds, now, output, problems, waiting
 from tests.runs.test_steering import check_form
@@ -46,7 +47,7 @@ def test_the_token_is_a_secret_and_only_its_hash_is_stored_in_the_clear(
 
 def test_an_answer_wakes_the_run_and_is_its_result(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
-    assert services.receive_callback(token_of(outside), {"ref": "W-9", "more": [1]}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "W-9", "more": [1]}) == TAKEN
     assert events(run, e.CallbackReceived)[0].payload == {"ref": "W-9", "more": [1]}, "the body as it came"
     assert facts(run) == ["pending", "committed"]
     check_form(run)
@@ -57,11 +58,11 @@ def test_a_repeat_is_answered_like_the_first_and_changes_nothing(
     situations: Situations, stage: Stage, outside: Outside
 ) -> None:
     run = situations.make("at_callback")
-    services.receive_callback(token_of(outside), {"ref": "first"})
+    callbacks.receive_callback(token_of(outside), {"ref": "first"})
     for moment in ("before it is driven", "after it ended"):
         before = dump()
         for body in ({"ref": "first"}, {"ref": "another"}, None, {"wrong": 1}):
-            assert services.receive_callback(token_of(outside), body) == TAKEN
+            assert callbacks.receive_callback(token_of(outside), body) == TAKEN
         assert dump() == before, moment
         stage.drive()
     assert output(run) == "first"
@@ -75,7 +76,7 @@ def test_a_token_that_nobody_gave_out_opens_nothing(situations: Situations, forg
     situations.make("at_callback")
     before = dump()
     with pytest.raises(NotFound) as refused:
-        services.receive_callback(forged, {"ref": "x"})
+        callbacks.receive_callback(forged, {"ref": "x"})
     assert refused.value.status == 404 and len(refused.value.detail) < 200
     assert dump() == before
 
@@ -83,7 +84,7 @@ def test_a_token_that_nobody_gave_out_opens_nothing(situations: Situations, forg
 def test_the_hash_of_a_token_is_not_a_token(situations: Situations, outside: Outside) -> None:
     situations.make("at_callback")
     with pytest.raises(NotFound):
-        services.receive_callback(hashlib.sha256(token_of(outside).encode()).hexdigest(), {"ref": "x"})
+        callbacks.receive_callback(hashlib.sha256(token_of(outside).encode()).hexdigest(), {"ref": "x"})
 
 
 @pytest.mark.parametrize("body", [None, [], "text", 7, {}, {"ref": None}, {"ref": ["x"]}, {"amount": 1}])
@@ -93,9 +94,9 @@ def test_a_body_that_is_no_answer_records_nothing_and_a_right_one_may_still_come
     run = situations.make("at_callback")
     before = dump()
     with pytest.raises(InvalidInput) as refused:
-        services.receive_callback(token_of(outside), body)
+        callbacks.receive_callback(token_of(outside), body)
     assert refused.value.extra["errors"] and dump() == before
-    assert services.receive_callback(token_of(outside), {"ref": "right"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "right"}) == TAKEN
     assert stage.drive() == "completed" and output(run) == "right"
 
 
@@ -104,7 +105,7 @@ def test_a_process_that_does_not_know_the_agent_takes_the_answer_as_it_is(
 ) -> None:
     run = situations.make("at_callback")
     registry.remove(situations.agent.graph_id)
-    services.receive_callback(token_of(outside), {"ref": "kept"})
+    callbacks.receive_callback(token_of(outside), {"ref": "kept"})
     registry.add(situations.agent)
     assert stage.drive() == "completed" and output(run) == "kept"
 
@@ -120,7 +121,7 @@ def during_the_call(outside: Outside, name: str, body: Any, *, then: Exception |
 
         assert call.callback_url is not None
         token = call.callback_url.rsplit("/", 1)[1]
-        await asyncio.to_thread(in_thread, partial(services.receive_callback, token, body))
+        await asyncio.to_thread(in_thread, partial(callbacks.receive_callback, token, body))
         if then is not None:
             raise then
 
@@ -164,7 +165,7 @@ def test_an_early_answer_stands_whatever_the_call_itself_came_to(
             act("retry", run)
         elif how not in ("idle", "parked"):
             break
-        sweeper.sweep()
+        timers.sweep()
     assert str(fresh(run).state) == "completed" and output(run) == "early"
     assert len(outside.requests) == 1 and waiting(run) == []
     assert problems(run) == []
@@ -174,7 +175,7 @@ def test_an_answer_after_the_worker_died_in_the_call_settles_it(stage: Stage, to
     run = stage.start(asking(tools, "ring"))
     stage.kill_at = [("CP4", "ring")]
     assert stage.settle(run) == "parked" and waiting(run)[-1].kind == "reconcile"
-    assert services.receive_callback(token_of(outside), {"ref": "it did happen"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "it did happen"}) == TAKEN
     assert waiting(run) == [], "nobody needs to look any more"
     check_form(run)
     assert stage.drive() == "completed" and output(run) == "it did happen"
@@ -204,10 +205,10 @@ def test_an_answer_after_a_persons_word_does_not_change_what_the_node_saw(
     assert stage.drive() == "parked"
     stage.reconcile(run, "happened", {"ref": "looked up"})
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["timer"]
-    assert services.receive_callback(token_of(outside), {"ref": "called back"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "called back"}) == TAKEN
     assert len(events(run, e.CallbackArrivedLate)) == 1
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "completed" and output(run) == "looked up"
 
 
@@ -232,15 +233,15 @@ def test_an_answer_after_the_deadline_was_acted_on_is_recorded_without_effect(
     run = stage.start(agent_of(node, tools=tools.all()))
     stage.drive()
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "parked", "it gave up on the answer and sleeps"
     state, ready = str(fresh(run).state), fresh(run).ready_at
     for _ in range(3):
-        assert services.receive_callback(token_of(outside), {"ref": "late"}) == TAKEN
+        assert callbacks.receive_callback(token_of(outside), {"ref": "late"}) == TAKEN
     assert (str(fresh(run).state), fresh(run).ready_at) == (state, ready)
     assert len(events(run, e.CallbackArrivedLate)) == 1 and not events(run, e.CallbackReceived)
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "completed" and "no callback came" in output(run)
 
 
@@ -249,11 +250,11 @@ def test_an_answer_for_a_cancelled_run_is_kept_on_record_and_wakes_nobody(
 ) -> None:
     run = situations.make("at_callback")
     act("cancel", run)
-    assert services.receive_callback(token_of(outside), {"ref": "after all"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "after all"}) == TAKEN
     assert kinds(run)[-1] == "CallbackReceived" and facts(run) == ["pending", "committed"]
     check_form_of_ended(run)
     before = dump()
-    assert services.receive_callback(token_of(outside), {"ref": "again"}) == TAKEN and dump() == before
+    assert callbacks.receive_callback(token_of(outside), {"ref": "again"}) == TAKEN and dump() == before
     assert stage.drive() == "idle"
 
 
@@ -266,9 +267,9 @@ def test_an_answer_after_the_run_failed_for_want_of_it_serves_the_retry(
 ) -> None:
     run = situations.make("at_callback")
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
-    assert services.receive_callback(token_of(outside), {"ref": "a week late"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "a week late"}) == TAKEN
     assert str(fresh(run).state) == "failed"
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == "a week late"
@@ -279,7 +280,7 @@ def test_under_a_pause_an_answer_is_taken_and_wakes_nothing(
     situations: Situations, stage: Stage, outside: Outside
 ) -> None:
     run = situations.make("paused_at_callback")
-    assert services.receive_callback(token_of(outside), {"ref": "meanwhile"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "meanwhile"}) == TAKEN
     assert stage.drive() == "idle" and fresh(run).is_woken
     act("resume", run)
     assert stage.drive() == "completed" and output(run) == "meanwhile"
@@ -318,10 +319,10 @@ def test_a_call_that_was_refused_waits_for_no_answer(stage: Stage, tools: Toolbo
     assert stage.drive() == "parked"
     assert [wait.kind for wait in waiting(run)] == ["timer"], "nobody is told that a callback is awaited"
     before = str(fresh(run).state)
-    assert services.receive_callback(token_of(outside), {"ref": "on second thoughts"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"}) == TAKEN
     assert str(fresh(run).state) == before and len(events(run, e.CallbackArrivedLate)) == 1
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "completed" and output(run) == "went another way"
 
 
@@ -338,6 +339,6 @@ def test_a_run_that_failed_before_its_call_was_accepted_waits_again_after_a_retr
     assert stage.drive() == "failed"
     act("retry", run)
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["webhook"]
-    assert services.receive_callback(token_of(outside), {"ref": "in the end"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "in the end"}) == TAKEN
     assert stage.drive() == "completed" and output(run) == "in the end"
     assert len({r.key for r in outside.requests}) == 1

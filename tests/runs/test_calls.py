@@ -1,4 +1,5 @@
-"""A ring wakes one worker: one that has the version and room is called by name, and whoever is called and can't take the run calls all."""
+"""A ring wakes one worker: one that has the version and room is called by name, and whoever is called and can't take
+the run calls all."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from django.db import connection
 
 from durableagents import Context, End
 from ledger.clock import database_now
-from runs import host as hosts
-from runs.dsn import dsn
-from runs.host import Host
+from runs.connections import dsn
+from runs.journal.claims import Worker
 from runs.models import Process, Run, Served
-from runs.queue import CALL_SQL, CHANNEL
-from runs.store import Worker
+from runs.services.wakeups import CALL_SQL, CHANNEL
+from runs.workers import run_loop as hosts
+from runs.workers.run_loop import Host
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, fresh
@@ -50,7 +51,11 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Counter[UUID]:
 
 def on_show(worker: Worker, graphs: Sequence[str], *, slots: int = 10, used: int = 0, **fields: Any) -> None:
     """The worker's row as its heartbeat keeps it (it stays fresh for the whole story), and what it has loaded."""
-    fields = {"last_heartbeat_at": database_now() + timedelta(hours=1), "slots_total": slots, "slots_used": used} | fields
+    fields = {
+        "last_heartbeat_at": database_now() + timedelta(hours=1),
+        "slots_total": slots,
+        "slots_used": used,
+    } | fields
     Process.objects.filter(pk=worker.id).update(**fields)
     for graph_id in graphs:
         Served.objects.get_or_create(worker=worker.id, graph_id=graph_id)
@@ -77,7 +82,8 @@ def crew(stage: Stage, count: int, claims: Counter[UUID], **more: Any) -> Iterat
 def _listening() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'durableagents host%%'"
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+            "application_name LIKE 'durableagents host%%'"
             " AND query LIKE 'LISTEN%%'"
         )
         return int(cursor.fetchone()[0])
@@ -120,7 +126,9 @@ def test_the_lot_falls_on_each_and_on_those_with_room_more_often(stage: Stage) -
     ],
     ids=["full", "ended", "no worker", "silent", "of another version", "quarantined"],
 )
-def test_where_nobody_is_known_to_have_room_all_are_called(stage: Stage, fault: Callable[[Worker, str], object]) -> None:
+def test_where_nobody_is_known_to_have_room_all_are_called(
+    stage: Stage, fault: Callable[[Worker, str], object]
+) -> None:
     run = stage.start(agent_of(ends_with(1)))
     fault(stage.hire(), run.graph_id)
     assert called_for(run) == ""

@@ -15,10 +15,10 @@ import pytest
 from ledger import events as e
 from ledger.errors import StaleLease
 from ledger.models import Event
-from ledger.verification import verify
+from ledger.verification.runs import verify
 from runs.engine.agents import registry
+from runs.journal.claims import Claim, Worker, claim, reclaim
 from runs.models import Run
-from runs.store import Claim, Worker, claim, reclaim
 from tests.runs.stage import Stage, events, fresh, head, kinds, now
 from tests.world import agent_of, ends_with
 
@@ -131,7 +131,8 @@ def test_a_claim_says_why_there_was_something_to_do(stage: Stage) -> None:
     situations = Situations(stage, Toolbox(Outside()))
     causes: dict[str, str] = {}
     for situation, service in [
-        ("pending", ""), ("queued", ""), ("paused_pending", "resume"), ("failed", "retry"), ("stopped", "retry"), ("unknown", "did_not"),
+        ("pending", ""), ("queued", ""), ("paused_pending", "resume"), ("failed", "retry"), ("stopped", "retry"),
+        ("unknown", "did_not"),
     ]:  # fmt: skip
         run = situations.make(situation)
         if service:
@@ -140,7 +141,8 @@ def test_a_claim_says_why_there_was_something_to_do(stage: Stage) -> None:
         stage.drive()
         causes[situation] = events(run, e.RunClaimed)[-1].cause
     assert causes == {
-        "pending": "start", "queued": "recovered", "paused_pending": "resumed", "failed": "retried", "stopped": "resolved", "unknown": "resolved",
+        "pending": "start", "queued": "recovered", "paused_pending": "resumed", "failed": "retried",
+        "stopped": "resolved", "unknown": "resolved",
     }  # fmt: skip
 
 
@@ -178,8 +180,10 @@ def test_a_head_that_somebody_holds_is_passed_over_and_not_waited_for(stage: Sta
     assert [c.run_id for c in stage.claim(limit=10)] == [held.id]
 
 
-def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    from runs.warm import rehearse
+def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    from runs.journal.warm import rehearse
     from tests.runs.stage import dump
 
     before = dump()
@@ -193,12 +197,14 @@ def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(stage:
     assert caplog.text == "" and dump() == before
 
 
-def test_the_web_process_serves_with_connections_that_have_rehearsed(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_web_process_serves_with_connections_that_have_rehearsed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from django.db import connections
     from psycopg_pool import ConnectionPool
 
-    from runs.dsn import dsn
-    from runs.warm import rehearse_pool
+    from runs.connections import dsn
+    from runs.journal.warm import rehearse_pool
     from tests.runs.stage import dump
 
     before, statements = dump(), []
@@ -216,14 +222,16 @@ def test_the_web_process_serves_with_connections_that_have_rehearsed(stage: Stag
 
 def _memory_of_plans(link: Any) -> int:
     """How many plans the session keeps."""
-    row = link.execute("SELECT count(*) FROM pg_backend_memory_contexts WHERE name IN ('CachedPlan', 'CachedPlanSource', 'SPI Plan')").fetchone()
+    row = link.execute(
+        "SELECT count(*) FROM pg_backend_memory_contexts WHERE name IN ('CachedPlan', 'CachedPlanSource', 'SPI Plan')"
+    ).fetchone()
     return int(row[0])
 
 
 def test_a_connection_that_cannot_rehearse_is_used_all_the_same(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     from django.db import connection
 
-    from runs.warm import rehearse
+    from runs.journal.warm import rehearse
 
     async def warm() -> int:
         async with (await stage.connected()).connection() as link:

@@ -1,5 +1,5 @@
-"""One run's rows are damaged, as after a partial restore or by a hand in the database: that run stands still for an operator, and every
-other one goes on as if nothing were."""
+"""One run's rows are damaged, as after a partial restore or by a hand in the database: that run stands still for an
+operator, and every other one goes on as if nothing were."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from django.db.migrations.loader import MigrationLoader
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Head
-from ledger.verification import verify
-from runs import recovery, services, sweeper
+from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from runs.services import lifecycle
+from runs.workers import failover, timers
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, fresh, kinds, now, output, waiting
@@ -82,15 +83,19 @@ DAMAGES: dict[str, Damage] = {
     "the head's epoch and seq below nothing": out_of_range("epoch = -2, seq = -7, claimed_seq = -9"),
     "the head's epoch at its end": changed("ledger_head", "epoch = 9223372036854775807"),
     "an event's bytes changed": changed("ledger_event", "clear = '{}'", more="AND seq = 3"),
-    "the last event gone": changed("ledger_event", "", more="AND seq = (SELECT seq FROM ledger_head h WHERE h.run_id = ledger_event.run_id)"),
+    "the last event gone": changed("ledger_event", "",
+                                   more="AND seq = (SELECT seq FROM ledger_head h WHERE h.run_id = "
+                                       "ledger_event.run_id)"),
     "the first event gone": changed("ledger_event", "", more="AND seq = 1"),
     "no event left": changed("ledger_event", ""),
     "a checkpoint's state changed": changed("runs_checkpoint", "state = 'x'"),
-    "the wait resolved behind the journal's back": changed("runs_wait", "resolution = 'fired', resolved_at = clock_timestamp()"),
+    "the wait resolved behind the journal's back": changed("runs_wait",
+                                                           "resolution = 'fired', resolved_at = clock_timestamp()"),
     "a side effect's row gone": changed("ledger_ledgerentry", ""),
     "a side effect's row too many": lambda run: by_hand(
         "INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, actor, at) "
-        "SELECT run_id, 99, '0.2/1', 0, 'pending', 'order', 'idempotent_with_key', 'nobody', clock_timestamp() FROM ledger_head WHERE run_id = %s",
+        "SELECT run_id, 99, '0.2/1', 0, 'pending', 'order', 'idempotent_with_key', 'nobody', "
+        "clock_timestamp() FROM ledger_head WHERE run_id = %s",
         run,
     ),
 }  # fmt: skip
@@ -101,7 +106,9 @@ MENDED = {"a side effect's row gone"}
 @pytest.fixture(autouse=True)
 def _constraint_is_believed_again(stage: Stage) -> Iterator[None]:
     yield
-    by_superuser = "DELETE FROM ledger_head WHERE epoch < 0; ALTER TABLE ledger_head VALIDATE CONSTRAINT ledger_head_in_range"
+    by_superuser = (
+        "DELETE FROM ledger_head WHERE epoch < 0; ALTER TABLE ledger_head VALIDATE CONSTRAINT ledger_head_in_range"
+    )
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(by_superuser)
@@ -142,7 +149,11 @@ def test_a_damaged_run_keeps_no_other_from_being_driven(stage: Stage, tools: Too
     with working(stage) as host:
         for run in healthy:
             until(lambda: str(fresh(run).state) == "completed", what=f"{what}: a healthy run's end", seconds=60)  # noqa: B023
-        until(lambda: operators(bad) or str(fresh(bad).state) == "completed", what=f"{what}: what becomes of the damaged run", seconds=60)
+        until(
+            lambda: operators(bad) or str(fresh(bad).state) == "completed",
+            what=f"{what}: what becomes of the damaged run",
+            seconds=60,
+        )
         assert host._drain_at is None
     for run in healthy:
         assert output(run) == "order:b" and verify(run.id).problems == []
@@ -161,19 +172,23 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     before = kinds(bad)
     DAMAGES["the head's seq set back"](bad)
     Run.objects.filter(pk=bad.pk).update(state="running", ready_at=now())
-    assert recovery.stop(bad.id, None, "the database said no") is True
+    assert failover.stop(bad.id, None, "the database said no") is True
     (stop,) = operators(bad)
     assert (stop.detail["reason"], stop.detail["problem"]) == ("damaged_journal", "the database said no")
     assert kinds(bad) == before, "its journal took no event"
-    assert recovery.stop(bad.id, None, "again") is False and len(operators(bad)) == 1
+    assert failover.stop(bad.id, None, "again") is False and len(operators(bad)) == 1
     changed("ledger_head", "seq = seq + 1")(bad)
     Wait.objects.filter(run=bad, kind="timer").update(deadline=now())
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "idle", "nobody has looked yet"
-    services.retry(bad.id, by=OLGA, justification="the row is mended")
+    lifecycle.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
     # The deadline that this test moved, and the stop that the journal could not take, are told; nothing else is.
-    assert [told for told in verify(bad.id).problems if not told.startswith(("the wait for timer at", "the wait for operator at"))] == []
+    assert [
+        told
+        for told in verify(bad.id).problems
+        if not told.startswith(("the wait for timer at", "the wait for operator at"))
+    ] == []
 
 
 def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbox) -> None:
@@ -183,10 +198,10 @@ def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbo
     assert [stage.drive(), stage.drive()] == ["parked", "parked"]
     changed("runs_wait", "")(bad)
     Run.objects.update(updated_at=now() - timedelta(hours=1))
-    assert sweeper.show_who_waits_for_nothing() == 1
+    assert timers.show_who_waits_for_nothing() == 1
     (stop,) = operators(bad)
     assert "waits for nothing" in stop.detail["problem"] and operators(good) == []
-    assert sweeper.show_who_waits_for_nothing() == 0, "once"
+    assert timers.show_who_waits_for_nothing() == 0, "once"
 
 
 def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: Toolbox) -> None:
@@ -195,9 +210,9 @@ def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: T
     worker = stage.hire(is_dead=True)
     assert len(stage.claim(worker, limit=2)) == 2
     DAMAGES["the head's seq set back"](bad)
-    assert recovery.watch() == 1 and fresh(good).owner is None
-    for _ in range(recovery.MOST_FAILURES):
-        recovery.watch()
+    assert failover.watch() == 1 and fresh(good).owner is None
+    for _ in range(failover.MOST_FAILURES):
+        failover.watch()
     assert fresh(bad).owner is None and len(operators(bad)) == 1
     assert Head.objects.get(run_id=bad.id).lease is None, "whoever had it is fenced off"
     assert stage.drive() == "parked", "the healthy one"
@@ -219,7 +234,7 @@ def test_a_driven_run_that_is_damaged_meanwhile_is_let_go_of(stage: Stage, tools
 def test_a_damaged_runs_deadline_keeps_no_other_waiting(
     stage: Stage, tools: Toolbox, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeper, "TROUBLED_SECONDS", 0.0)
+    monkeypatch.setattr(timers, "TROUBLED_SECONDS", 0.0)
     agent = buying_twice(tools)
     runs = [stage.start(agent) for _ in range(4)]
     while stage.drive() != "idle":
@@ -228,8 +243,8 @@ def test_a_damaged_runs_deadline_keeps_no_other_waiting(
     Wait.objects.filter(run=bad).update(deadline=now() - timedelta(days=1))
     Wait.objects.filter(run__in=good).update(deadline=now())
     DAMAGES[what](bad)
-    for _ in range(sweeper.MOST_TROUBLES):
-        assert sweeper.sweep() >= 0
+    for _ in range(timers.MOST_TROUBLES):
+        assert timers.sweep() >= 0
     for run in good:
         assert events(run, e.WaitResolved)[0].resolution == "fired" and str(fresh(run).state) == "running"
     if what != "the head's link wrong":  # which only whoever reads the journal finds
@@ -253,7 +268,7 @@ def test_a_right_that_the_worker_lacks_is_held_against_no_run(stage: Stage, tool
 def test_a_lock_that_takes_too_long_is_held_against_no_run(stage: Stage, tools: Toolbox) -> None:
     import psycopg
 
-    from runs.dsn import dsn
+    from runs.connections import dsn
 
     agent = buying_twice(tools)
     held, free = stage.start(agent), stage.start(agent)

@@ -1,4 +1,5 @@
-"""A worker told to stop finishes its step and hands over; what hasn't ended by the deadline is cut, but never an unsafe call."""
+"""A worker told to stop finishes its step and hands over; what hasn't ended by the deadline is cut, but never an unsafe
+call."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def test_a_step_that_ends_in_time_is_finished_and_the_run_handed_over_at_once(
         host.drain(30)
         door.open()
     assert kinds(run)[-1] == "RunReleased" and events(run, e.RunReleased)[0].reason == "drain"
-    assert fresh(run).owner is None and fresh(run).ready_at <= now() and rings() == before + 1, "the next one is rung for"
+    assert fresh(run).owner is None and fresh(run).ready_at <= now() and rings() == before + 1, (
+        "the next one is rung for"
+    )
     assert stage.drive(stage.hire()) == "completed"
     assert [x.cause for x in events(run, e.RunClaimed)] == ["start", "released"]
     assert "ToolRedispatched" not in kinds(run)

@@ -1,4 +1,5 @@
-"""Whoever can write to the database with the application's own rights, but lacks the installation's key, makes nobody send anything."""
+"""Whoever can write to the database with the application's own rights, but lacks the installation's key, makes nobody
+send anything."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from durableagents import Context, End
 from ledger import codes
 from ledger import events as e
 from ledger.chain import body_hash
+from ledger.codec import pack, unpack
 from ledger.models import Event, LedgerEntry, Uncoded
-from runs import services
 from runs.engine.agents import Agent
 from runs.models import Checkpoint, Run, Wait
+from runs.services import lifecycle, signals
 from tests.conftest import database_urls
 from tests.runs.stage import Stage, events, fresh, head, kinds, output, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
@@ -43,18 +45,21 @@ def paying(tools: Toolbox) -> Agent:
 
 
 def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
-    """By the database's own function, as the application's code would, with whatever code the attacker has got hold of."""
-    clear, sealed = e.encode_clear(event), e.seal(event.payload)
+    """By the database's own function, as the application's code would, with whatever code the attacker has got hold
+    of."""
+    clear, packed = e.encode_clear(event), pack(event.payload)
     sql.execute(
-        "SELECT ledger_append_as(%s, 'user:fiona', ARRAY[ROW(%s, %s, %s, %s, %b, %b, %b)]::ledger_line[], ARRAY[]::ledger_fact[])",
-        [run.id, event.KIND, event.slot, event.attempt, event.fact, clear, sealed, body_hash(clear, sealed) + code],
+        "SELECT ledger_append_as(%s, 'user:fiona', ARRAY[ROW(%s, %s, %s, %s, %b, %b, "
+        "%b)]::ledger_line[], ARRAY[]::ledger_fact[])",
+        [run.id, event.KIND, event.slot, event.attempt, event.fact, clear, packed, body_hash(clear, packed) + code],
     )
 
 
 def let_through(sql: Sql, run: Run, plan_hash: str) -> None:
     """The wait's row and the run's row, as a decision leaves them."""
     sql.execute(
-        "UPDATE runs_wait SET resolution = 'approved', resolved_by = 'user:fiona', resolved_at = clock_timestamp(), grant_hash = %s, "
+        "UPDATE runs_wait SET resolution = 'approved', resolved_by = 'user:fiona', resolved_at "
+        "= clock_timestamp(), grant_hash = %s, "
         "grant_expires_at = clock_timestamp() + interval '7 days' WHERE run_id = %s AND kind = 'approval'",
         [plan_hash, run.id],
     )
@@ -69,18 +74,23 @@ def approve(sql: Sql, run: Run, code: bytes = b"") -> None:
     """Everything that `decide` writes, written by hand."""
     asked = Approval.objects.get(run=run)
     sql.execute(
-        "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, role, auth, address, before, after, at) "
-        "VALUES (%s, 'approve', %s, 'as quoted', 'user:fiona', 'approver_finance', 'session', '192.0.2.3', '{}', '{}', clock_timestamp())",
+        "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, "
+        "role, auth, address, before, after, at) "
+        "VALUES (%s, 'approve', %s, 'as quoted', 'user:fiona', 'approver_finance', 'session', "
+        "'192.0.2.3', '{}', '{}', clock_timestamp())",
         [asked.id, asked.plan_hash],
     )
-    sql.execute("UPDATE approvals_approval SET state = 'approved', decided_at = clock_timestamp() WHERE id = %s", [asked.id])
+    sql.execute(
+        "UPDATE approvals_approval SET state = 'approved', decided_at = clock_timestamp() WHERE id = %s", [asked.id]
+    )
     append(sql, run, yes_to(asked), code)
     let_through(sql, run, asked.plan_hash)
 
 
 def yes_to(asked: Approval) -> e.ApprovalDecided:
     return e.ApprovalDecided(
-        slot=asked.wait.slot, approval_id=str(asked.id), verdict="approved", plan_hash=asked.plan_hash, by="user:fiona", role="approver_finance",
+        slot=asked.wait.slot, approval_id=str(asked.id), verdict="approved", plan_hash=asked.plan_hash, by="user:fiona",
+        role="approver_finance",
         payload={"justification": "as quoted"},
     )  # fmt: skip
 
@@ -90,10 +100,12 @@ def why_stopped(run: Run) -> str:
     return str(stop.detail["reason"])
 
 
-# --- approvals ----------------------------------------------------------------------------------------------------------
+# --- approvals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [b"", bytes(41), b"\x01" + bytes(40), b"\x01" * 500], ids=["none", "zeros", "a version", "long"])
+@pytest.mark.parametrize(
+    "code", [b"", bytes(41), b"\x01" + bytes(40), b"\x01" * 500], ids=["none", "zeros", "a version", "long"]
+)
 def test_a_forged_approval_sends_nothing_and_stops_its_run_alone(
     stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, code: bytes
 ) -> None:
@@ -108,18 +120,22 @@ def test_a_forged_approval_sends_nothing_and_stops_its_run_alone(
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
 
 
-def test_retrying_a_forged_approval_stops_again_and_cancelling_ends_it(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_retrying_a_forged_approval_stops_again_and_cancelling_ends_it(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
+) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     approve(sql, run)
     assert stage.drive() == "operator"
-    services.retry(run.id, by=OLGA, justification="once more")
+    lifecycle.retry(run.id, by=OLGA, justification="once more")
     assert stage.drive() == "operator" and why_stopped(run) == "forged_approval"
-    services.cancel(run.id, by=OLGA, justification="an attack")
+    lifecycle.cancel(run.id, by=OLGA, justification="an attack")
     assert fresh(run).state == "cancelled" and outside.requests == []
 
 
-def test_a_genuine_approval_of_another_run_lets_nothing_through(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_a_genuine_approval_of_another_run_lets_nothing_through(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
+) -> None:
     agent = paying(tools)
     mine, other = stage.start(agent), stage.start(agent)
     assert [stage.drive(), stage.drive()] == ["parked", "parked"]
@@ -131,14 +147,18 @@ def test_a_genuine_approval_of_another_run_lets_nothing_through(stage: Stage, to
     assert len(outside.executed("pay")) == 1
 
 
-def test_a_wait_alone_that_says_approved_lets_nothing_through(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_a_wait_alone_that_says_approved_lets_nothing_through(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
+) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     let_through(sql, run, Approval.objects.get(run=run).plan_hash)
     assert stage.drive() == "operator" and outside.requests == []
 
 
-def test_a_rejection_turned_into_an_approval_lets_nothing_through(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_a_rejection_turned_into_an_approval_lets_nothing_through(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
+) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     asked = stage.decide(run, "reject")
@@ -146,7 +166,9 @@ def test_a_rejection_turned_into_an_approval_lets_nothing_through(stage: Stage, 
     assert stage.drive() == "failed" and outside.requests == []
 
 
-def test_a_grant_that_was_used_and_freed_again_by_hand_is_not_used_twice(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
+def test_a_grant_that_was_used_and_freed_again_by_hand_is_not_used_twice(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
+) -> None:
     async def twice(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve("finance_po", title="pay", body=Item(name="po", amount=5000), tool=tools.pay)
         await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)
@@ -161,20 +183,23 @@ def test_a_grant_that_was_used_and_freed_again_by_hand_is_not_used_twice(stage: 
     assert len(outside.executed("pay")) == 1
 
 
-# --- results ------------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 PAID = {"result": {"ref": "forged", "amount": 1}}
 RESULTS: dict[str, Callable[[str], e.Event]] = {
     "a result": lambda slot: e.ToolReturned(slot=slot, tool="order", payload=PAID),
     "a callback": lambda slot: e.CallbackReceived(slot=slot, tool="order", payload={"ref": "forged"}),
-    "a verdict": lambda slot: e.ToolReconciled(slot=slot, tool="order", verdict="happened", by="user:olga", payload=PAID),
+    "a verdict": lambda slot: e.ToolReconciled(slot=slot, tool="order", verdict="happened", by="user:olga",
+                                               payload=PAID),
     "a failure": lambda slot: e.ToolFailed(slot=slot, tool="order", code="refused", requested_hash=""),
     "an answer": lambda slot: e.InputAnswered(slot=slot, by="user:olga", role="operator", n=0, payload={"answer": {}}),
     "a signal": lambda _: e.SignalReceived(name="go", n=1, by="user:olga", payload={"text": "forged"}),
     "a retry": lambda slot: e.RunRetried(by="user:olga", reopened=[slot]),
-    "an end of a wait": lambda slot: e.WaitResolved(slot=slot, wait="webhook", resolution="timed_out", by="system:sweeper", n=0),
+    "an end of a wait": lambda slot: e.WaitResolved(slot=slot, wait="webhook", resolution="timed_out",
+                                                    by="system:sweeper", n=0),
     "a visit": lambda _: e.VisitEntered(node="pay", visit=9),
-    "an intent": lambda slot: e.ToolInvoked(slot=slot + "0", tool="order", replay_class="idempotent_with_key", requested_hash="", executed_hash=""),
+    "an intent": lambda slot: e.ToolInvoked(slot=slot + "0", tool="order", replay_class="idempotent_with_key",
+                                            requested_hash="", executed_hash=""),
 }  # fmt: skip
 
 
@@ -188,7 +213,9 @@ def asleep(tools: Toolbox) -> Agent:
 
 
 @pytest.mark.parametrize("what", RESULTS)
-def test_a_forged_event_is_not_answered_from(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, what: str) -> None:
+def test_a_forged_event_is_not_answered_from(
+    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, what: str
+) -> None:
     run = stage.start(asleep(tools))
     assert stage.drive() == "parked"
     append(sql, run, RESULTS[what]("0.1/2"))
@@ -203,24 +230,25 @@ def test_a_genuine_event_written_once_more_is_not_believed(stage: Stage, tools: 
 
     run = stage.start(asleep(tools))
     stage.drive()
-    services.pause(run.id, by=OLGA, justification="hold on")
-    services.resume(run.id, by=OLGA, justification="go on")
+    lifecycle.pause(run.id, by=OLGA, justification="hold on")
+    lifecycle.resume(run.id, by=OLGA, justification="go on")
     row = Event.objects.get(run_id=run.id, kind="RunResumed")
-    append(sql, run, e.decode(row.clear, e.unseal(row.sealed)), bytes(row.code))
+    append(sql, run, e.decode(row.clear, unpack(row.sealed)), bytes(row.code))
     make_ready(sql, run)
     assert stage.drive() == "operator" and why_stopped(run) == "forged_event"
 
 
 def test_a_forged_checkpoint_is_not_gone_on_from(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
-    from runs.history import checksum
+    from runs.journal.reader import checksum
 
     run = stage.start(asleep(tools))
     stage.drive()
     genuine = Checkpoint.objects.get(run_id=run.id)
-    state = e.seal(json.loads(json.dumps(e.unseal(genuine.state)).replace('"go"', '"forged"'))) or b""
+    state = pack(json.loads(json.dumps(unpack(genuine.state)).replace('"go"', '"forged"'))) or b""
     for seq in (genuine.seq + 1, genuine.seq + 2):
         sql.execute(
-            "INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, fingerprint, state, checksum, at) "
+            "INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, "
+            "fingerprint, state, checksum, at) "
             "VALUES (%s, %s, 0, 'sleep', 1, 1, %s, %s, %s, clock_timestamp())",
             [run.id, seq, genuine.fingerprint, state, checksum("sleep", 1, state)],
         )
@@ -245,11 +273,12 @@ def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(
     assert stage.drive() == "operator" and why_stopped(run) == "forged_run" and outside.requests == []
 
 
-# --- codes and the database before them -----------------------------------------------------------------------------------
+# --- codes and the database before them -----------------------------------------------------------
 
 
 def as_before(run: Run) -> None:
-    """The run as an installation of the version before has it: without codes, and checkpoints that the journal doesn't vouch for."""
+    """The run as an installation of the version before has it: without codes, and checkpoints that the journal doesn't
+    vouch for."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute("UPDATE ledger_event SET code = NULL WHERE run_id = %s", [run.id])
@@ -323,14 +352,17 @@ def test_what_was_sent_before_there_were_codes_is_not_asked_for_again(
 
 def test_who_forges_can_not_say_that_codes_are_not_demanded(sql: Sql) -> None:
     for statement in (
-        "INSERT INTO ledger_uncoded (run_id, seq) VALUES (gen_random_uuid(), 100)", "UPDATE ledger_uncoded SET seq = 100",
+        "INSERT INTO ledger_uncoded (run_id, seq) VALUES (gen_random_uuid(), 100)",
+        "UPDATE ledger_uncoded SET seq = 100",
         "DELETE FROM ledger_uncoded", "TRUNCATE ledger_uncoded", "SELECT ledger_demand_codes(ARRAY['ToolReturned'])",
     ):  # fmt: skip
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             sql.execute(statement)
 
 
-def test_a_process_of_the_version_before_writes_beside_newer_ones(stage: Stage, tools: Toolbox, sql: Sql, upgrade: Callable[[], None]) -> None:
+def test_a_process_of_the_version_before_writes_beside_newer_ones(
+    stage: Stage, tools: Toolbox, sql: Sql, upgrade: Callable[[], None]
+) -> None:
     run = stage.start(asleep(tools))
     stage.drive()
     upgrade()
@@ -344,11 +376,13 @@ def test_every_event_carries_a_code_but_those_that_the_database_writes(stage: St
     run = stage.start(paying(tools))
     stage.drive()
     stage.decide(run)
-    services.signal(run.id, "go", {"x": 1}, by=OLGA)
+    signals.signal(run.id, "go", {"x": 1}, by=OLGA)
     assert stage.drive() == "completed"
     rows = list(Event.objects.filter(run_id=run.id).order_by("seq"))
     assert {row.kind for row in rows if row.code is None} == {"RunClaimed"}
     assert all(codes.place_of(bytes(row.code)) == row.seq for row in rows if row.code is not None)
     decision = Decision.objects.get()
-    assert decision.code is not None and LedgerEntry.objects.filter(run_id=run.id).exists() and head(run).seq == len(rows)
+    assert (
+        decision.code is not None and LedgerEntry.objects.filter(run_id=run.id).exists() and head(run).seq == len(rows)
+    )
     assert Wait.objects.get(run=run, kind="approval").consumed_at is not None

@@ -9,9 +9,9 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from durableagents import Context, End
-from durableagents.auth import issue_key
-from runs import sweeper
+from durableagents.identity.auth import issue_key
 from runs.models import Wait
+from runs.workers import timers
 from tests.runs.stage import Stage
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -39,7 +39,7 @@ def test_of_two_calls_that_differ_the_api_tells_both(stage: Stage, reader: Clien
     run = stage.start(agent_of(node, tools=[tools.order]))
     assert stage.drive() == "parked"
     Wait.objects.filter(run=run).update(deadline="2001-01-01T00:00:00Z")
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "operator"
     for shown in (reader.get(f"/api/v1/runs/{run.id}").json(), reader.get("/api/v1/runs").json()["results"][0]):
         (waiting,) = [wait for wait in shown["waiting_for"] if wait["kind"] == "operator"]

@@ -54,9 +54,9 @@ def as_superuser(statement: str, *parameters: Any) -> int:
 
 def wake_up(run: Run) -> None:
     run.waits.filter(kind="timer", resolved_at=None).update(deadline=now())
-    from runs import sweeper
+    from runs.workers import timers
 
-    sweeper.sweep()
+    timers.sweep()
 
 
 DAMAGES = [
@@ -100,8 +100,10 @@ def test_without_any_sound_checkpoint_nothing_executes(stage: Stage, outside: Ou
 
 BREAKS = {
     "an event changed": "UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = {last}",
-    "an event's time changed": "UPDATE ledger_event SET at = at - interval '1 second' WHERE run_id = %s AND seq = {last}",
-    "under which lease an event was written changed": "UPDATE ledger_event SET epoch = epoch + 1 WHERE run_id = %s AND seq = {last}",
+    "an event's time changed": "UPDATE ledger_event SET at = at - interval '1 second' WHERE run_id = %s AND seq = "
+    "{last}",
+    "under which lease an event was written changed": "UPDATE ledger_event SET epoch = epoch + 1 WHERE run_id = %s "
+    "AND seq = {last}",
     "an event's columns changed": "UPDATE ledger_event SET slot = '0.3/9' WHERE run_id = %s AND seq = {last}",
     "an event's fact changed": "UPDATE ledger_event SET fact = 'other' WHERE run_id = %s AND seq = {last}",
     "an event of an unknown kind": "UPDATE ledger_event SET kind = 'RunDreamed' WHERE run_id = %s AND seq = {last}",
@@ -141,12 +143,12 @@ def test_an_operator_can_look_and_let_a_repaired_journal_go_on(stage: Stage, asl
 
 
 def test_a_checkpoint_is_plain_json_and_says_where_it_belongs(asleep: Run) -> None:
-    from ledger.events import unseal
+    from ledger.codec import unpack
 
     rows = Checkpoint.objects.filter(run_id=asleep.id).order_by("seq")
     assert [(row.node, row.visit) for row in rows] == [("node", 1), ("node", 2), ("node", 3)]
     for row in rows:
-        assert len(unseal(row.state)["seen"]) == row.visit - 1
-        assert json.loads(json.dumps(unseal(row.state))) == unseal(row.state)
+        assert len(unpack(row.state)["seen"]) == row.visit - 1
+        assert json.loads(json.dumps(unpack(row.state))) == unpack(row.state)
     entered = [n for n, kind in enumerate(kinds(asleep), start=1) if kind == "VisitEntered"]
     assert [row.seq for row in rows] == entered, "in the commit that enters the visit"

@@ -1,4 +1,5 @@
-"""The answer comes while the hook is being asked about the same call: what is on record first is what the node goes on from."""
+"""The answer comes while the hook is being asked about the same call: what is on record first is what the node goes on
+from."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ import pytest
 
 from durableagents import Context, End, Happened, Pending, ReplayClass, ToolCall, tool
 from ledger import events as e
-from runs import recovery, services
 from runs.models import Run
+from runs.services import callbacks
+from runs.workers import failover
 from tests.runs.stage import Stage, events, in_thread, now
 from tests.world import Done, Item, Notes, agent_of
 
@@ -22,7 +24,7 @@ def test_a_callback_beats_the_hook_and_a_replay_sees_what_the_live_node_saw(stag
     seen: list[str] = []
 
     async def ask(args: Item, call: ToolCall) -> Any:
-        in_thread(lambda: services.receive_callback(urls[0].rsplit("/", 1)[1], {"ref": "as called back"}))
+        in_thread(lambda: callbacks.receive_callback(urls[0].rsplit("/", 1)[1], {"ref": "as called back"}))
         return Happened(Done(ref="as the hook has it"))
 
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, answers_later=True, reconcile=ask, timeout=5)
@@ -40,7 +42,7 @@ def test_a_callback_beats_the_hook_and_a_replay_sees_what_the_live_node_saw(stag
     run = stage.start(agent_of(node, tools=[later]))
     stage.kill_at = [("CP4", "later")]
     assert stage.drive() == "killed"
-    recovery.worker_died(stage.worker.id, "gone")
+    failover.worker_died(stage.worker.id, "gone")
     stage.worker = stage.hire()
     assert stage.drive() == "parked"
     Run.objects.filter(pk=run.pk).update(state="running", ready_at=now())

@@ -10,9 +10,11 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
-from runs import incidents, recovery
+from ledger.models import Event
+from runs.fleet import incidents
 from runs.models import Incident, Process, Run
-from runs.recovery import MOST_DEATHS, SOLO_FROM
+from runs.workers import failover
+from runs.workers.failover import MOST_DEATHS, SOLO_FROM
 from tests.runs.stage import Stage, events, fresh, head, now, output
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -27,13 +29,13 @@ def dies(stage: Stage, run: Run, point: str = "", tool: str = "") -> Any:
         assert stage.drive(worker) == "killed"
     else:
         stage.claim(worker)
-    assert recovery.worker_died(worker.id, "reaped") == 1
+    assert failover.worker_died(worker.id, "reaped") == 1
     Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
     return worker
 
 
-def told(run: Run) -> list[dict[str, Any]]:
-    return incidents.told(list(Incident.objects.filter(run_id=run.id).order_by("seq")))
+def told(run: Run) -> list[incidents.IncidentRow]:
+    return incidents.described(list(Incident.objects.filter(run_id=run.id).order_by("seq")))
 
 
 def buying(tools: Toolbox, name: str) -> Any:
@@ -48,18 +50,34 @@ def test_a_recovery_says_why_from_whom_and_by_whom_it_went_on(stage: Stage) -> N
     run = stage.start(agent_of(ends_with(1)))
     worker = dies(stage, run)
     (before,) = told(run)
-    assert (before["epoch_before"], before["epoch_after"], before["claimed_at"], before["stepped_at"]) == (1, None, None, None)
+    assert (before.epoch_before, before.epoch_after, before.claimed_at, before.stepped_at) == (
+        1,
+        None,
+        None,
+        None,
+    )
     assert stage.drive() == "completed"
     (it,) = told(run)
-    assert (it["cause"], it["proof"], it["worker"], it["pid"], it["reached"]) == ("proof", "reaped", worker.id, worker.pid, "claimed")
-    assert (it["epoch_before"], it["epoch_after"], it["is_counted"], it["deaths"], it["calls"]) == (1, 2, True, 1, [])
-    assert it["last_sign_at"] <= it["detected_at"] <= it["freed_at"] <= it["claimed_at"] <= it["stepped_at"]
-    assert it["silent_seconds"] >= 0 and it["down_seconds"] >= 0
+    assert (it.cause, it.proof, it.worker, it.pid, it.reached) == (
+        "proof",
+        "reaped",
+        worker.id,
+        worker.pid,
+        "claimed",
+    )
+    assert (it.epoch_before, it.epoch_after, it.is_counted, it.deaths, it.calls) == (1, 2, True, 1, [])
+    assert it.last_sign_at <= it.detected_at <= it.freed_at <= it.claimed_at <= it.stepped_at
+    assert it.silent_seconds >= 0 and it.down_seconds >= 0
 
 
 @pytest.mark.parametrize(
     ("point", "reached", "fates"),
-    [("CP2", "intent_durable", True), ("CP4", "intent_durable", True), ("CP6", "result_durable", False), ("CP1", "result_durable", False)],
+    [
+        ("CP2", "intent_durable", True),
+        ("CP4", "intent_durable", True),
+        ("CP6", "result_durable", False),
+        ("CP1", "result_durable", False),
+    ],
 )
 @pytest.mark.parametrize("name", ["order", "mail"])
 def test_it_says_how_far_the_run_had_come_and_what_was_made_of_calls_in_doubt(
@@ -70,19 +88,33 @@ def test_it_says_how_far_the_run_had_come_and_what_was_made_of_calls_in_doubt(
     how = stage.drive()
     (it,) = told(run)
     (lost,) = events(run, e.WorkerLost)
-    assert (it["reached"], lost.reached) == (reached, reached)
-    assert it["skipped"] == (2 if point == "CP6" else 1), "what the journal answers"
+    assert (it.reached, lost.reached) == (reached, reached)
+    assert it.skipped == (2 if point == "CP6" else 1), "what the journal answers"
     fate = "repeated" if name == "order" else "refused"
-    assert [(c["tool"], c["fate"]) for c in it["calls"]] == ([(name, fate)] if fates else [])
+    assert [(c.tool, c.fate) for c in it.calls] == ([(name, fate)] if fates else [])
     assert (lost.call is not None) is fates
     assert how == ("parked" if fates and name == "mail" else "completed")
     if fates and name == "mail":
-        assert "a person was asked" in it["calls"][0]["why"]
+        assert "a person was asked" in it.calls[0].why
     elif fates:
-        assert "same key" in it["calls"][0]["why"]
+        assert "same key" in it.calls[0].why
 
 
-def test_a_call_that_its_hook_knows_of_was_found_and_not_repeated(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(buying(tools, "order"))
+    dies(stage, run, "CP4", "order")
+    intent = Event.objects.filter(run_id=run.id, fact="intent").latest("seq")
+    kept = {
+        "slot": intent.slot, "attempt": 0, "tool": "order", "replay_class": "idempotent_with_key",
+        "intent_at": intent.at.isoformat(),
+    }  # fmt: skip
+    assert Incident.objects.get(run_id=run.id).in_doubt == [kept]
+    assert told(run)[0].calls[0].shown() == kept | {"fate": "open", "why": "nobody has come to it yet"}
+
+
+def test_a_call_that_its_hook_knows_of_was_found_and_not_repeated(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     from durableagents import Happened
     from tests.world import Done
 
@@ -90,7 +122,7 @@ def test_a_call_that_its_hook_knows_of_was_found_and_not_repeated(stage: Stage, 
     run = stage.start(buying(tools, "hooked_mail"))
     dies(stage, run, "CP4", "hooked_mail")
     assert stage.drive() == "completed" and output(run)[1] == "found"
-    assert [c["fate"] for c in told(run)[0]["calls"]] == ["found"]
+    assert [c.fate for c in told(run)[0].calls] == ["found"]
 
 
 def test_a_second_death_is_an_incident_of_its_own(stage: Stage, tools: Toolbox) -> None:
@@ -99,8 +131,8 @@ def test_a_second_death_is_an_incident_of_its_own(stage: Stage, tools: Toolbox) 
     dies(stage, run)
     assert stage.drive() == "completed"
     first, second = told(run)
-    assert (first["epoch_after"], second["epoch_after"]) == (2, 3) and first["stepped_at"] is None
-    assert [[c["fate"] for c in each["calls"]] for each in (first, second)] == [["repeated"], ["repeated"]]
+    assert (first.epoch_after, second.epoch_after) == (2, 3) and first.stepped_at is None
+    assert [[c.fate for c in each.calls] for each in (first, second)] == [["repeated"], ["repeated"]]
 
 
 # --- poison ---
@@ -113,7 +145,7 @@ def poisoned_rounds(stage: Stage, poison: Run, rounds: int, *, dies_at: Callable
         worker = stage.hire(is_dead=True)
         claimed = stage.claim(worker, limit=50)
         if poison.id in {c.run_id for c in claimed}:
-            recovery.worker_died(worker.id, "reaped")
+            failover.worker_died(worker.id, "reaped")
         else:
             for one in claimed:
                 stage.drive_claimed(one, worker)
@@ -123,14 +155,16 @@ def test_one_poison_run_stops_and_ten_innocents_that_died_with_it_do_not(stage: 
     agent = agent_of(ends_with(1))
     poison, *innocents = [stage.start(agent) for _ in range(11)]
     poisoned_rounds(stage, poison, SOLO_FROM)
-    assert all(fresh(run).is_solo and head(run).deaths == SOLO_FROM for run in (poison, *innocents)), "nobody knows yet who it was"
+    assert all(fresh(run).is_solo and head(run).deaths == SOLO_FROM for run in (poison, *innocents)), (
+        "nobody knows yet who it was"
+    )
     poisoned_rounds(stage, poison, 40)
     assert {str(fresh(run).state) for run in innocents} == {"completed"}
     assert str(fresh(poison).state) == "waiting_human" and not any(fresh(run).is_solo for run in innocents)
     (stop,) = events(poison, e.OperatorNeeded)
     assert stop.reason == "poison" and len(stop.payload["history"]) == MOST_DEATHS - 1
     last = told(poison)[-1]
-    assert (last["deaths"], last["is_stopped"]) == (MOST_DEATHS, True)
+    assert (last.deaths, last.is_stopped) == (MOST_DEATHS, True)
 
 
 def test_a_death_that_a_run_did_not_die_alone_never_stops_it(stage: Stage) -> None:
@@ -146,7 +180,7 @@ def test_a_death_that_a_run_did_not_die_alone_never_stops_it(stage: Stage) -> No
 
 def test_a_run_to_be_driven_alone_is_not_given_to_who_asks_for_many(stage: Stage) -> None:
     from runs.engine.agents import registry
-    from runs.store import claim
+    from runs.journal.claims import claim
 
     run = stage.start(agent_of(ends_with(1)))
     Run.objects.filter(pk=run.pk).update(is_solo=True)
@@ -172,7 +206,7 @@ def test_only_a_proven_death_is_held_against_a_run(stage: Stage, cause: Incident
     for _ in range(MOST_DEATHS + 1):
         worker = stage.hire()
         stage.claim(worker)
-        recovery.worker_died(worker.id, "not seen", cause)
+        failover.worker_died(worker.id, "not seen", cause)
     assert head(run).deaths == 0 and stage.drive() == "completed"
 
 
@@ -192,7 +226,7 @@ def test_the_record_outlives_the_process_row_and_can_not_be_changed(stage: Stage
     run = stage.start(agent_of(ends_with(1)))
     worker = dies(stage, run)
     Process.objects.filter(pk=worker.id).delete()
-    assert told(run)[0]["pid"] == worker.pid
+    assert told(run)[0].pid == worker.pid
     with pytest.raises(Exception, match="Cannot update or delete"):
         Incident.objects.filter(run_id=run.id).update(cause="suspicion")
 
@@ -202,11 +236,13 @@ def test_detection_is_told_apart_from_the_last_sign_of_life(stage: Stage) -> Non
     worker = stage.hire(is_dead=True)
     stage.claim(worker)
     Process.objects.filter(pk=worker.id).update(last_heartbeat_at=now() - timedelta(seconds=40))
-    recovery.worker_died(worker.id, "reaped")
-    assert told(run)[0]["silent_seconds"] >= 40
+    failover.worker_died(worker.id, "reaped")
+    assert told(run)[0].silent_seconds >= 40
 
 
-def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     """A real host, told to end while a keyed call is under way."""
     import asyncio
 
@@ -223,8 +259,8 @@ def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(
     outside.trouble("order", hang)
     stage.wait(host.serve())
     (it,) = told(run)
-    assert (it["cause"], it["reached"], it["is_counted"], it["deaths"]) == ("drain_cut", "intent_durable", False, 0)
+    assert (it.cause, it.reached, it.is_counted, it.deaths) == ("drain_cut", "intent_durable", False, 0)
     assert stage.drive() == "completed"
     (it,) = told(run)
-    assert [(c["tool"], c["fate"]) for c in it["calls"]] == [("order", "repeated")] and it["epoch_after"] == 2
+    assert [(c.tool, c.fate) for c in it.calls] == [("order", "repeated")] and it.epoch_after == 2
     assert head(run).deaths == 0

@@ -1,4 +1,5 @@
-"""A stop for an operator holds although the worker died half-way through it; and nothing of a run that stands still is half done."""
+"""A stop for an operator holds although the worker died half-way through it; and nothing of a run that stands still is
+half done."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import pytest
 from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import IllegalTransition
-from runs import recovery, sweeper
-from runs.acts import resolve
+from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
-from runs.store import PgJournal
+from runs.services.command import resolve
+from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import FORGED, act
 from tests.runs.stage import Stage, events, fresh, now, output, waiting
@@ -42,7 +43,7 @@ def stopped_half_way(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPat
         patched.setattr(PgJournal, "leave", dies)
         assert stage.drive() == "killed"
     assert [w.kind for w in waiting(run)] == ["operator"] and fresh(run).owner is not None
-    recovery.worker_died(stage.worker.id, "the test says so")
+    failover.worker_died(stage.worker.id, "the test says so")
     Run.objects.filter(pk=run.pk).update(ready_at=now())
     world["is_wrong"] = False
     return run
@@ -60,7 +61,7 @@ def test_the_next_worker_completes_a_stop_that_was_cut_short(
     act("retry", run)
     assert stage.drive(worker) == "parked"
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive(worker) == "completed" and output(run) == "well", "its timer wakes it"
 
 
@@ -93,7 +94,7 @@ def test_a_wait_that_is_settled_is_not_settled_again_whoever_asks(stage: Stage, 
     due(run)
     (wait,) = waiting(run)
     stale = Wait.objects.get(pk=wait.id)
-    sweeper.sweep()
+    timers.sweep()
     first = Wait.objects.get(pk=wait.id)
     assert first.resolution == "fired"
     first_at = first.resolved_at

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from durableagents import BusinessFailure, Context, End, Happened
+from durableagents import BusinessFailure, Context, End, Happened, Pending, ReplayClass, ToolCall, tool
 from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event
-from runs import fleet, late, recovery
-from runs.late import hand_in, lost_worker
+from runs.fleet import members
+from runs.journal.claims import Worker
 from runs.models import Incident, Process, Run
-from runs.store import Worker
+from runs.services import callbacks, late_results
+from runs.services.late_results import hand_in, lost_worker
+from runs.workers import failover
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, now, output, overrides, problems, waiting
+from tests.runs.test_callbacks import TAKEN, token_of
 from tests.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -38,7 +42,7 @@ def comes_back(stage: Stage, run: Run, name: str, *, at: str = "CP4") -> Worker:
     def taken_for_dead(point: str, tool: str) -> None:
         if (point, tool) == (at, name):
             stage.at = lambda point, tool: None
-            in_thread(lambda: recovery.worker_died(worker.id, "stopped for too long", Incident.Cause.SUSPICION))
+            in_thread(lambda: failover.worker_died(worker.id, "stopped for too long", Incident.Cause.SUSPICION))
 
     stage.at = taken_for_dead
     with pytest.raises(StaleLease):
@@ -52,7 +56,9 @@ def tells(stage: Stage, worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("at", ["CP2", "CP4"])
-def test_its_answer_settles_what_a_person_was_asked_about(stage: Stage, tools: Toolbox, outside: Outside, at: str) -> None:
+def test_its_answer_settles_what_a_person_was_asked_about(
+    stage: Stage, tools: Toolbox, outside: Outside, at: str
+) -> None:
     run = stage.start(buying(tools, "mail"))
     worker = comes_back(stage, run, "mail", at=at)
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
@@ -74,7 +80,9 @@ def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outs
     assert events(run, e.ToolOutcomeUnknown) == [] and len(outside.requests) == 1
 
 
-def test_it_comes_while_the_next_worker_is_about_to_call_it_unknown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_it_comes_while_the_next_worker_is_about_to_call_it_unknown(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     """The next worker has read the journal and asks the hook; then the answer comes. Nobody is asked."""
     run = stage.start(buying(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
@@ -145,17 +153,19 @@ def test_an_answer_that_belies_a_persons_verdict_is_recorded_loudly(
     assert tells(stage, worker) is False and fresh(run).state == before
     (told,) = events(run, e.ToolAnsweredLate)
     assert told.contradicts == verdict
-    assert [r.levelname for r in caplog.records if r.name == "runs.late"] == ["ERROR"]
+    assert [r.levelname for r in caplog.records if r.name == "runs.services.late_results"] == ["ERROR"]
 
 
-def test_a_late_refusal_is_told_to_whoever_decides_and_decides_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_late_refusal_is_told_to_whoever_decides_and_decides_nothing(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     run = stage.start(buying(tools, "mail"))
     outside.trouble("mail", BusinessFailure("no such address", code="bounced"))
     worker = stage.hire()
 
     def taken_for_dead(point: str, tool: str) -> None:
         if (point, tool) == ("CP2", "mail"):
-            in_thread(lambda: recovery.worker_died(worker.id, "stopped", Incident.Cause.SUSPICION))
+            in_thread(lambda: failover.worker_died(worker.id, "stopped", Incident.Cause.SUSPICION))
 
     stage.at = taken_for_dead
     with pytest.raises(StaleLease):
@@ -189,7 +199,7 @@ def test_a_call_that_this_run_never_made_is_not_taken_from_anybody(stage: Stage,
     run = stage.start(buying(tools, "mail"))
     stage.drive()
     before = Event.objects.filter(run_id=run.id).count()
-    made_up = late.LateAnswer(str(run.id), "0.9/9", 0, "mail", result={"ref": "x"})
+    made_up = late_results.LateAnswer(str(run.id), "0.9/9", 0, "mail", result={"ref": "x"})
     assert hand_in(made_up, lost_worker(stage.worker.id)) is False
     assert Event.objects.filter(run_id=run.id).count() == before
 
@@ -205,7 +215,7 @@ def unknown_of(stage: Stage, tools: Toolbox, *, host: str, cause: str) -> Run:
     assert stage.drive(worker) == "killed"
     if host:
         Process.objects.filter(pk=worker.id).update(host=host)
-    recovery.worker_died(worker.id, "silent for 31 s", Incident.Cause(cause))
+    failover.worker_died(worker.id, "silent for 31 s", Incident.Cause(cause))
     assert stage.drive() == "parked"
     return run
 
@@ -219,12 +229,14 @@ def long_ago(run: Run) -> Any:
 def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
     stage: Stage, tools: Toolbox, cause: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://a.server.for.many/"})
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
+        update={"database_url": "postgresql://a.server.for.many/"}
+    )
     run = unknown_of(stage, tools, host="lost.example", cause=cause)
     with pytest.raises(IllegalTransition, match="may last until"):
         stage.reconcile(run, "did_not", sender_is_gone=True)
     later = long_ago(run)
-    monkeypatch.setattr("runs.acts.database_now", lambda: later)
+    monkeypatch.setattr("runs.services.command.database_now", lambda: later)
     with pytest.raises(IllegalTransition, match=r"sender_is_gone.*declare_dead --host lost\.example"):
         stage.reconcile(run, "did_not")
     stage.reconcile(run, "did_not", sender_is_gone=True)
@@ -235,7 +247,9 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
 def test_after_declare_dead_no_further_word_is_needed(stage: Stage, tools: Toolbox, settings: Any) -> None:
     from django.core.management import call_command
 
-    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"database_url": "postgresql://a.server.for.many/"})
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
+        update={"database_url": "postgresql://a.server.for.many/"}
+    )
     run = unknown_of(stage, tools, host="lost.example", cause="host_gone")
     Process.objects.filter(host="lost.example").update(last_heartbeat_at=now() - timedelta(minutes=1))
     call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
@@ -249,14 +263,22 @@ def test_a_word_does_not_help_where_the_worker_is_seen_to_live(stage: Stage, too
         stage.reconcile(run, "did_not", sender_is_gone=True)
     stage.reconcile(run, "happened", {"ref": "R"})
     assert stage.drive() == "completed"
-    fleet.hang_up()
+    members.hang_up()
 
 
-def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Nobody was asked to the end about it, and nobody waits for it: what its sender says is shown, and heard by a retry."""
+def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Nobody was asked to the end about it, and nobody waits for it: what its sender says is shown, and heard by a
+    retry."""
 
     async def node(state: Notes, ctx: Context) -> End:
-        return End([each.ref for each in await ctx.gather(ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x")))])
+        return End(
+            [
+                each.ref
+                for each in await ctx.gather(ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x")))
+            ]
+        )
 
     run = stage.start(agent_of(node, tools=tools.all()))
     worker = comes_back(stage, run, "mail", at="CP2")
@@ -264,10 +286,127 @@ def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_
     assert stage.drive() == "failed" and kinds(run)[-2:] == ["WaitOpened", "RunFailed"]
     before = facts(run)
     assert tells(stage, worker) is False
-    assert (str(fresh(run).state), facts(run), kinds(run)[-1]) == ("failed", before, "ToolAnsweredLate"), "no verdict behind the end"
+    assert (str(fresh(run).state), facts(run), kinds(run)[-1]) == ("failed", before, "ToolAnsweredLate"), (
+        "no verdict behind the end"
+    )
     act("retry", run)
     assert waiting(run) == []
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run) == ["mail:a", "look:x"] and len(outside.seen("mail")) == 1
     check_form(run)
     check_against_journal(run)
+
+
+def test_that_a_call_was_taken_vouches_for_nobody_while_another_worker_asks_about_it(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """It is handed in while the next worker's hook is under way. Were it taken as the call's outcome, the person who is
+    asked next could have the call sent again beside a sender that lives."""
+
+    @tool(
+        replay_class=ReplayClass.UNSAFE_ON_REPLAY, answers_later=True, output=Done, timeout=5, reconcile=tools._ask_hook
+    )
+    async def knock(args: Item, call: ToolCall) -> Pending:
+        outside.urls[call.slot] = str(call.callback_url)
+        return Pending(receipt={"ref": (await outside.take_async("knock", args, call)).ref})
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(knock, Item(name="a"))).ref)
+
+    run = stage.start(agent_of(node, tools=[knock]))
+    worker = comes_back(stage, run, "knock")
+    outside.hook = lambda args, call: in_thread(lambda: tells(stage, worker)) and None
+    assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
+    assert events(run, e.ToolAccepted) == [] and events(run, e.ToolAnsweredLate)[0].outcome == "accepted"
+    with pytest.raises(IllegalTransition, match=r"still alive|without proof"):
+        act("did_not", run)
+    assert callbacks.receive_callback(token_of(outside), {"ref": "R"}) == TAKEN
+    assert stage.drive() == "completed" and output(run) == "R" and len(outside.requests) == 1
+    check_form(run)
+    assert problems(run) == []
+
+
+# --- a keyed call whose key the other side may have forgotten ---
+
+
+def forgetful(tools: Toolbox, outside: Outside, *, key_ttl: timedelta) -> Any:
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, key_ttl=key_ttl, timeout=5, reconcile=tools._ask_hook)
+    async def reserve(args: Item, call: ToolCall) -> Done:
+        return await outside.take_async("reserve", args, call)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(reserve, Item(name="a"))).ref)
+
+    return agent_of(node, tools=[reserve])
+
+
+def test_the_answer_to_a_call_whose_key_is_spent_settles_what_the_next_worker_would_ask_a_person(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run = stage.start(forgetful(tools, outside, key_ttl=timedelta(microseconds=1)))
+    worker = comes_back(stage, run, "reserve")
+    settled: list[bool] = []
+    outside.hook = lambda args, call: settled.append(in_thread(lambda: tells(stage, worker)))
+    assert stage.drive() == "completed" and output(run) == "reserve:a", "nobody is asked"
+    assert settled == [True] and facts(run) == ["pending", "reconciled"] and len(outside.requests) == 1
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_a_worker_that_has_repeated_the_call_gets_the_answer_itself_however_old_the_key_is_by_now(
+    stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stage.start(forgetful(tools, outside, key_ttl=timedelta(hours=1)))
+    worker = comes_back(stage, run, "reserve")
+    settled: list[bool] = []
+    later = now() + timedelta(hours=2)
+
+    def meanwhile(call: ToolCall) -> None:
+        monkeypatch.setattr("runs.services.late_results.database_now", lambda: later)
+        settled.append(in_thread(lambda: tells(stage, worker)))
+
+    outside.trouble("reserve", meanwhile, when="after")
+    assert stage.drive() == "completed" and settled == [False]
+    assert facts(run) == ["pending", "committed"] and len(events(run, e.ToolAnsweredLate)) == 1
+    check_against_journal(run)
+
+
+# --- a witness that has more to tell ---
+
+
+def test_whoever_told_that_a_call_was_taken_may_tell_what_came_of_it(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Two testimonies of one worker about one attempt; each is taken once."""
+    run = stage.start(buying(tools, "ring"))
+    worker = comes_back(stage, run, "ring")
+    (taken,) = stage.late
+    by = lost_worker(worker.id)
+    assert stage.drive() == "parked"
+    act("fail", run)
+    answered = replace(taken, accepted=None, result={"ref": "done", "amount": 0})
+    for told in (taken, answered, taken, answered):
+        assert hand_in(told, by) is False
+    assert [(x.outcome, x.n) for x in events(run, e.ToolAnsweredLate)] == [("accepted", 0), ("happened", 1)]
+    act("retry", run)
+    assert stage.drive() == "completed" and output(run) == "done" and len(outside.requests) == 1
+    check_against_journal(run)
+
+
+def test_an_answer_that_can_not_be_kept_is_no_outcome_for_a_retry(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """It is known that it came, and not what it was: a person gives the receipt."""
+    run = stage.start(buying(tools, "mail"))
+    worker = comes_back(stage, run, "mail")
+    (answer,) = stage.late
+    assert stage.drive() == "parked"
+    act("fail", run)
+    late_results.note_unrecorded(answer, lost_worker(worker.id), "too large")
+    act("retry", run)
+    assert stage.drive() in ("operator", "parked")
+    if events(run, e.OperatorNeeded):
+        act("retry", run)
+        assert stage.drive() == "parked"
+    act("happened", run)
+    assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1

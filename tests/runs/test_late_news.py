@@ -1,4 +1,5 @@
-"""What comes when a run has gone on without it: it changes no past, is never passed over, and a retry has somebody look first."""
+"""What comes when a run has gone on without it: it changes no past, is never passed over, and a retry has somebody look
+first."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ import pytest
 
 from durableagents import BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
-from runs import recovery, services, sweeper
 from runs.engine.agents import Agent
-from runs.late import hand_in, lost_worker
 from runs.models import Process, Run, Wait
+from runs.services import callbacks
+from runs.services.late_results import hand_in, lost_worker
+from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, waiting
@@ -51,7 +53,7 @@ def failed_elsewhere(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
     run = stage.start(ordering_elsewhere(tools, mood))
     assert stage.drive() == "parked"
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_paper"
     mood.is_bad = False
     return run
@@ -61,14 +63,16 @@ def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
     stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
 ) -> None:
     run = failed_elsewhere(stage, tools, mood)
-    assert services.receive_callback(token_of(outside), {"ref": "late-A"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "late-A"}) == TAKEN
     assert len(events(run, e.CallbackArrivedLate)) == 1 and not events(run, e.CallbackReceived)
     act("retry", run)
     sent = len(outside.requests)
     assert stage.drive() == "operator", "somebody looks at it before anything goes on"
     (found,) = events(run, e.OperatorNeeded)
     assert found.reason == "late_news"
-    assert found.payload["late"] == [{"slot": "0.1/1", "attempt": 0, "tool": "ask", "came": "CallbackArrivedLate", "on_record": "no_answer"}]
+    assert found.payload["late"] == [
+        {"slot": "0.1/1", "attempt": 0, "tool": "ask", "came": "CallbackArrivedLate", "on_record": "no_answer"}
+    ]
     check_form(run)
     check_against_journal(run)
     act("retry", run)
@@ -79,7 +83,7 @@ def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
 
 def test_whoever_looks_may_end_the_run_instead(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     run = failed_elsewhere(stage, tools, mood)
-    services.receive_callback(token_of(outside), {"ref": "late-A"})
+    callbacks.receive_callback(token_of(outside), {"ref": "late-A"})
     act("retry", run)
     assert stage.drive() == "operator"
     act("cancel", run)
@@ -103,11 +107,11 @@ def test_news_that_came_while_the_run_went_on_is_shown_at_the_first_retry_and_no
     run = stage.start(agent_of(node, tools=tools.all()))
     stage.drive()
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "parked", "it sleeps"
-    services.receive_callback(token_of(outside), {"ref": "late-A"})
+    callbacks.receive_callback(token_of(outside), {"ref": "late-A"})
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed"
     act("retry", run)
     assert stage.drive() == "operator"
@@ -118,7 +122,9 @@ def test_news_that_came_while_the_run_went_on_is_shown_at_the_first_retry_and_no
     assert stage.drive() == "completed" and len(events(run, e.OperatorNeeded)) == 1
 
 
-def test_news_of_a_call_of_an_earlier_visit_is_news_too(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+def test_news_of_a_call_of_an_earlier_visit_is_news_too(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
     async def first(state: Notes, ctx: Context) -> str:
         try:
             await ctx.call(tools.ask, Item(name="at A"))
@@ -134,15 +140,17 @@ def test_news_of_a_call_of_an_earlier_visit_is_news_too(stage: Stage, tools: Too
     run = stage.start(agent_of(first, second, tools=tools.all()))
     stage.drive()
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed"
-    services.receive_callback(token_of(outside), {"ref": "late-A"})
+    callbacks.receive_callback(token_of(outside), {"ref": "late-A"})
     assert len(events(run, e.CallbackArrivedLate)) == 1
     act("retry", run)
     assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[0].reason == "late_news"
 
 
-def test_an_answer_that_agrees_with_the_record_is_no_news(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+def test_an_answer_that_agrees_with_the_record_is_no_news(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         seen = (await ctx.call(tools.ring, Item(name="form"))).ref
         if mood.is_bad:
@@ -154,7 +162,7 @@ def test_an_answer_that_agrees_with_the_record_is_no_news(stage: Stage, tools: T
     stage.drive()
     stage.reconcile(run, "happened", {"ref": "looked up"})
     assert stage.drive() == "failed"
-    services.receive_callback(token_of(outside), {"ref": "called back"})
+    callbacks.receive_callback(token_of(outside), {"ref": "called back"})
     mood.is_bad = False
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == "looked up"
@@ -166,7 +174,7 @@ def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
     run = stage.start(agent_of(_asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
-    services.receive_callback(token_of(outside), {"ref": "on second thoughts"})
+    callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"})
     act("retry", run)
     assert stage.drive() == "operator" and len(outside.requests) == 1
 
@@ -196,7 +204,9 @@ def test_after_the_end_a_witness_settles_nothing_and_a_retry_asks_nobody_what_it
     run, worker = failed_unknown(stage, tools)
     before = str(fresh(run).state), facts(run)
     assert tells(stage, worker) is False
-    assert (str(fresh(run).state), facts(run)) == before and kinds(run)[-1] == "ToolAnsweredLate", "no verdict behind the end"
+    assert (str(fresh(run).state), facts(run)) == before and kinds(run)[-1] == "ToolAnsweredLate", (
+        "no verdict behind the end"
+    )
     act("retry", run)
     assert waiting(run) == []
     check_against_journal(run)
@@ -241,7 +251,7 @@ def test_a_verdict_that_a_witness_belies_is_looked_at_before_the_call_goes_out_a
     Process.objects.filter(pk=worker.id).update(end_cause="proof")
     stage.reconcile(run, "did_not")
     (claimed,) = stage.claim()
-    recovery.engine_failed(run.id, stage.worker.id, "it broke here")  # before the further attempt left
+    failover.engine_failed(run.id, stage.worker.id, "it broke here")  # before the further attempt left
     assert tells(stage, worker) is False
     act("retry", run)
     assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"
@@ -252,7 +262,8 @@ def test_a_verdict_that_a_witness_belies_is_looked_at_before_the_call_goes_out_a
 def test_what_the_other_side_said_when_it_took_the_call_is_handed_in(
     stage: Stage, tools: Toolbox, outside: Outside, name: str
 ) -> None:
-    """An unsafe call needs nobody's word then: its callback is waited for. A keyed one would fetch the receipt by its repeat."""
+    """An unsafe call needs nobody's word then: its callback is waited for. A keyed one would fetch the receipt by its
+    repeat."""
     run = stage.start(buying(tools, name))
     worker = comes_back(stage, run, name)
     if name == "ring":
@@ -263,7 +274,7 @@ def test_what_the_other_side_said_when_it_took_the_call_is_handed_in(
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["webhook"]
     check_form(run)
     check_against_journal(run)
-    assert services.receive_callback(token_of(outside), {"ref": "R"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "R"}) == TAKEN
     assert stage.drive() == "completed" and output(run) == "R" and len(outside.requests) == 1
 
 
@@ -277,13 +288,15 @@ def given_up(stage: Stage, tools: Toolbox, name: str = "ask") -> Run:
     run = stage.start(agent_of(node, tools=tools.all()))
     assert stage.drive() == "parked"
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
     return run
 
 
 @pytest.mark.parametrize("name", ["ask", "ring"])
-def test_a_retry_waits_again_for_a_callback_that_never_came(stage: Stage, tools: Toolbox, outside: Outside, name: str) -> None:
+def test_a_retry_waits_again_for_a_callback_that_never_came(
+    stage: Stage, tools: Toolbox, outside: Outside, name: str
+) -> None:
     run = given_up(stage, tools, name)
     act("retry", run)
     check_against_journal(run)
@@ -291,13 +304,15 @@ def test_a_retry_waits_again_for_a_callback_that_never_came(stage: Stage, tools:
     assert {w.kind for w in waiting(run)} == {"webhook", "reconcile"} and str(fresh(run).state) == "waiting_human"
     check_form(run)
     check_against_journal(run)
-    assert services.receive_callback(token_of(outside), {"ref": "in the end"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "in the end"}) == TAKEN
     assert waiting(run) == [] and stage.drive() == "completed" and output(run) == "in the end"
     check_against_journal(run)
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])
-def test_or_a_person_settles_what_the_callback_left_open(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
+def test_or_a_person_settles_what_the_callback_left_open(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
     run = given_up(stage, tools)
     act("retry", run)
     stage.drive()
@@ -308,13 +323,13 @@ def test_or_a_person_settles_what_the_callback_left_open(stage: Stage, tools: To
             assert stage.drive() == "completed" and output(run) == "seen"
         case "did_not":
             assert stage.drive() == "parked" and [r.attempt for r in outside.requests] == [0, 1]
-            assert services.receive_callback(token_of(outside), {"ref": "second"}) == TAKEN
+            assert callbacks.receive_callback(token_of(outside), {"ref": "second"}) == TAKEN
             assert stage.drive() == "completed" and output(run) == "second"
         case _:
             assert str(fresh(run).state) == "failed"
             act("retry", run)
             assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
-            services.receive_callback(token_of(outside), {"ref": "third"})
+            callbacks.receive_callback(token_of(outside), {"ref": "third"})
             assert stage.drive() == "completed" and output(run) == "third"
     check_against_journal(run)
 
@@ -324,13 +339,15 @@ def test_while_a_person_is_asked_no_time_runs_out(stage: Stage, tools: Toolbox, 
     act("retry", run)
     stage.drive()
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "idle" and all(w.is_overdue for w in waiting(run))
-    assert services.receive_callback(token_of(outside), {"ref": "at last"}) == TAKEN
+    assert callbacks.receive_callback(token_of(outside), {"ref": "at last"}) == TAKEN
     assert stage.drive() == "completed" and output(run) == "at last"
 
 
-def test_a_retry_does_not_wait_again_where_the_node_went_on(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
+def test_a_retry_does_not_wait_again_where_the_node_went_on(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
     run = failed_elsewhere(stage, tools, mood)
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == {"first": "order:at B"}
@@ -343,17 +360,19 @@ def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: T
     run = stage.start(agent_of(_asking(tools), tools=tools.all()))
     assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "timer"}
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert "webhook" in {w.kind for w in waiting(run)}
     assert stage.drive() == "parked"
     (wait,) = waiting(run)
     assert wait.kind == "webhook" and not wait.is_overdue, "it has the time that the tool gave"
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer", "from here on it counts"
 
 
-def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
     outside.trouble("ask", KeyError("a bug"), when="after")
     run = stage.start(agent_of(_asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
@@ -364,8 +383,11 @@ def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(stage: Stag
     assert again.deadline > wait.deadline
 
 
-def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Of three branches one breaks. The answer to the second comes after the end: then nothing of it is waited for any more."""
+def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Of three branches one breaks. The answer to the second comes after the end: then nothing of it is waited for any
+    more."""
 
     async def node(state: Notes, ctx: Context) -> End:
         asked = ctx.call(tools.ask, Item(name="form"))
@@ -380,7 +402,7 @@ def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(stage: S
     assert how == "failed", how
     open_before = {(w.kind, w.slot) for w in Wait.objects.filter(run=run, resolution="withdrawn")}
     assert ("timer", "0.1/1/0/1") in open_before or ("webhook", "0.1/1/0/1") in open_before
-    assert services.receive_callback(_token(run, outside), {"ref": "meanwhile"}) == TAKEN
+    assert callbacks.receive_callback(_token(run, outside), {"ref": "meanwhile"}) == TAKEN
     act("retry", run)
     check_against_journal(run)
     assert not [w for w in waiting(run) if w.slot == "0.1/1/0/1"]

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from durableagents import Context, End
-from ledger.verification import tables, verify
+from ledger.verification.runs import tables, verify
 from runs.models import Run
 from tests.runs.stage import Stage, fresh
 from tests.world import Item, Notes, Outside, Toolbox, agent_of

@@ -22,7 +22,8 @@ def run_in(state: str) -> Run:
     """A run that somehow came to be in this state."""
     at = now()
     run = Run(
-        id=uuid4(), agent="a", version="1.0.0", graph_id="a@1.0.0", trace_id="t", created_by="x", created_at=at, updated_at=at
+        id=uuid4(), agent="a", version="1.0.0", graph_id="a@1.0.0", trace_id="t", created_by="x", created_at=at,
+        updated_at=at
     )  # fmt: skip
     run.save(force_insert=True)
     with connection.cursor() as cursor:
@@ -42,40 +43,51 @@ def test_the_table_is_the_one_that_the_design_draws() -> None:
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
 
-@pytest.mark.parametrize(("source", "target"), LEGAL)
-def test_every_legal_move_works_by_the_model_and_in_sql(source: str, target: str) -> None:
-    run = run_in(source)
-    moves = [
-        t for t in Run._meta.get_field("state").get_all_transitions(Run) if (t.source, t.target) == (source, target)
-    ]
-    getattr(run, moves[0].name)()
-    run.save(update_fields=["state"])
-    assert Run.objects.get(pk=run.pk).state == target
-    by_hand = run_in(source)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE runs_run SET state = %s WHERE id = %s", [target, by_hand.pk])
-    assert Run.objects.get(pk=by_hand.pk).state == target
+@pytest.mark.parametrize("source", sorted({source for source, _ in LEGAL}))
+def test_every_legal_move_works_by_the_model_and_in_sql(source: str) -> None:
+    for target in [target for known, target in LEGAL if known == source]:
+        run, by_hand = run_in(source), run_in(source)
+        moves = [
+            t for t in Run._meta.get_field("state").get_all_transitions(Run) if (t.source, t.target) == (source, target)
+        ]
+        getattr(run, moves[0].name)()
+        run.save(update_fields=["state"])
+        assert Run.objects.get(pk=run.pk).state == target
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE runs_run SET state = %s WHERE id = %s", [target, by_hand.pk])
+        assert Run.objects.get(pk=by_hand.pk).state == target
 
 
-@pytest.mark.parametrize(("source", "target"), ILLEGAL)
-def test_no_illegal_move_is_made_not_even_in_sql(source: str, target: str) -> None:
+@pytest.mark.parametrize("source", sorted({source for source, _ in ILLEGAL}))
+def test_no_illegal_move_is_made_not_even_in_sql(source: str) -> None:
     run = run_in(source)
-    for move in Run._meta.get_field("state").get_all_transitions(Run):
-        if move.target == target:
-            with pytest.raises(TransitionNotAllowed):
-                getattr(run, move.name)()
-    with pytest.raises(Error, match="Invalid transition"), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE runs_run SET state = %s WHERE id = %s", [target, run.pk])
-    with pytest.raises(Error, match="Invalid transition"), transaction.atomic():
-        Run.objects.filter(pk=run.pk).update(state=target)
-    assert Run.objects.get(pk=run.pk).state == source
+    for target in [target for known, target in ILLEGAL if known == source]:
+        for move in Run._meta.get_field("state").get_all_transitions(Run):
+            if move.target == target:
+                with pytest.raises(TransitionNotAllowed):
+                    getattr(run, move.name)()
+        assert "Invalid transition" in answer_to("UPDATE runs_run SET state = %s WHERE id = %s", target, run.pk), target
+        with pytest.raises(Error, match="Invalid transition"), transaction.atomic():
+            Run.objects.filter(pk=run.pk).update(state=target)
+        assert Run.objects.get(pk=run.pk).state == source, target
+
+
+def answer_to(statement: str, *given: object) -> str:
+    """What the database says against it; empty if it has nothing against it."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement, given)
+    except Error as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("state", [s for s in STATES if s != "pending"])
 def test_a_run_is_born_pending(state: str) -> None:
     at = now()
     run = Run(
-        id=uuid4(), state=state, agent="a", version="1", graph_id="a@1", trace_id="", created_by="", created_at=at, updated_at=at
+        id=uuid4(), state=state, agent="a", version="1", graph_id="a@1", trace_id="", created_by="", created_at=at,
+        updated_at=at
     )  # fmt: skip
     with pytest.raises(Error, match="begins as pending"), transaction.atomic():
         run.save(force_insert=True)

@@ -12,15 +12,17 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from runs import host
-from runs.statements import Pool
+from runs.journal.libpq import Pool
+from runs.workers import run_loop
 from tests.runs.wire import LossyWire
 
 SOON_SECONDS = 2.5  # half of what a statement in the queue would wait for nothing
 MOST = 8
 
 
-def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
+    postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder: Path = tmp_path_factory.mktemp("p")
     (folder / "way").mkdir()
     wire = LossyWire(folder / "way", make_conninfo(postgres["runtime"], application_name="durableagents away"))
@@ -35,11 +37,11 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
 
         async def give_up(pool: Pool) -> None:
             given_up.release()
-            await host.RECONNECTS["reconnect_failed"](pool)
+            await run_loop.RECONNECTS["reconnect_failed"](pool)
 
         pool: Pool = AsyncConnectionPool(
             wire.dsn, min_size=2, max_size=MOST, open=False, timeout=5.0, kwargs={"autocommit": True},
-            **host.RECONNECTS | {"reconnect_failed": give_up},
+            **run_loop.RECONNECTS | {"reconnect_failed": give_up},
         )  # fmt: skip
         await pool.open(wait=True)
         # Nobody asks anew while it is away: all that will be asked stands in the queue already.

@@ -12,9 +12,10 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
-from runs import services, sweeper
 from runs.models import Run, Wait
-from runs.questions import QuestionClosed
+from runs.services import lifecycle, questions, signals
+from runs.services.questions import QuestionClosed
+from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, dump, events, fresh, now, output, problems, waiting
 from tests.world import FIONA, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -55,7 +56,7 @@ def asking(stage: Stage, of: str, **more: Any) -> Run:
 
 def answer(run: Run, given: Any = GOOD, by: Actor = LENA, why: str = "") -> Run:
     wait = Wait.objects.get(run=run, kind="input", n=Wait.objects.filter(run=run, kind="input").count() - 1)
-    return services.answer(run.id, wait.id, given, by=by, justification=why)
+    return questions.answer(run.id, wait.id, given, by=by, justification=why)
 
 
 def test_an_answer_is_recorded_with_who_gave_it_and_the_run_goes_on(stage: Stage, run: Run) -> None:
@@ -76,7 +77,9 @@ def test_an_answer_is_recorded_with_who_gave_it_and_the_run_goes_on(stage: Stage
         ("integrator", [SHOP, OLGA], [LENA, FIONA]),
     ],
 )
-def test_only_whom_it_was_put_to_and_operators_answer(stage: Stage, of: str, may: list[Actor], may_not: list[Actor]) -> None:
+def test_only_whom_it_was_put_to_and_operators_answer(
+    stage: Stage, of: str, may: list[Actor], may_not: list[Actor]
+) -> None:
     for by in may:
         run = asking(stage, of)
         before = dump()
@@ -96,7 +99,11 @@ def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_opera
     stopped = stage.start(agent_of(node))
     assert stage.drive() == "operator"
     (found,) = events(stopped, e.OperatorNeeded)
-    assert found.reason == "unknown_queue" and "approver_legal" in found.payload["known"] and "legal" in found.payload["known"]
+    assert (
+        found.reason == "unknown_queue"
+        and "approver_legal" in found.payload["known"]
+        and "legal" in found.payload["known"]
+    )
     wait = Wait.objects.get(run=run, kind="input")
     wait.detail["of"] = "nobody in particular"  # asked before anybody looked
     wait.save(update_fields=["detail"])
@@ -145,10 +152,10 @@ def test_answers_and_the_deadline_at_once_have_one_winner(stage: Stage) -> None:
     for _ in range(4):
         run = asking(stage, "legal", or_else=None)
         Wait.objects.filter(run=run).update(deadline=now())
-        answers = at_once(partial(answer, run), sweeper.sweep, partial(answer, run, GOOD, OLGA))
+        answers = at_once(partial(answer, run), timers.sweep, partial(answer, run, GOOD, OLGA))
         assert [type(x) for x in answers if isinstance(x, Exception)] == [QuestionClosed] * 2, "the deadline had passed"
         check_against_journal(run)
-        sweeper.sweep()  # the one among the others passes over a wait that an answer holds just then
+        timers.sweep()  # the one among the others passes over a wait that an answer holds just then
         assert stage.drive() == "completed" and output(run) is None
 
 
@@ -157,21 +164,21 @@ def test_a_late_answer_is_told_so(stage: Stage) -> None:
     Wait.objects.filter(run=run).update(deadline=now())
     with pytest.raises(QuestionClosed, match="Its time ran out"):
         answer(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "completed"
     with pytest.raises(QuestionClosed, match="Its time ran out"):
         answer(run)
     cancelled = asking(stage, "legal")
-    services.cancel(cancelled.id, by=OLGA, justification="not needed")
+    lifecycle.cancel(cancelled.id, by=OLGA, justification="not needed")
     with pytest.raises(QuestionClosed, match="run ended"):
         answer(cancelled)
 
 
 def test_an_answer_to_a_paused_run_is_taken_and_kept(stage: Stage, run: Run) -> None:
-    services.pause(run.id, by=OLGA, justification="wait")
+    lifecycle.pause(run.id, by=OLGA, justification="wait")
     answer(run)
     assert fresh(run).state == "paused"
-    services.resume(run.id, by=OLGA, justification="go on")
+    lifecycle.resume(run.id, by=OLGA, justification="go on")
     assert stage.drive() == "completed" and output(run)["people"] == 2
 
 
@@ -179,14 +186,16 @@ def test_what_is_no_question_of_the_run_is_not_found(stage: Stage, run: Run) -> 
     other = asking(stage, "legal")
     (wait,) = waiting(other)
     with pytest.raises(NotFound):
-        services.answer(run.id, wait.id, GOOD, by=OLGA)
+        questions.answer(run.id, wait.id, GOOD, by=OLGA)
 
 
 def test_a_failed_run_that_is_retried_asks_again_what_nobody_had_answered(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     async def node(state: Notes, ctx: Context) -> End:
-        visit, _ = await ctx.gather(ctx.ask("legal", title="When?", schema=Visit), ctx.call(tools.order, Item(name="a")))
+        visit, _ = await ctx.gather(
+            ctx.ask("legal", title="When?", schema=Visit), ctx.call(tools.order, Item(name="a"))
+        )
         return End(visit.people)
 
     outside.trouble("order", ZeroDivisionError("a bug"))
@@ -194,7 +203,7 @@ def test_a_failed_run_that_is_retried_asks_again_what_nobody_had_answered(
     assert stage.drive() == "failed"
     with pytest.raises(QuestionClosed):
         answer(run)
-    services.retry(run.id, by=OLGA, justification="mended")
+    lifecycle.retry(run.id, by=OLGA, justification="mended")
     check_against_journal(run)
     assert stage.drive() == "parked"
     answer(run)
@@ -209,14 +218,14 @@ def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
     run = asking(stage, "legal")
     for attempt in range(2):
         Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
-        sweeper.sweep()
+        timers.sweep()
         assert stage.drive() == "failed" and fresh(run).error_code == "timed_out"
-        services.retry(run.id, by=OLGA, justification="they are back")
+        lifecycle.retry(run.id, by=OLGA, justification="they are back")
         check_against_journal(run)
         assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_human"
         (asked,) = waiting(run)
         assert (asked.kind, asked.attempt, asked.n) == ("input", attempt + 1, 0) and asked.deadline > now()
-    services.answer(run.id, asked.id, GOOD, by=LENA)
+    questions.answer(run.id, asked.id, GOOD, by=LENA)
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run)["day"] == "friday" and problems(run) == []
 
@@ -228,10 +237,10 @@ def test_a_retry_waits_anew_for_a_signal_that_never_came(stage: Stage) -> None:
     run = stage.start(agent_of(node))
     assert stage.drive() == "parked"
     Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "timed_out"
-    services.retry(run.id, by=OLGA, justification="they are back")
+    lifecycle.retry(run.id, by=OLGA, justification="they are back")
     assert stage.drive() == "parked" and [(wait.kind, wait.attempt) for wait in waiting(run)] == [("signal", 1)]
-    services.signal(run.id, "go", 1, by=OLGA)
+    signals.signal(run.id, "go", 1, by=OLGA)
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run) == 1 and problems(run) == []

@@ -13,8 +13,9 @@ from approvals.models import Approval, Decision
 from approvals.services import AlreadyDecided, decide
 from ledger import events as e
 from ledger.errors import IllegalTransition
-from runs import recovery, services, sweeper
 from runs.models import Run, Wait
+from runs.services import callbacks, lifecycle
+from runs.workers import failover, timers
 from tests.runs.situations import Situations, act
 from tests.runs.stage import Stage, at_once, dump, events, fresh, in_thread, kinds, now, overrides, problems, waiting
 from tests.runs.test_steering import check_form
@@ -70,10 +71,14 @@ def test_of_sixty_four_that_approve_or_do_something_else_one_wins_and_the_losers
         soon = now() + timedelta(seconds=0.3)
         Wait.objects.filter(pk=approval.wait_id).update(deadline=soon)
         Approval.objects.filter(pk=approval.pk).update(deadline=soon)
-    others = {"reject": deciding(approval, "reject", FRANK), "expire": sweeper.sweep, "cancel": partial(act, "cancel", run)}
+    others = {
+        "reject": deciding(approval, "reject", FRANK),
+        "expire": timers.sweep,
+        "cancel": partial(act, "cancel", run),
+    }
     acts: list[Callable[[], Any]] = [(deciding(approval, "approve"), others[other])[i % 2] for i in range(MANY)]
     answers = at_once(*acts)
-    sweeper.sweep()
+    timers.sweep()
     losers = [a for a in answers if isinstance(a, Exception)]
     winners(answers, (AlreadyDecided, IllegalTransition))  # type: ignore[arg-type]
     approval = Approval.objects.get(pk=approval.pk)
@@ -106,7 +111,8 @@ def test_of_many_verdicts_on_one_call_the_first_stands(situations: Situations, s
 
 @pytest.mark.parametrize(
     ("situation", "service"),
-    [("at_gate", "pause"), ("owned", "pause"), ("paused_at_gate", "resume"), ("at_gate", "cancel"), ("owned", "cancel"), ("failed", "retry"), ("stopped", "retry")],
+    [("at_gate", "pause"), ("owned", "pause"), ("paused_at_gate", "resume"), ("at_gate", "cancel"), ("owned", "cancel"),
+     ("failed", "retry"), ("stopped", "retry")],
 )  # fmt: skip
 def test_an_act_that_many_make_at_once_is_made_once(situations: Situations, situation: str, service: str) -> None:
     run = situations.make(situation)
@@ -122,7 +128,7 @@ def test_a_callback_that_comes_many_times_at_once_is_taken_once(
 ) -> None:
     run = situations.make("at_callback")
     token = outside.urls["0.1/1"].rsplit("/", 1)[1]
-    answers = at_once(*(partial(services.receive_callback, token, {"ref": f"answer {i}"}) for i in range(16)))
+    answers = at_once(*(partial(callbacks.receive_callback, token, {"ref": f"answer {i}"}) for i in range(16)))
     assert answers == [{"status": "received"}] * 16
     (came,) = events(run, e.CallbackReceived)
     check(run)
@@ -134,8 +140,10 @@ PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
     ("at_gate", lambda run, _: deciding(run.approvals.get(), "approve"), "cancel"),
     ("at_gate", lambda run, _: deciding(run.approvals.get(), "reject"), "pause"),
     ("paused_at_gate", lambda run, _: deciding(run.approvals.get(), "approve"), "resume"),
-    ("at_callback", lambda run, o: partial(services.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}), "cancel"),
-    ("at_callback", lambda run, o: partial(services.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}), "pause"),
+    ("at_callback", lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
+     "cancel"),
+    ("at_callback", lambda run, o: partial(callbacks.receive_callback, o.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "x"}),
+     "pause"),
     ("unknown", lambda run, _: partial(act, "happened", run), "cancel"),
     ("unknown", lambda run, _: partial(act, "fail", run), "pause"),
     ("stopped", lambda run, _: partial(act, "retry", run), "cancel"),
@@ -146,7 +154,8 @@ PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
 def test_two_different_acts_at_once_have_one_order_and_leave_a_run_that_goes_on(
     situations: Situations, stage: Stage, outside: Outside, pair: Any
 ) -> None:
-    """Both may get through, or one refuses the other; either way the run is exactly one of: ready, waiting, paused, ended."""
+    """Both may get through, or one refuses the other; either way the run is exactly one of: ready, waiting, paused,
+    ended."""
     situation, other, service = pair
     for _ in range(2):
         run = situations.make(situation)
@@ -192,13 +201,14 @@ def test_an_answer_that_comes_before_the_run_parks_is_not_slept_through(
 ) -> None:
     run = stage.start(situations.agent, text="callback")
     meanwhile(
-        stage, "CP8", lambda: services.receive_callback(outside.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "early"})
+        stage, "CP8", lambda: callbacks.receive_callback(outside.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "early"})
     )
     assert stage.drive() == "completed" and events(run, e.RunCompleted)[0].payload == "early"
 
 
 @pytest.mark.parametrize(("text", "service", "how"), [
-    ("gate", "pause", "paused"), ("gate", "cancel", "cancelled"), ("unknown", "pause", "paused"), ("unknown", "cancel", "parked"),
+    ("gate", "pause", "paused"), ("gate", "cancel", "cancelled"), ("unknown", "pause", "paused"),
+    ("unknown", "cancel", "parked"),
     ("sleep", "pause", "paused"), ("sleep", "cancel", "cancelled"), ("callback", "cancel", "cancelled"),
 ])  # fmt: skip
 def test_a_wish_that_comes_before_the_run_parks_is_heard(
@@ -255,8 +265,8 @@ def test_many_sweepers_act_on_what_is_due_once(situations: Situations, situation
     run = situations.make(situation)
     due(run)
     before = len(kinds(run))
-    at_once(*(sweeper.sweep for _ in range(16)))
-    sweeper.sweep()
+    at_once(*(timers.sweep for _ in range(16)))
+    timers.sweep()
     assert len(kinds(run)) == before + 1 and waiting(run) == []
     check(run)
 
@@ -266,8 +276,8 @@ def test_a_decision_and_its_deadline_at_once_have_one_outcome(situations: Situat
         run = situations.make("at_gate")
         approval = run.approvals.get()
         due(run)
-        at_once(deciding(approval, "approve"), sweeper.sweep)
-        sweeper.sweep()
+        at_once(deciding(approval, "approve"), timers.sweep)
+        timers.sweep()
         (told,) = events(run, e.ApprovalDecided)
         assert Approval.objects.get(pk=approval.pk).state == told.verdict
         check(run)
@@ -279,7 +289,7 @@ def test_a_death_that_many_notice_is_recorded_once(situations: Situations, stage
     worker = stage.hire(is_dead=True)
     Run.objects.filter(pk=run.pk).update(owner=worker.id)
     freed = at_once(
-        *(partial(recovery.worker_died, worker.id, "gone") for _ in range(16)), recovery.watch, recovery.watch
+        *(partial(failover.worker_died, worker.id, "gone") for _ in range(16)), failover.watch, failover.watch
     )
     assert sum(freed) == 1
     assert kinds(run).count("WorkerLost") == 1
@@ -298,8 +308,8 @@ def test_the_services_lock_in_one_order_and_never_wait_for_one_another_for_ever(
         acts += [
             deciding(approval, ("approve", "reject")[i % 2]),
             partial(act, ("pause", "resume", "cancel", "retry")[i % 4], run),
-            sweeper.sweep,
-            recovery.watch,
+            timers.sweep,
+            failover.watch,
         ]
     answers = at_once(*acts)
     winners(answers, (IllegalTransition, AlreadyDecided))  # type: ignore[arg-type]
@@ -307,7 +317,7 @@ def test_the_services_lock_in_one_order_and_never_wait_for_one_another_for_ever(
 
 
 def test_many_may_start_at_once(situations: Situations) -> None:
-    answers = at_once(*(partial(services.start, situations.agent.graph_id, {}, by=SHOP) for _ in range(32)))
+    answers = at_once(*(partial(lifecycle.start, situations.agent.graph_id, {}, by=SHOP) for _ in range(32)))
     assert len({run.id for run in answers}) == 32 == Run.objects.count()
     for run in answers:
         assert kinds(run) == ["RunCreated"]
@@ -320,6 +330,7 @@ def test_a_loser_leaves_nothing_behind(situations: Situations) -> None:
     before = dump()
     winners(at_once(*(deciding(approval, "reject") for _ in range(8))), AlreadyDecided)
     winners(
-        at_once(*(partial(services.resume, run.id, by=OLGA, justification="as seen") for _ in range(8))), IllegalTransition
+        at_once(*(partial(lifecycle.resume, run.id, by=OLGA, justification="as seen") for _ in range(8))),
+        IllegalTransition,
     )
     assert dump() == before

@@ -1,4 +1,5 @@
-"""The database is there and refuses one statement: that is no outage. It is tried a few times, spends no claim, and then a person looks."""
+"""The database is there and refuses one statement: that is no outage. It is tried a few times, spends no claim, and
+then a person looks."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
-from ledger.verification import verify
-from runs import services
-from runs.house import House
-from runs.late import lost_worker
-from runs.trouble import MOST_REFUSALS, StatementRefused
+from ledger.verification.runs import verify
+from runs.journal.database_errors import MOST_REFUSALS, StatementRefused
+from runs.services import lifecycle
+from runs.services.late_results import lost_worker
+from runs.workers.housekeeping import House
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, fresh, head, kinds, output, waiting
@@ -54,8 +55,12 @@ def buying(tools: Toolbox) -> Any:
     return agent_of(node, tools=tools.all())
 
 
-@pytest.mark.parametrize("code", ["57014", "53100", "54000", "22000"], ids=["took too long", "disk full", "too large", "not storable"])
-def test_what_the_database_refuses_for_good_is_shown_to_an_operator(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
+@pytest.mark.parametrize(
+    "code", ["57014", "53100", "54000", "22000"], ids=["took too long", "disk full", "too large", "not storable"]
+)
+def test_what_the_database_refuses_for_good_is_shown_to_an_operator(
+    stage: Stage, tools: Toolbox, outside: Outside, code: str
+) -> None:
     agent = buying(tools)
     with refusing(code, "ToolReturned"):
         run = stage.start(agent)
@@ -68,13 +73,15 @@ def test_what_the_database_refuses_for_good_is_shown_to_an_operator(stage: Stage
         told = needed.payload["problem"]
         assert code in told and "ToolReturned of slot" in told and str(run.id) in told
         assert kinds(run).count("RunClaimed") == 1
-    services.retry(run.id, by=OLGA, justification="made room")
+    lifecycle.retry(run.id, by=OLGA, justification="made room")
     assert stage.drive() == "completed" and output(run) == "order:a"
     assert len(outside.executed("order")) == 1 and verify(run.id).problems == []
 
 
 @pytest.mark.parametrize("code", ["55P03", "40001", "40P01", "57014"])
-def test_a_refusal_that_passes_costs_a_moment_and_no_claim(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
+def test_a_refusal_that_passes_costs_a_moment_and_no_claim(
+    stage: Stage, tools: Toolbox, outside: Outside, code: str
+) -> None:
     run = stage.start(buying(tools))
     with refusing(code, "ToolReturned", times=MOST_REFUSALS - 2):
         assert stage.drive() == "completed"
@@ -94,7 +101,7 @@ def test_a_journal_that_takes_too_long_to_read_is_no_outage(stage: Stage, tools:
     run = stage.start(buying(tools))
     journal = stage.take(run)
 
-    async def slow() -> Any:
+    async def slow(*_: Any) -> Any:
         async with journal.pool.connection() as link:
             await link.execute("SET statement_timeout = 1")
             try:
@@ -102,7 +109,7 @@ def test_a_journal_that_takes_too_long_to_read_is_no_outage(stage: Stage, tools:
             finally:
                 await link.execute("SET statement_timeout = 0")
 
-    journal._load = slow  # type: ignore[method-assign]
+    journal._lookups._history = slow  # type: ignore[method-assign]
     with pytest.raises(StatementRefused, match=r"reading its journal: .* statement timeout \(57014\)"):
         stage.wait(journal.load())
 

@@ -1,4 +1,5 @@
-"""A failed run is retried from where it was: what happened is not done again, what failed may succeed, a no stays a no."""
+"""A failed run is retried from where it was: what happened is not done again, what failed may succeed, a no stays a
+no."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
-from runs import sweeper
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
+from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, now, output, waiting
@@ -122,7 +123,7 @@ def test_a_failure_that_the_node_handled_is_not_tried_again_when_another_ends_th
 
 
 def test_a_model_that_refused_is_asked_anew(stage: Stage, mood: Mood) -> None:
-    from runs.engine.loop import ModelRefused
+    from runs.engine.assistants import ModelRefused
 
     def offline(messages: Any, info: Any) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
@@ -155,7 +156,7 @@ def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, out
         stage.decide(run, "reject")
     else:
         Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
-        sweeper.sweep()
+        timers.sweep()
     assert stage.drive() == "failed"
     assert retried(stage, run) == "failed" and outside.requests == []
 
@@ -181,7 +182,8 @@ def test_a_yes_that_was_not_used_before_the_failure_is_used_after_the_retry(
 def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
     stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
 ) -> None:
-    """The node broke while its question was open; after the retry people must be able to decide, or the run is stuck."""
+    """The node broke while its question was open; after the retry people must be able to decide, or the run is
+    stuck."""
     mood.is_bad = False
 
     async def node(state: Notes, ctx: Context) -> End:

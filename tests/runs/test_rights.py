@@ -1,4 +1,5 @@
-"""What people do goes with the rights of the role that everything runs as; whoever smuggles SQL in has no more than those."""
+"""What people do goes with the rights of the role that everything runs as; whoever smuggles SQL in has no more than
+those."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from django.db import ProgrammingError, connection
 
 from approvals.inbox import inbox
 from durableagents import Context, End
-from ledger.tally import Tally
-from runs import questions, services
-from runs.authority import standing
+from ledger.web.tally import Tally
 from runs.models import Run, Wait
+from runs.services import callbacks, lifecycle, questions
+from runs.services.authority import standing
 from tests.conftest import database_urls
 from tests.runs.situations import act
 from tests.runs.stage import Stage, fresh, now, output, problems, waiting
@@ -42,7 +43,9 @@ def acting_as(role: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("story", [failed, cancelled, answered])
-def test_people_need_no_more_rights_than_the_runtime_role_has(stage: Stage, tools: Toolbox, role: str, story: object) -> None:
+def test_people_need_no_more_rights_than_the_runtime_role_has(
+    stage: Stage, tools: Toolbox, role: str, story: object
+) -> None:
     with acting_as(role):
         run = story(stage, tools)  # type: ignore[operator]
     assert problems(run) == []
@@ -51,11 +54,13 @@ def test_people_need_no_more_rights_than_the_runtime_role_has(stage: Stage, tool
 def test_a_whole_life_needs_no_more_rights_than_the_runtime_role_has(stage: Stage, tools: Toolbox, role: str) -> None:
     with acting_as(role):
         run = through(stage, tools, everything(tools))
-        services.cancel(run.id, by=OLGA, justification="seen enough")
+        lifecycle.cancel(run.id, by=OLGA, justification="seen enough")
     assert problems(run) == []
 
 
-def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(stage: Stage, tools: Toolbox, outside: Outside, role: str) -> None:
+def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(
+    stage: Stage, tools: Toolbox, outside: Outside, role: str
+) -> None:
     """Its address stays the one that was given out, and only there."""
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -71,20 +76,24 @@ def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(stage: Stage,
         stage.settle(run)
         (url,) = outside.urls.values()
         token = url.rpartition("/")[2]
-        services.receive_callback(token, {"ref": "form"})
-        assert services.receive_callback(token, {"ref": "form"}) == {"status": "received"}
+        callbacks.receive_callback(token, {"ref": "form"})
+        assert callbacks.receive_callback(token, {"ref": "form"}) == {"status": "received"}
         assert stage.settle(run) == "completed"
     assert output(run) == "form" and problems(run) == []
 
 
 @pytest.mark.parametrize("column", ["about", "agent", "version", "graph_id", "created_by", "creator"])
-def test_smuggled_sql_changes_nothing_of_what_a_run_is_shown_as(stage: Stage, tools: Toolbox, role: str, column: str) -> None:
+def test_smuggled_sql_changes_nothing_of_what_a_run_is_shown_as(
+    stage: Stage, tools: Toolbox, role: str, column: str
+) -> None:
     run = failed(stage, tools)
     with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
         Run.objects.filter(pk=run.id).update(**{column: 7 if column == "creator" else "paid already"})
 
 
-def test_smuggled_sql_changes_nothing_of_what_people_are_asked_nor_whom(stage: Stage, tools: Toolbox, role: str) -> None:
+def test_smuggled_sql_changes_nothing_of_what_people_are_asked_nor_whom(
+    stage: Stage, tools: Toolbox, role: str
+) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.approve("finance_po", title="Pay?")
         return End((await ctx.ask("finance_po", title="What?", schema=Item)).name)

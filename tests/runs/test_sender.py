@@ -1,4 +1,5 @@
-"""No fence closes the gap between a worker's check and its first byte: a call is sent again only when its sender can't be."""
+"""No fence closes the gap between a worker's check and its first byte: a call is sent again only when its sender can't
+be."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 
 from durableagents import Context, DidNotHappen, End, ReplayClass, ToolCall, tool
 from ledger.errors import IllegalTransition
-from runs import recovery
 from runs.models import Incident, Process, Run
+from runs.workers import failover
 from tests.runs.stage import Stage, dump, fresh, in_thread, now
 from tests.world import Done, Item, Notes, agent_of
 
@@ -50,7 +51,7 @@ def test_a_call_is_not_sent_again_while_its_sender_lives(stage: Stage, in_doubt:
 
 
 def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
-    recovery.worker_died(stage.worker.id, "the test says so")
+    failover.worker_died(stage.worker.id, "the test says so")
     stage.reconcile(in_doubt, "did_not")
     assert fresh(in_doubt).state == "running"
 
@@ -77,10 +78,10 @@ def test_and_every_sender_before_it_that_lost_the_run(stage: Stage, line: thread
     run, first, second = stage.start(agent_of(node, tools=[fax])), stage.hire(), stage.hire()
     stage.kill_at = [("CP2", "fax")]
     assert stage.drive(first) == "killed"
-    in_thread(lambda: recovery.worker_died(first.id, "silent for too long", Incident.Cause.SUSPICION))
+    in_thread(lambda: failover.worker_died(first.id, "silent for too long", Incident.Cause.SUSPICION))
     Run.objects.filter(pk=run.id).update(ready_at=now())
     assert stage.drive(second) == "parked"
-    recovery.worker_died(second.id, "reaped")
+    failover.worker_died(second.id, "reaped")
     before = dump()
     with pytest.raises(IllegalTransition, match="still alive and could still be sending"):
         in_thread(lambda: stage.reconcile(run, "did_not"))

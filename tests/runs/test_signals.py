@@ -1,4 +1,5 @@
-"""Signals on the real database: kept when early, given out in order, first against the clock, whoever does what at once."""
+"""Signals on the real database: kept when early, given out in order, first against the clock, whoever does what at
+once."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ import pytest
 from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
-from runs import services, sweeper
 from runs.engine.agents import Agent
 from runs.models import Run, Signal, Wait
-from runs.signals import OtherSignal, Sent
+from runs.services import lifecycle, signals
+from runs.services.signals import OtherSignal, Sent
+from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
 from tests.runs.test_history import as_superuser
@@ -36,7 +38,7 @@ def waiting_agent(tools: Toolbox, times: int = 1, **more: Any) -> Agent:
 
 
 def send(run: Run, payload: Any = None, **more: Any) -> Sent:
-    return services.signal(run.id, "go", payload, by=SHOP, **more)
+    return signals.signal(run.id, "go", payload, by=SHOP, **more)
 
 
 def due(run: Run) -> None:
@@ -109,7 +111,9 @@ def test_a_repeat_under_the_senders_id_is_the_same_signal(stage: Stage, tools: T
     assert send(run, {"x": [1]}, sender_id="m-1") == Sent(1, False)
     with pytest.raises(OtherSignal):
         send(run, {"x": [2]}, sender_id="m-1")
-    assert services.signal(run.id, "other", {"x": [2]}, sender_id="m-1", by=SHOP) == Sent(1, True), "an id belongs to a name"
+    assert signals.signal(run.id, "other", {"x": [2]}, sender_id="m-1", by=SHOP) == Sent(1, True), (
+        "an id belongs to a name"
+    )
     assert send(run, 2, sender_id="m-2") == Sent(2, True)
     assert stage.drive() == "completed"
     assert send(run, {"x": [1]}, sender_id="m-1") == Sent(1, False), "also when the run has ended meanwhile"
@@ -119,7 +123,7 @@ def test_a_repeat_under_the_senders_id_is_the_same_signal(stage: Stage, tools: T
 
 def test_a_run_that_has_ended_takes_no_signal(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(waiting_agent(tools))
-    services.cancel(run.id, by=OLGA, justification="not needed")
+    lifecycle.cancel(run.id, by=OLGA, justification="not needed")
     before = kinds(run)
     with pytest.raises(IllegalTransition, match="cancelled"):
         send(run, 1)
@@ -130,18 +134,18 @@ def test_a_run_that_has_ended_takes_no_signal(stage: Stage, tools: Toolbox) -> N
 def test_a_name_that_is_none_is_refused(stage: Stage, tools: Toolbox, name: str) -> None:
     run = stage.start(waiting_agent(tools))
     with pytest.raises(InvalidInput):
-        services.signal(run.id, name, 1, by=SHOP)
+        signals.signal(run.id, name, 1, by=SHOP)
     with pytest.raises(NotFound):
-        services.signal(Run(id="00000000-0000-0000-0000-000000000001").id, "go", 1, by=SHOP)
+        signals.signal(Run(id="00000000-0000-0000-0000-000000000001").id, "go", 1, by=SHOP)
 
 
 def test_a_signal_to_a_paused_run_is_taken_and_wakes_nothing_until_it_is_resumed(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(waiting_agent(tools))
     stage.drive()
-    services.pause(run.id, by=OLGA, justification="wait")
+    lifecycle.pause(run.id, by=OLGA, justification="wait")
     send(run, "kept")
     assert fresh(run).state == "paused" and fresh(run).ready_at is None
-    services.resume(run.id, by=OLGA, justification="go on")
+    lifecycle.resume(run.id, by=OLGA, justification="go on")
     assert stage.drive() == "completed" and output(run) == ["kept"]
     check_against_journal(run)
 
@@ -155,7 +159,7 @@ def test_the_deadline_is_a_branch_and_what_comes_after_it_waits_for_the_next(sta
     run = stage.start(agent_of(node))
     assert stage.drive() == "parked"
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "parked"
     send(run, "late")
     assert stage.settle(run) == "completed" and output(run) == ["nobody", "late"]
@@ -167,7 +171,7 @@ def test_of_signals_and_a_deadline_at_once_each_is_first_or_kept(stage: Stage, t
         run = stage.start(waiting_agent(tools, or_else="too late"))
         assert stage.drive() == "parked"
         due(run)
-        answers = at_once(partial(send, run, "a"), partial(send, run, "b"), sweeper.sweep)
+        answers = at_once(partial(send, run, "a"), partial(send, run, "b"), timers.sweep)
         assert not [x for x in answers if isinstance(x, Exception)]
         taken, resolved = events(run, e.SignalTaken), [x for x in events(run, e.WaitResolved) if x.wait == "signal"]
         assert len(taken) + len(resolved) == 1, "one of them was first"
@@ -188,11 +192,14 @@ def test_many_senders_at_once_are_numbered_without_a_gap(stage: Stage, tools: To
     assert stage.drive() == "completed"
     arrived = [x.payload for x in events(run, e.SignalReceived)]
     by_slot = {x.slot: x.n for x in events(run, e.SignalTaken)}
-    assert output(run) == [arrived[by_slot[f"0.2/1/{i}/1"] - 1] for i in range(20)] and sorted(output(run)) == list(range(20))
+    assert output(run) == [arrived[by_slot[f"0.2/1/{i}/1"] - 1] for i in range(20)] and sorted(output(run)) == list(
+        range(20)
+    )
 
 
 def test_a_damaged_signal_is_found_out_and_an_operator_looks(stage: Stage, tools: Toolbox) -> None:
-    """It came long before the checkpoint that the run goes on from, so it is read by itself, and checked like the rest."""
+    """It came long before the checkpoint that the run goes on from, so it is read by itself, and checked like the
+    rest."""
 
     async def first(state: Notes, ctx: Context) -> str:
         return "second"
@@ -204,9 +211,12 @@ def test_a_damaged_signal_is_found_out_and_an_operator_looks(stage: Stage, tools
     run = stage.start(agent_of(first, second))
     send(run, "original")
     assert stage.drive() == "parked"
-    as_superuser("UPDATE ledger_event SET sealed = '\\x002278797a22'::bytea WHERE run_id = %s AND kind = 'SignalReceived'", run.id)
+    as_superuser(
+        "UPDATE ledger_event SET sealed = '\\x002278797a22'::bytea WHERE run_id = %s AND kind = 'SignalReceived'",
+        run.id,
+    )
     due(run)
-    sweeper.sweep()
+    timers.sweep()
     assert stage.drive() == "operator"
     (found,) = events(run, e.OperatorNeeded)
     assert found.reason == "broken_journal" and "was changed" in found.payload["problem"]

@@ -1,4 +1,4 @@
-"""The journal is the truth: folding it gives the rows, after every step of any story."""
+"""The journal is the truth: folding it gives the rows, after every step of any story (each act: test_steering)."""
 
 from __future__ import annotations
 
@@ -12,32 +12,17 @@ import pytest
 from approvals.services import AlreadyDecided
 from durableagents import BusinessFailure, Context, End, NotSent, TransportError
 from ledger.errors import IllegalTransition, InvalidInput
-from runs import recovery, services, sweeper
 from runs.models import Process, Run, Wait
+from runs.services import callbacks
+from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
-from tests.runs.situations import ALL, Situations, act
+from tests.runs.situations import act
 from tests.runs.stage import Stage, fresh, now, output, waiting
-from tests.runs.test_steering import LEGAL, check_form
+from tests.runs.test_steering import check_form
+from tests.tiers import many
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.mark.parametrize("situation", ALL)
-def test_the_rows_of_every_situation_are_what_its_journal_says(stage: Stage, tools: Toolbox, situation: str) -> None:
-    check_against_journal(Situations(stage, tools).make(situation))
-
-
-@pytest.mark.parametrize(("service", "situation"), LEGAL)
-def test_and_so_they_are_after_every_act(stage: Stage, tools: Toolbox, service: str, situation: str) -> None:
-    run = Situations(stage, tools).make(situation)
-    act(service, run)
-    check_against_journal(run)
-    stage.drive()
-    check_against_journal(run)
-
-
-# --- a walk through everything ---
 
 
 def wanderer(tools: Toolbox) -> Any:
@@ -106,18 +91,18 @@ class Walk:
         self.may_die = True
         if self.stage.drive() == "killed":
             check_against_journal(self.run)
-            recovery.worker_died(self.stage.worker.id, "so the story goes")
+            failover.worker_died(self.stage.worker.id, "so the story goes")
             Process.objects.update(ended_at=None)
 
     def time(self) -> None:
         Wait.objects.filter(run=self.run, kind="timer", resolved_at=None).update(deadline=now() - timedelta(seconds=1))
-        sweeper.sweep()
+        timers.sweep()
 
     def upstream(self) -> None:
         for wait in waiting(self.run):
             if wait.kind == "webhook" and wait.slot in self.outside.urls:
                 token = self.outside.urls[wait.slot].rsplit("/", 1)[1]
-                services.receive_callback(token, {"ref": f"answer to {wait.slot}"})
+                callbacks.receive_callback(token, {"ref": f"answer to {wait.slot}"})
 
     def trouble(self) -> None:
         name = self.random.choice(["look", "order", "mail", "ask", "wire"])
@@ -173,7 +158,7 @@ class Walk:
             self.stage.decide(self.run)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(many(12, 4)))
 def test_whatever_everybody_does_the_rows_are_the_journals_and_the_run_comes_to_an_end(
     stage: Stage, tools: Toolbox, outside: Outside, seed: int
 ) -> None:

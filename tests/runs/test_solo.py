@@ -10,11 +10,11 @@ import pytest
 from django.db import connection, transaction
 
 from durableagents import ReplayClass
-from runs import host as hosts
-from runs import notices
+from runs import log_messages
 from runs.engine.agents import Agent
-from runs.host import Host
 from runs.models import Process, Run
+from runs.workers import run_loop as hosts
+from runs.workers.run_loop import Host
 from tests.fleet.conftest import until
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, fresh, now
@@ -51,7 +51,9 @@ def start_solo(stage: Stage, agent: Agent) -> Run:
     return run
 
 
-def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     door = Door()
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))
     for _ in range(2):
@@ -69,7 +71,7 @@ def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on
         assert str(fresh(solo).state) == "pending", "everybody's call still lasts"
         door.open()
         until(lambda: str(fresh(solo).state) == "completed", what="the one that is driven alone", seconds=60)
-    assert caplog.text.count(notices.MAKES_ROOM) >= 1
+    assert caplog.text.count(log_messages.MAKES_ROOM) >= 1
     assert len({e.worker for e in events(solo) if hasattr(e, "worker")}) == 1
 
 
@@ -88,7 +90,9 @@ def test_the_one_who_makes_room_hands_over_at_the_next_step(stage: Stage) -> Non
     assert "RunReleased" in [type(x).__name__ for x in events(run)]
 
 
-def test_a_worker_without_others_makes_room_for_a_while_at_a_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_others_makes_room_for_a_while_at_a_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hosts, "ROOM_SECONDS", 0.5)
     door = Door()
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))

@@ -13,7 +13,7 @@ import pytest
 from ledger import events as e
 from ledger.append import lines
 from ledger.codes import LENGTH
-from runs import statements
+from runs.journal import libpq
 from tests.runs.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ VALUES: list[tuple[str, Any, bytes]] = [
 def asked(stage: Stage, statement: str, values: list[Any]) -> list[bytes | None]:
     async def ask() -> list[bytes | None]:
         async with (await stage.connected()).connection() as link:
-            return await statements.one_row(link, statement, values)
+            return await libpq.one_row(link, libpq.as_sent(statement, values))
 
     answer: list[bytes | None] = stage.wait(ask())
     return answer
@@ -43,7 +43,10 @@ def test_a_value_arrives_as_it_was_given(stage: Stage, kind: str, value: Any, st
 
 def test_a_list_arrives_element_by_element(stage: Stage) -> None:
     texts, raw = ["a,b", '"', "\\", "NULL", "", None, "{}"], [b"\x00\\", None, b""]
-    same = "SELECT %s::text[] = ARRAY['a,b', '\"', '\\', 'NULL', '', NULL, '{}'], %s::bytea[] = ARRAY['\\x005c'::bytea, NULL, '']"
+    same = (
+        "SELECT %s::text[] = ARRAY['a,b', '\"', '\\', 'NULL', '', NULL, '{}'], %s::bytea[] = "
+        "ARRAY['\\x005c'::bytea, NULL, '']"
+    )
     assert asked(stage, same, [texts, raw]) == [b"\x01", b"\x01"]
 
 
@@ -62,33 +65,42 @@ def test_more_statements_than_are_kept_prepared_still_run(stage: Stage) -> None:
     async def ask() -> list[list[bytes | None]]:
         async with (await stage.connected()).connection() as link:
             return [
-                await statements.one_row(link, f"SELECT %s::text || '{n}'", ["x"])
-                for n in range(statements.MOST_PREPARED + 3)
+                await libpq.one_row(link, libpq.as_sent(f"SELECT %s::text || '{n}'", ["x"]))
+                for n in range(libpq.MOST_PREPARED + 3)
             ]
 
-    assert stage.wait(ask()) == [[b"x%d" % n] for n in range(statements.MOST_PREPARED + 3)]
+    assert stage.wait(ask()) == [[b"x%d" % n] for n in range(libpq.MOST_PREPARED + 3)]
 
 
 @pytest.mark.parametrize("turns", range(1, 6))
 def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(stage: Stage, turns: int) -> None:
-    """A drain's deadline may strike while the statement is being prepared: the server knows it then, and nobody here does."""
+    """A drain's deadline may strike while the statement is being prepared: the server knows it then, and nobody here
+    does."""
 
     async def ask() -> list[list[bytes | None]]:
         async with (await stage.connected()).connection() as link:
-            cut = asyncio.ensure_future(statements.one_row(link, "SELECT %s::text || 'cut'", ["x"]))
+            cut = asyncio.ensure_future(libpq.one_row(link, libpq.as_sent("SELECT %s::text || 'cut'", ["x"])))
             for _ in range(turns):
                 await asyncio.sleep(0)
             cut.cancel()
             await asyncio.gather(cut, return_exceptions=True)
-            return [await statements.one_row(link, f"SELECT %s::text || '{said}'", ["x"]) for said in ("cut", "other")]
+            return [
+                await libpq.one_row(link, libpq.as_sent(f"SELECT %s::text || '{said}'", ["x"]))
+                for said in ("cut", "other")
+            ]
 
     assert stage.wait(ask()) == [[b"xcut"], [b"xother"]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 40])
 def test_any_number_of_events_arrives_in_order(stage: Stage, count: int) -> None:
-    told, values = lines([e.ValueRead(slot=f"0.1/{i}", what="now", payload={"é": [i]}) for i in range(count)], uuid4(), 0)
-    query = f"SELECT array_to_string(ARRAY(SELECT slot || fact || length(clear) || length(sealed) || length(body) FROM unnest({told})), ' ')"
+    told, values = lines(
+        [e.ValueRead(slot=f"0.1/{i}", what="now", payload={"é": [i]}) for i in range(count)], uuid4(), 0
+    )
+    query = (
+        f"SELECT array_to_string(ARRAY(SELECT slot || fact || length(clear) || length(sealed) || "
+        f"length(body) FROM unnest({told})), ' ')"
+    )
     (answer,) = asked(stage, query, values)
     clear = len(e.encode_clear(e.ValueRead(slot="0.1/1", what="now")))
     expected = [f"0.1/{i}result{clear + len(str(i)) - 1}{10 + len(str(i))}{32 + LENGTH}" for i in range(count)]

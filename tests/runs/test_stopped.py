@@ -1,4 +1,5 @@
-"""A run that stopped for an operator executes nothing until somebody has looked, whatever else it was waiting for comes meanwhile."""
+"""A run that stopped for an operator executes nothing until somebody has looked, whatever else it was waiting for comes
+meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
-from runs import recovery, services, sweeper
-from runs.late import hand_in, lost_worker
 from runs.models import Incident, Run, Wait
+from runs.services import lifecycle
+from runs.services.late_results import hand_in, lost_worker
+from runs.services.signals import signal
+from runs.workers import failover, timers
 from tests.runs.stage import Stage, events, fresh, head, now, output, waiting
 from tests.runs.test_late import comes_back
 from tests.runs.test_steering import check_form
@@ -33,11 +36,11 @@ def both(tools: Toolbox) -> Any:
 
 def rings(run: Run) -> None:
     Wait.objects.filter(run=run, kind="timer").update(deadline=now() - timedelta(seconds=1))
-    sweeper.sweep()
+    timers.sweep()
 
 
 def signals(run: Run) -> None:
-    services.signal(run.id, "go", {"yes": True}, by=SHOP)
+    signal(run.id, "go", {"yes": True}, by=SHOP)
 
 
 def stopped(stage: Stage, run: Run) -> None:
@@ -46,7 +49,7 @@ def stopped(stage: Stage, run: Run) -> None:
     assert {w.kind for w in waiting(run)} == {"signal", "timer"}
     Run.objects.filter(pk=run.pk).update(state="running", ready_at=now())
     stage.claim()
-    assert recovery.engine_failed(run.id, stage.worker.id, "it broke")
+    assert failover.engine_failed(run.id, stage.worker.id, "it broke")
     assert str(fresh(run).state) == "waiting_human"
 
 
@@ -58,13 +61,13 @@ def test_what_comes_meanwhile_is_kept_and_drives_nothing(
     run = stage.start(both(tools))
     stopped(stage, run)
     if is_paused:
-        services.pause(run.id, by=OLGA, justification="let us see")
+        lifecycle.pause(run.id, by=OLGA, justification="let us see")
     comes(run)
     if is_paused:
-        services.resume(run.id, by=OLGA, justification="seen")
+        lifecycle.resume(run.id, by=OLGA, justification="seen")
     assert (str(fresh(run).state), fresh(run).ready_at) == ("waiting_human", None)
     assert stage.drive() == "idle"
-    services.retry(run.id, by=OLGA, justification="looked at it")
+    lifecycle.retry(run.id, by=OLGA, justification="looked at it")
     assert stage.drive() == "parked"
     (rings if comes is signals else signals)(run)
     assert stage.drive() == "completed" and output(run) == [{"yes": True}, "mail:a"]
@@ -78,11 +81,11 @@ def test_a_late_answer_does_not_let_a_poison_run_go_on(stage: Stage, tools: Tool
     run = stage.start(agent_of(node, tools=tools.all()))
     worker = comes_back(stage, run, "mail")
     stage.claim()
-    assert recovery.engine_failed(run.id, stage.worker.id, "it broke")
+    assert failover.engine_failed(run.id, stage.worker.id, "it broke")
     (late,) = stage.late
     assert hand_in(late, lost_worker(worker.id)) is True
     assert [w.kind for w in waiting(run)] == ["operator"] and stage.drive() == "idle"
-    services.retry(run.id, by=OLGA, justification="looked at it")
+    lifecycle.retry(run.id, by=OLGA, justification="looked at it")
     assert stage.drive() == "completed" and output(run) == "mail:a"
 
 
@@ -93,11 +96,11 @@ def test_a_stopped_run_with_a_call_in_doubt_can_still_be_cancelled(stage: Stage,
     run = stage.start(agent_of(node, tools=tools.all()))
     stage.kill_at = [("CP4", "mail")]
     assert stage.drive() == "killed"
-    recovery.worker_died(stage.worker.id, "gone", Incident.Cause.PROOF)
+    failover.worker_died(stage.worker.id, "gone", Incident.Cause.PROOF)
     stage.worker = stage.hire()
     stage.claim()
-    assert recovery.engine_failed(run.id, stage.worker.id, "it broke")
-    services.cancel(run.id, by=OLGA, justification="no longer wanted")
+    assert failover.engine_failed(run.id, stage.worker.id, "it broke")
+    lifecycle.cancel(run.id, by=OLGA, justification="no longer wanted")
     assert stage.drive() == "parked" and "reconcile" in {w.kind for w in waiting(run)}
     stage.reconcile(run, "happened", {"ref": "mail:a"})
     assert stage.drive() == "cancelled" and str(fresh(run).state) == "cancelled"

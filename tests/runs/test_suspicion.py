@@ -1,4 +1,5 @@
-"""When silence is enough to take a worker's runs away, and when it must not be: a watcher, its roll calls, and a clock told by hand."""
+"""When silence is enough to take a worker's runs away, and when it must not be: a watcher, its roll calls, and a clock
+told by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runs.fleet import Member
-from runs.suspicion import Verdict, Watcher
+from runs.fleet.members import Member
+from runs.workers.failure_detector import Verdict, Watcher
 
 TTL = 30.0
 STEP = 0.5
@@ -50,7 +51,8 @@ class World:
         for member in self.members.values():
             newest[member.host] = max(newest.get(member.host, member.last_heartbeat_at), member.last_heartbeat_at)
         roll = [
-            replace(m, silence=(self.clock - m.last_heartbeat_at).total_seconds(), host_silence=(self.clock - newest[m.host]).total_seconds())
+            replace(m, silence=(self.clock - m.last_heartbeat_at).total_seconds(),
+                    host_silence=(self.clock - newest[m.host]).total_seconds())
             for m in self.members.values()
         ]  # fmt: skip
         return self.watcher.judge(roll, self.server_age, self.now)
@@ -101,9 +103,11 @@ def test_a_worker_without_its_lock_that_still_beats_is_left_alone(world: World) 
     assert world.watch(2 * TTL)[1] == []
 
 
-def test_a_process_seen_running_on_this_host_is_not_seized_on_suspicion(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.processes.host", lambda: "here")
-    monkeypatch.setattr("runs.processes.boot", lambda: "boot")
+def test_a_process_seen_running_on_this_host_is_not_seized_on_suspicion(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runs.fleet.procfs.host", lambda: "here")
+    monkeypatch.setattr("runs.fleet.procfs.boot", lambda: "boot")
     worker = world.hire("here")
     world.runs_here.add(worker)
     world.watch(1)
@@ -138,7 +142,8 @@ def test_a_host_from_which_nobody_beats_is_gone_after_the_ttl_and_not_before(wor
 
 @pytest.mark.parametrize("later", [0.5, 2.0, 5.0])
 def test_a_host_that_went_silent_with_its_worker_is_not_said_to_live(world: World, later: float) -> None:
-    """Its supervisor beats less often than its workers and not at the same moment, so the last sign of life is never everybody's."""
+    """Its supervisor beats less often than its workers and not at the same moment, so the last sign of life is never
+    everybody's."""
     worker, clerk = world.hire("lost"), world.hire("lost", kind="supervisor")
     world.watch(1)
     world.silent.add(worker)
@@ -149,7 +154,8 @@ def test_a_host_that_went_silent_with_its_worker_is_not_said_to_live(world: Worl
 
 
 def test_a_silent_worker_of_a_host_that_lives_is_suspected_after_the_ttl(world: World) -> None:
-    """It may be stopped; even where it is seen to exist, somebody else goes on after the TTL, and the fence holds it off."""
+    """It may be stopped; even where it is seen to exist, somebody else goes on after the TTL, and the fence holds it
+    off."""
     worker, other = world.hire("half"), world.hire("half")
     world.runs_here.add(worker)
     world.watch(1)

@@ -14,9 +14,10 @@ from django.db import connection
 
 from durableagents import Context, End, TransportError
 from ledger import events as e
-from runs import services, sweeper
-from runs.engine.retry import RetryPolicy
+from runs.engine.runtime import RetryPolicy
 from runs.models import Process, Run, Wait
+from runs.services import lifecycle
+from runs.workers import timers
 from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.fleet.conftest import until
 from tests.runs import clockwork
@@ -35,16 +36,19 @@ def wait_for_later(count: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(
-            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority, tags, trace_id,
+            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority,
+            tags, trace_id,
                                      created_by, created_at, updated_at, error_code, is_solo)
-               SELECT gen_random_uuid(), 'later', '1.0.0', 'later@1.0.0', 'waiting_event', 0, '', 0, false, 0, '[]', '', '', now(),
+               SELECT gen_random_uuid(), 'later', '1.0.0', 'later@1.0.0', 'waiting_event', 0, '', 0, false, 0, '[]', '',
+               '', now(),
                       now(), '', false
                FROM generate_series(1, %s)""",
             [count],
         )
         cursor.execute(
             """INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
-               SELECT gen_random_uuid(), id, '0.1/1', 0, 'timer', 0, now(), now() + interval '1 day' * (1 + random()), '{}', false
+               SELECT gen_random_uuid(), id, '0.1/1', 0, 'timer', 0, now(), now() + interval '1 day' * (1 + random()),
+               '{}', false
                FROM runs_run WHERE agent = 'later'"""
         )
         cursor.execute("SET session_replication_role = origin")
@@ -61,19 +65,19 @@ def rows_read() -> dict[str, int]:
 
 
 def test_a_sweep_costs_what_is_due_however_many_wait(stage: Stage) -> None:
-    runs = [services.start(clockwork.agent.graph_id, {"sleep_seconds": 3600}, by=SHOP) for _ in range(DUE)]
+    runs = [lifecycle.start(clockwork.agent.graph_id, {"sleep_seconds": 3600}, by=SHOP) for _ in range(DUE)]
     while stage.drive() != "idle":
         pass
     wait_for_later(MANY)
     Wait.objects.filter(run__in=runs).update(deadline=now() - timedelta(seconds=1))
     before = rows_read()
-    sweeper.sweep()
+    timers.sweep()
     after = rows_read()
     read = {table: after[table] - before.get(table, 0) for table in after if after[table] != before.get(table, 0)}
     assert Wait.objects.filter(run__in=runs, resolution="fired").count() == DUE
     assert max(read.values()) <= DUE * 2 * DUE, f"rows read for {DUE} due of {MANY}: {read}"
     before = rows_read()
-    assert 0 < sweeper.sweep() <= sweeper.IDLE_SECONDS
+    assert 0 < timers.sweep() <= timers.IDLE_SECONDS
     idle = sum(rows_read().values()) - sum(before.values())
     assert idle < 500, f"a sweep that finds nothing due reads {idle} rows"
 
@@ -81,9 +85,9 @@ def test_a_sweep_costs_what_is_due_however_many_wait(stage: Stage) -> None:
 @pytest.mark.parametrize("statement", ["due", "next"])
 def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None:
     wait_for_later(5_000)
-    query = {"due": sweeper.DUE, "next": sweeper.NEXT}[statement]
+    query = {"due": timers.DUE, "next": timers.NEXT}[statement]
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {query}", [[], *([list(sweeper.RESOLUTIONS), 200] if statement == "due" else [])])
+        cursor.execute(f"EXPLAIN {query}", [[], *([list(timers.RESOLUTIONS), 200] if statement == "due" else [])])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
 
@@ -97,7 +101,8 @@ def start_skewed(
 ) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Starts a worker process whose clock is a day off, beside the one of this process, which is right."""
     env = plain_env(tmp_path) | {
-        "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings", "DATABASE_URL": database_urls(postgres)["runtime"],
+        "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+        "DATABASE_URL": database_urls(postgres)["runtime"],
         "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"], "DURABLEAGENTS_AGENTS": clockwork.__name__,
     }  # fmt: skip
     started: list[subprocess.Popen[bytes]] = []
@@ -118,16 +123,20 @@ Starts = Callable[[], subprocess.Popen[bytes]]
 
 
 def begun(**plan: Any) -> Run:
-    return services.start(clockwork.agent.graph_id, plan, by=SHOP)
+    return lifecycle.start(clockwork.agent.graph_id, plan, by=SHOP)
 
 
-def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(stage: Stage, start_skewed: Starts) -> None:
+def test_a_worker_whose_clock_is_a_day_off_lets_nothing_expire_early_or_late(
+    stage: Stage, start_skewed: Starts
+) -> None:
     later, asked, due = begun(sleep_seconds=7200), begun(is_gated=True), begun(sleep_seconds=1)
     start_skewed()
     until(lambda: str(fresh(due).state) == "completed", what="what is due", seconds=60)
     until(lambda: len(waiting(later)) == len(waiting(asked)) == 1, what="what isn't")
     (sleeping,), (gate,) = waiting(later), waiting(asked)
-    assert timedelta(hours=1, minutes=50) < sleeping.deadline - now() < timedelta(hours=2), "set by the database's clock"
+    assert timedelta(hours=1, minutes=50) < sleeping.deadline - now() < timedelta(hours=2), (
+        "set by the database's clock"
+    )
     assert timedelta(days=6) < gate.deadline - now() < timedelta(days=7)
     began = datetime.fromisoformat(events(due, e.RunCompleted)[0].payload["text"])
     assert abs(began - now()) < timedelta(minutes=10), "what a node takes for the time is the database's too"
@@ -140,7 +149,11 @@ def test_a_worker_whose_clock_is_a_day_off_takes_no_run_from_another(stage: Stag
     (claimed,) = stage.claim()
     process = start_skewed()
     others = [begun() for _ in range(3)]
-    until(lambda: {str(fresh(run).state) for run in others} == {"completed"}, what="the other worker's own runs", seconds=60)
+    until(
+        lambda: {str(fresh(run).state) for run in others} == {"completed"},
+        what="the other worker's own runs",
+        seconds=60,
+    )
     assert Process.objects.get(pid=process.pid).ended_at is None
     assert Process.objects.get(pk=stage.worker.id).ended_at is None, "who is alive isn't declared dead"
     assert fresh(held).owner == stage.worker.id and "WorkerLost" not in kinds(held)
@@ -150,7 +163,8 @@ def test_a_worker_whose_clock_is_a_day_off_takes_no_run_from_another(stage: Stag
 def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_effect(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    """Each round is one claim, one try and one timer, however the timers are passed; the database's clock rings them."""
+    """Each round is one claim, one try and one timer, however the timers are passed; the database's clock rings
+    them."""
     stage.retry = RetryPolicy(first=0, longest=0, in_place=-1)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -164,7 +178,7 @@ def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_ef
         (timer,) = waiting(run)
         elapsed += timer.deadline - now()
         Wait.objects.filter(pk=timer.pk).update(deadline=now())
-        sweeper.sweep()
+        timers.sweep()
     assert elapsed > timedelta(hours=2)
     assert stage.drive() == "completed" and len(outside.executed("order")) == 1
     per_hour = len(kinds(run)) / (elapsed / timedelta(hours=1))

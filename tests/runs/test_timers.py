@@ -11,11 +11,12 @@ from django.db import connection
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Event
-from runs import fleet, house, sweeper
 from runs.engine.agents import Agent
-from runs.house import House
+from runs.fleet import members
+from runs.journal.claims import CLAIM
 from runs.models import Run, Sweep, Wait
-from runs.store import CLAIM
+from runs.workers import housekeeping, timers
+from runs.workers.housekeeping import House
 from tests.runs.stage import Stage, at_once, events, fresh, kinds, now, problems
 from tests.runs.test_time import rows_read
 from tests.world import Notes, agent_of, ends_with
@@ -42,7 +43,7 @@ def asleep(stage: Stage, count: int) -> list[Run]:
 
 def test_what_sql_writes_about_a_deadline_is_the_event_that_python_would_write(stage: Stage) -> None:
     (run,) = asleep(stage, 1)
-    sweeper.sweep()
+    timers.sweep()
     row = Event.objects.get(run_id=run.id, kind="WaitResolved")
     event = e.decode(row.clear)
     assert event == e.WaitResolved(slot=row.slot, attempt=0, wait="timer", n=0, resolution="fired", by="system:sweeper")
@@ -54,20 +55,20 @@ def test_what_sql_writes_about_a_deadline_is_the_event_that_python_would_write(s
 
 def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = asleep(stage, 60)
-    monkeypatch.setattr(sweeper, "BATCH", 7)
+    monkeypatch.setattr(timers, "BATCH", 7)
     walked: list[Any] = []
-    plain = sweeper._fire
+    plain = timers._fire
 
     def fire() -> int | None:
         found = plain()
         walked.append(found)
         return found
 
-    monkeypatch.setattr(sweeper, "_fire", fire)
+    monkeypatch.setattr(timers, "_fire", fire)
 
     def sweeps() -> None:
         for _ in range(20):
-            sweeper.sweep()
+            timers.sweep()
 
     assert [x for x in at_once(*[sweeps] * 4) if x is not None] == []
     assert sum(x or 0 for x in walked) == len(runs), "nobody walks what another one settles"
@@ -82,44 +83,46 @@ def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: py
 def test_a_run_that_somebody_holds_is_not_waited_for_and_comes_with_the_next_pass(stage: Stage) -> None:
     import psycopg
 
-    from runs.dsn import dsn
+    from runs.connections import dsn
 
     held, free = asleep(stage, 2)
     with psycopg.connect(dsn(name="a person")) as person:
         person.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [held.id])
-        assert sweeper.sweep() == 0, "there is something left to do"
+        assert timers.sweep() == 0, "there is something left to do"
         assert (str(fresh(held).state), str(fresh(free).state)) == ("waiting_event", "running")
-    sweeper.sweep()
+    timers.sweep()
     assert str(fresh(held).state) == "running"
 
 
 def test_a_pass_ends_in_time_however_much_is_due(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same thread looks for dead workers, which must not wait for ten thousand timers."""
     runs = asleep(stage, 6)
-    monkeypatch.setattr(sweeper, "BATCH", 2)
-    monkeypatch.setattr(sweeper, "PASS_SECONDS", 0.0)
-    assert sweeper.sweep() == 0
+    monkeypatch.setattr(timers, "BATCH", 2)
+    monkeypatch.setattr(timers, "PASS_SECONDS", 0.0)
+    assert timers.sweep() == 0
     assert sum(str(fresh(run).state) == "running" for run in runs) == 2
-    while sweeper.sweep() == 0:
+    while timers.sweep() == 0:
         pass
     assert all(events(run, e.WaitResolved) for run in runs)
 
 
 def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:
-    sweeper.sweep()
-    called = fleet.roll_call()
+    timers.sweep()
+    called = members.roll_call()
     assert called is not None and called.sweep_age is not None and 0 <= called.sweep_age < 60
 
 
-def test_where_nothing_is_due_nobody_sweeps_but_to_show_that_he_would(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house, "PASS_SECONDS", 0.0)
+def test_where_nothing_is_due_nobody_sweeps_but_to_show_that_he_would(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "PASS_SECONDS", 0.0)
     swept: list[int] = []
-    plain = sweeper.sweep
-    monkeypatch.setattr(sweeper, "sweep", lambda: swept.append(1) or plain())
+    plain = timers.sweep
+    monkeypatch.setattr(timers, "sweep", lambda: swept.append(1) or plain())
     hand = House(stage.worker.id)
     hand.keep()
     assert len(swept) == 1, "nobody ever has"
-    monkeypatch.setattr(house, "SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "SHOWN_SECONDS", 0.0)
     hand.keep(), hand.keep()
     assert len(swept) == 1
     hand._versions_at = 0.0
@@ -130,16 +133,16 @@ def test_where_nothing_is_due_nobody_sweeps_but_to_show_that_he_would(stage: Sta
 
 def test_what_comes_due_before_the_next_look_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody else takes the same pains meanwhile."""
-    monkeypatch.setattr(house, "PASS_SECONDS", 0.0)
-    monkeypatch.setattr(house, "SWEPT_SECONDS", 60.0)
+    monkeypatch.setattr(housekeeping, "PASS_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "SWEPT_SECONDS", 60.0)
     (run,) = asleep(stage, 1)
     Wait.objects.filter(run=run).update(deadline=now() + timedelta(hours=1))
     one, other = House(stage.worker.id), House(stage.hire().id)
-    assert one.keep() >= sweeper.IDLE_SECONDS
+    assert one.keep() >= timers.IDLE_SECONDS
     Sweep.objects.update(at=now() - timedelta(seconds=61))
-    monkeypatch.setattr(sweeper, "IDLE_SECONDS", 30.0)
+    monkeypatch.setattr(timers, "IDLE_SECONDS", 30.0)
     Wait.objects.filter(run=run).update(deadline=now() + timedelta(seconds=15))
-    assert one.keep() < sweeper.IDLE_SECONDS <= other.keep()
+    assert one.keep() < timers.IDLE_SECONDS <= other.keep()
     Wait.objects.filter(run=run).update(deadline=now())
     one.keep()
     assert str(fresh(run).state) == "running"
@@ -150,9 +153,11 @@ def ready_of_another_version(count: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(
-            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority, tags, trace_id,
+            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority,
+            tags, trace_id,
                                      created_by, created_at, updated_at, error_code, is_solo, ready_at)
-               SELECT gen_random_uuid(), 'gone', '1.0.0', 'gone@1.0.0', 'pending', 0, '', 0, false, 5, '[]', '', '', clock_timestamp(),
+               SELECT gen_random_uuid(), 'gone', '1.0.0', 'gone@1.0.0', 'pending', 0, '', 0, false, 5, '[]', '', '',
+               clock_timestamp(),
                       clock_timestamp(), '', false, clock_timestamp() - interval '1 day'
                FROM generate_series(1, %s)""",
             [count],
@@ -173,7 +178,8 @@ def test_a_claim_costs_the_same_however_many_runs_of_other_versions_are_ready(st
     assert taken == {run.id for run in runs} and 5 <= read <= 100, read
     with connection.cursor() as cursor:
         cursor.execute(
-            "EXPLAIN SELECT id FROM runs_run WHERE graph_id = 'a' AND NOT is_solo AND ready_at <= statement_timestamp() "
+            "EXPLAIN SELECT id FROM runs_run WHERE graph_id = 'a' AND NOT is_solo AND ready_at <= "
+            "statement_timestamp() "
             "ORDER BY priority DESC, ready_at LIMIT 40"
         )
         plan = "\n".join(row[0] for row in cursor.fetchall())

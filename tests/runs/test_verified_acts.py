@@ -7,9 +7,9 @@ from importlib import import_module
 import pytest
 
 from ledger.models import Uncoded
-from ledger.verification import verify, verify_all
-from runs import services
+from ledger.verification.runs import verify, verify_all
 from runs.models import Wait
+from runs.services import signals
 from tests.runs.stage import Stage
 from tests.runs.stories import answered, as_superuser, everything, through
 from tests.world import OLGA, Toolbox
@@ -27,9 +27,11 @@ def test_acts_from_before_they_had_codes_are_known_and_none_since(stage: Stage, 
     assert [problem for each in verify_all() for problem in each.problems] == []
     as_superuser("UPDATE ledger_event SET code = NULL WHERE run_id = %s AND seq = 1", first.id)
     assert any("RunCreated, has no code" in problem for problem in verify(first.id).problems)
-    services.signal(other.id, "late", 1, by=OLGA)
+    signals.signal(other.id, "late", 1, by=OLGA)
     as_superuser("UPDATE ledger_actrecord SET code = NULL WHERE run_id = %s", other.id)
-    assert [problem.partition(", ")[2] for problem in verify(other.id).problems] == ["signal, has no code: none of our processes wrote it"]
+    assert [problem.partition(", ")[2] for problem in verify(other.id).problems] == [
+        "signal, has no code: none of our processes wrote it"
+    ]
     Uncoded.objects.all().delete()
 
 

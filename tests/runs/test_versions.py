@@ -13,13 +13,16 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from durableagents import Context, End
-from durableagents.auth import issue_key
+from durableagents.identity.auth import issue_key
 from ledger import events as e
-from runs import services, sweeper, versions
+from runs import log_messages
 from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import first_scheme
+from runs.fleet import agent_versions
+from runs.fleet.agent_versions import Loaded, VersionChanged, Watch
 from runs.models import AgentVersion, Process, Run, Served
-from runs.versions import Loaded, VersionChanged, Watch
+from runs.services import lifecycle
+from runs.workers import timers
 from tests.runs.stage import Stage, events, fresh, kinds
 from tests.world import SHOP, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -68,7 +71,7 @@ def changed(agent: Agent) -> Agent:
 def test_between_two_workers_of_which_one_has_the_version_that_one_drives_every_run(stage: Stage) -> None:
     old, new = agent_of(ends_with("old"), name="skew"), agent_of(ends_with("new"), name="skew", version="2.0.0")
     both, behind = stage.hire(), stage.hire()
-    runs = [services.start(agent.graph_id, {}, by=SHOP) for agent in (old, new) * 5]
+    runs = [lifecycle.start(agent.graph_id, {}, by=SHOP) for agent in (old, new) * 5]
     claimed = {both.id: [], behind.id: []}  # type: ignore[var-annotated]
     for _ in range(12):
         for worker, graphs in ((behind, [old.graph_id]), (both, [old.graph_id, new.graph_id])):
@@ -100,7 +103,7 @@ def test_a_ready_run_that_no_worker_has_the_version_of_says_so_everywhere(
     registry.remove(elsewhere.graph_id)
     announce(stage)
     sentence = "no running worker has vendor-like@2.0.0"
-    assert versions.unserved() == ["vendor-like@2.0.0"]
+    assert agent_versions.unserved() == ["vendor-like@2.0.0"]
     assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == sentence
     assert operator.get(f"/api/v1/runs/{other.id}").json()["blocked"] is None
     assert operator.get("/readyz").json()["unserved_versions"] == 1
@@ -110,13 +113,13 @@ def test_a_ready_run_that_no_worker_has_the_version_of_says_so_everywhere(
         told = operator.get(page).content.decode()
         assert "No running worker has" in told and "vendor-like@2.0.0" in told, page
     watch = Watch()
-    with caplog.at_level(logging.INFO, "runs.versions"):
+    with caplog.at_level(logging.INFO, "runs.fleet.agent_versions"):
         for _ in range(3):
-            watch.look()
-        assert [r.getMessage() for r in caplog.records].count(versions.notices.VERSION_UNSERVED % "vendor-like@2.0.0") == 1
+            watch.check()
+        assert [r.getMessage() for r in caplog.records].count(log_messages.VERSION_UNSERVED % "vendor-like@2.0.0") == 1
         registry.add(elsewhere)
         announce(stage, stage.hire())
-        watch.look()
+        watch.check()
     assert "don't lack a worker any more" in caplog.records[-1].getMessage()
     assert operator.get("/readyz").json()["unserved_versions"] == 0
 
@@ -145,7 +148,7 @@ def test_what_a_run_waits_for_is_no_want_of_a_version(stage: Stage, operator: Cl
     assert stage.drive() == "parked"
     registry.remove(agent.graph_id)
     announce(stage)
-    assert versions.unserved() == [] and operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] is None
+    assert agent_versions.unserved() == [] and operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] is None
 
 
 def test_what_dead_workers_had_is_forgotten(stage: Stage) -> None:
@@ -153,7 +156,7 @@ def test_what_dead_workers_had_is_forgotten(stage: Stage) -> None:
     announce(stage)
     announce(stage, gone := stage.hire())
     Process.objects.filter(pk=gone.id).update(ended_at=versions_now())
-    sweeper.retire()
+    timers.retire()
     assert set(Served.objects.values_list("worker", flat=True)) == {stage.worker.id}
 
 
@@ -178,16 +181,16 @@ def test_in_production_changed_code_is_quarantined_where_it_is(
     run = stage.start(agent)
     assert agent.graph_id in registry.graph_ids()
     changed(agent)
-    with caplog.at_level(logging.WARNING, "runs.versions"):
+    with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
     assert [r.levelname for r in caplog.records if agent.graph_id in r.getMessage()] == ["ERROR"]
     assert agent.graph_id not in registry.graph_ids() and registry.find(agent.graph_id)
     assert stage.drive() == "idle" and kinds(run) == ["RunCreated"]
     with pytest.raises(VersionChanged) as refused:
-        services.start(agent.graph_id, {}, by=SHOP)
+        lifecycle.start(agent.graph_id, {}, by=SHOP)
     assert refused.value.status == 409 and Run.objects.count() == 1
     Served.objects.filter(worker=stage.worker.id).delete()  # the worker with the right code has gone
-    assert versions.unserved() == [agent.graph_id]
+    assert agent_versions.unserved() == [agent.graph_id]
     assert "quarantined" in operator.get("/agents").content.decode()
 
 
@@ -195,7 +198,7 @@ def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, capl
     agent = agent_of(ends_with(1))
     announce(stage)
     changed(agent)
-    with caplog.at_level(logging.WARNING, "runs.versions"):
+    with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
     assert [r.levelname for r in caplog.records if agent.graph_id in r.getMessage()] == ["WARNING"]
     stage.start(agent)
@@ -205,7 +208,8 @@ def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, capl
 def stored_by_older_code(agent: Agent) -> None:
     """What an installation has on record that was last used before fingerprints had schemes."""
     AgentVersion.objects.update_or_create(
-        graph_id=agent.graph_id, defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": versions_now()}
+        graph_id=agent.graph_id,
+        defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": versions_now()},
     )
 
 
@@ -214,11 +218,13 @@ def test_an_upgrade_takes_over_the_fingerprints_of_unchanged_agents_once(
 ) -> None:
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
-    with caplog.at_level(logging.WARNING, "runs.versions"):
+    with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
         announce(stage)
         announce(stage, stage.hire())
-        services.start(agent.graph_id, {}, by=SHOP)
-    assert [r.getMessage() for r in caplog.records if agent.graph_id in r.getMessage()] == [versions.notices.VERSION_ADOPTED % agent.graph_id]
+        lifecycle.start(agent.graph_id, {}, by=SHOP)
+    assert [r.getMessage() for r in caplog.records if agent.graph_id in r.getMessage()] == [
+        log_messages.VERSION_ADOPTED % agent.graph_id
+    ]
     assert AgentVersion.objects.get(graph_id=agent.graph_id).fingerprint == agent.fingerprint()
     assert AgentVersion.objects.get(graph_id=agent.graph_id).parts == agent.parts()
     assert stage.drive() == "completed"
@@ -229,7 +235,7 @@ def test_a_start_takes_over_an_older_fingerprint_too(stage: Stage, production: N
 
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
-    answers = at_once(*(lambda: services.start(agent.graph_id, {}, by=SHOP) for _ in range(8)))
+    answers = at_once(*(lambda: lifecycle.start(agent.graph_id, {}, by=SHOP) for _ in range(8)))
     assert [a for a in answers if isinstance(a, Exception)] == []
     assert AgentVersion.objects.get(graph_id=agent.graph_id).fingerprint == agent.fingerprint()
 
@@ -241,15 +247,17 @@ def test_an_upgrade_is_no_way_to_slip_changed_code_in(stage: Stage, production: 
     announce(stage)
     assert agent.graph_id not in registry.graph_ids()
     with pytest.raises(VersionChanged):
-        services.start(agent.graph_id, {}, by=SHOP)
+        lifecycle.start(agent.graph_id, {}, by=SHOP)
 
 
-def test_a_version_whose_gate_was_dropped_is_quarantined(stage: Stage, production: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_version_whose_gate_was_dropped_is_quarantined(
+    stage: Stage, production: None, caplog: pytest.LogCaptureFixture
+) -> None:
     gated = Toolbox(Outside())
     agent = agent_of(ends_with(1), tools=[gated.pay], name="gated")
     announce(stage)
     agent_of(ends_with(1), tools=[replace(gated.pay, gate=None)], name="gated")
-    with caplog.at_level(logging.ERROR, "runs.versions"):
+    with caplog.at_level(logging.ERROR, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
     assert agent.graph_id not in registry.graph_ids()
     assert "gated@1.0.0 (tools.pay.gate)" in caplog.records[-1].getMessage()
@@ -259,7 +267,7 @@ def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:
     from tests.runs.stage import at_once
 
     agent = agent_of(ends_with(1))
-    answers = at_once(*(lambda: services.start(agent.graph_id, {}, by=SHOP) for _ in range(16)))
+    answers = at_once(*(lambda: lifecycle.start(agent.graph_id, {}, by=SHOP) for _ in range(16)))
     assert [a for a in answers if isinstance(a, Exception)] == []
     assert AgentVersion.objects.filter(graph_id=agent.graph_id).count() == 1
 
@@ -271,7 +279,7 @@ def test_which_versions_are_ready_costs_a_look_for_each_and_not_for_each_run(sta
     agent = agent_of(ends_with(1))
     stage.start(agent)
     ready_of_another_version(20_000)
-    versions.unserved()
+    agent_versions.unserved()
     before = rows_read()
-    assert versions.unserved() == sorted(["gone@1.0.0", agent.graph_id])
+    assert agent_versions.unserved() == sorted(["gone@1.0.0", agent.graph_id])
     assert rows_read()["runs_run"] - before["runs_run"] <= 20

@@ -17,7 +17,8 @@ Loss = Literal["question", "answer"]
 
 
 class LossyWire:
-    """Listens in `folder` as the server does, passes bytes on, and cuts a connection around the statement that was named.
+    """Listens in `folder` as the server does, passes bytes on, and cuts a connection around the statement that was
+    named.
 
     `question`: the statement never reaches the server. `answer`: the server runs it, commits, and its answer is lost.
     """
@@ -36,7 +37,8 @@ class LossyWire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, *plan: tuple[int, Loss]) -> None:
-        """Cut the wire around the n-th statement from here, on whatever connection it comes; then around the n-th after that."""
+        """Cut the wire around the n-th statement from here, on whatever connection it comes; then around the n-th after
+        that."""
         with self._lock:
             at = self.statements
             self._plan = [(at := at + nth, what) for nth, what in plan]

@@ -93,9 +93,7 @@ class Sandbox:
             self.kill()
         self.client.close()
 
-    def post(
-        self, path: str, body: Any, key: str | None = None, run_id: str | None = None
-    ) -> httpx.Response:
+    def post(self, path: str, body: Any, key: str | None = None, run_id: str | None = None) -> httpx.Response:
         headers = {"Idempotency-Key": key, "X-Run-Id": run_id}
         present = {name: value for name, value in headers.items() if value is not None}
         return self.client.post(path, json=body, headers=present)

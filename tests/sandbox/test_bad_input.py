@@ -50,9 +50,7 @@ def with_vendor(**changed: Any) -> bytes:
     ids=lambda value: repr(value)[:40],
 )
 def test_a_bad_body_is_refused(shared: Sandbox, body: bytes, status: int) -> None:
-    answer = shared.client.post(
-        "/api/erp/vendors", content=body, headers={"Idempotency-Key": "bad"}
-    )
+    answer = shared.client.post("/api/erp/vendors", content=body, headers={"Idempotency-Key": "bad"})
 
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
@@ -134,9 +132,7 @@ def test_a_bad_query_is_refused(shared: Sandbox, query: str) -> None:
         ("POST", "/api/registry/companies", 405),
     ],
 )
-def test_a_wrong_address_is_a_problem_too(
-    shared: Sandbox, method: str, path: str, status: int
-) -> None:
+def test_a_wrong_address_is_a_problem_too(shared: Sandbox, method: str, path: str, status: int) -> None:
     answer = shared.client.request(method, path)
     assert answer.status_code == status
     assert answer.json()["status"] == status
@@ -149,7 +145,8 @@ def test_a_wrong_address_is_a_problem_too(
         b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         b"GET /mail/%00 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         b"GET /effects.html?run_id=%00%ff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"POST /api/erp/vendors HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \xff\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        b"POST /api/erp/vendors HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \xff\r\nContent-Length: "
+        b"2\r\nConnection: close\r\n\r\n{}",
         b"POST /api/erp/vendors HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n{}",
     ],
 )

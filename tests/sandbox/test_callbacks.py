@@ -65,9 +65,7 @@ def test_a_repeat_asks_the_vendor_once(sandbox: Sandbox, receiver: Make) -> None
     assert portal_user.next()["request_id"] == other
 
 
-def test_a_callback_is_retried_with_the_same_bytes_across_restarts(
-    sandbox: Sandbox, receiver: Make
-) -> None:
+def test_a_callback_is_retried_with_the_same_bytes_across_restarts(sandbox: Sandbox, receiver: Make) -> None:
     sandbox.fault(w9_delay_seconds=0)
     portal_user = receiver(500, 302, 429, 503)
     request_w9(sandbox, portal_user.url)
@@ -95,9 +93,7 @@ def test_a_kill_before_the_form_is_due_only_delays_it(sandbox: Sandbox, receiver
     assert portal_user.next()["request_id"] == request_id
 
 
-def test_nobody_listening_yet_is_no_reason_to_give_up(
-    sandbox: Sandbox, ports: Callable[[int], list[int]]
-) -> None:
+def test_nobody_listening_yet_is_no_reason_to_give_up(sandbox: Sandbox, ports: Callable[[int], list[int]]) -> None:
     sandbox.fault(w9_delay_seconds=0)
     port = ports(1)[0]
     request_w9(sandbox, f"http://127.0.0.1:{port}/")
@@ -151,7 +147,8 @@ def test_many_callbacks_all_arrive(sandbox: Sandbox, receiver: Make) -> None:
     portal_user = receiver(*[500] * 40)
     asked = {request_w9(sandbox, portal_user.url, f"k{number}") for number in range(100)}
 
-    # At least once: an answer of ours that was slow brings the same form again, so there may be more than one for each try.
+    # At least once: an answer of ours that was slow brings the same form again, so there may be more than one for each
+    # try.
     arrived: list[str] = []
     while len(arrived) < 140 or set(arrived) != asked:
         arrived.append(json.loads(portal_user.next_bytes())["request_id"])

@@ -24,9 +24,7 @@ def lookup(sandbox: Sandbox) -> int:
 def test_an_entry_is_replaced_whole_and_listed(sandbox: Sandbox) -> None:
     sandbox.fault(system="erp", operation="create_vendor", latency_ms=5, error_rate=0.5)
 
-    answer = sandbox.client.post(
-        "/faults", json={"system": "erp", "operation": "create_vendor", "latency_ms": 7}
-    )
+    answer = sandbox.client.post("/faults", json={"system": "erp", "operation": "create_vendor", "latency_ms": 7})
 
     entry = {
         "system": "erp",
@@ -38,9 +36,7 @@ def test_an_entry_is_replaced_whole_and_listed(sandbox: Sandbox) -> None:
     }
     assert (answer.status_code, answer.json()) == (200, entry)
     assert sandbox.client.get("/faults").json() == [entry]
-    assert (
-        sandbox.client.post("/faults", json=entry).json() == entry
-    )  # what is listed can be posted
+    assert sandbox.client.post("/faults", json=entry).json() == entry  # what is listed can be posted
 
 
 @pytest.mark.parametrize(
@@ -65,9 +61,7 @@ def test_an_entry_is_replaced_whole_and_listed(sandbox: Sandbox) -> None:
         ('{"operation": "nope"}', "operation"),
     ],
 )
-def test_a_wrong_entry_is_refused_by_name_and_changes_nothing(
-    shared: Sandbox, given: str, field: str
-) -> None:
+def test_a_wrong_entry_is_refused_by_name_and_changes_nothing(shared: Sandbox, given: str, field: str) -> None:
     before = shared.client.get("/faults").json()
 
     refused = shared.client.post("/faults", content=given)

@@ -76,8 +76,17 @@ def test_a_row_says_what_was_received(sandbox: Sandbox) -> None:
 
 def test_a_row_says_who_sent_it_and_when_where_they_say_so(sandbox: Sandbox) -> None:
     before = datetime.now(UTC)
-    for header in (f"42 {time.monotonic() - 5:.6f}", "42 nonsense", f"42 {time.monotonic() + 600:.6f}", "42", "-1 5.0", "9" * 40 + " 1.0"):
-        sandbox.client.get("/api/sanctions/screen", params={"name": "Acme", "country": "DE"}, headers={"X-Sender": header})
+    for header in (
+        f"42 {time.monotonic() - 5:.6f}",
+        "42 nonsense",
+        f"42 {time.monotonic() + 600:.6f}",
+        "42",
+        "-1 5.0",
+        "9" * 40 + " 1.0",
+    ):
+        sandbox.client.get(
+            "/api/sanctions/screen", params={"name": "Acme", "country": "DE"}, headers={"X-Sender": header}
+        )
 
     first, *others = sandbox.effects()
 
@@ -89,7 +98,9 @@ def test_a_row_says_who_sent_it_and_when_where_they_say_so(sandbox: Sandbox) -> 
 def test_a_file_of_an_older_sandbox_is_opened_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite3"
     old = sqlite3.connect(path)
-    old.executescript(SCHEMA.read_text().replace("CHECK (executed IN (0, 1)),", "CHECK (executed IN (0, 1))").replace(_NEWER, ""))
+    old.executescript(
+        SCHEMA.read_text().replace("CHECK (executed IN (0, 1)),", "CHECK (executed IN (0, 1))").replace(_NEWER, "")
+    )
     old.execute("INSERT INTO requests (system, operation, received_at) VALUES ('erp', 'create_vendor', 'then')")
     old.commit()
     old.close()
@@ -126,9 +137,7 @@ def test_reads_and_refusals_are_rows_that_executed_nothing(sandbox: Sandbox) -> 
 def test_a_receipt_is_on_disk_before_the_effect(sandbox: Sandbox) -> None:
     sandbox.fault(system="erp", latency_ms=600_000)
     with pytest.raises(Exception, match="timed out"):
-        sandbox.client.post(
-            "/api/erp/vendors", json=VENDOR, headers={"Idempotency-Key": "k"}, timeout=0.3
-        )
+        sandbox.client.post("/api/erp/vendors", json=VENDOR, headers={"Idempotency-Key": "k"}, timeout=0.3)
     sandbox.kill()
     sandbox.start()
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from durableagents.demo.sandbox.markup import Markup, show
+from durableagents.demo.sandbox.web.markup import Markup, show
 
 from .harness import VENDOR, Sandbox
 
@@ -26,9 +26,7 @@ def test_empty_pages_say_so(sandbox: Sandbox) -> None:
 
 
 def test_hostile_text_is_inert_everywhere(sandbox: Sandbox) -> None:
-    vendor = sandbox.post(
-        "/api/erp/vendors", VENDOR | {"legal_name": HOSTILE}, "<i>k", "<b>run"
-    ).json()
+    vendor = sandbox.post("/api/erp/vendors", VENDOR | {"legal_name": HOSTILE}, "<i>k", "<b>run").json()
     order = {"vendor_id": vendor["vendor_id"], "description": HOSTILE, "amount_usd": "84000"}
     sandbox.post("/api/erp/purchase-orders", order, "k")
     sandbox.post("/api/credentials", {"vendor_id": vendor["vendor_id"], "scope": HOSTILE}, "k")
@@ -90,9 +88,7 @@ def test_faults_can_be_set_by_form(sandbox: Sandbox) -> None:
         ({"color": "red"}, "color: no such field"),
     ],
 )
-def test_a_wrong_form_says_why_and_changes_nothing(
-    shared: Sandbox, form: dict[str, str], said: str
-) -> None:
+def test_a_wrong_form_says_why_and_changes_nothing(shared: Sandbox, form: dict[str, str], said: str) -> None:
     answer = shared.client.post("/faults.html", data=form)
 
     assert answer.status_code == 422
@@ -111,9 +107,7 @@ def test_a_page_of_another_origin_presses_no_button(sandbox: Sandbox) -> None:
         for path in ("/faults", "/faults.html", "/portal/w9-requests/1/send"):
             refused = sandbox.client.post(path, headers={"Origin": origin})
             assert refused.status_code == 403
-    own = sandbox.client.post(
-        "/faults.html", data={"error_rate": "0"}, headers={"Origin": sandbox.url}
-    )
+    own = sandbox.client.post("/faults.html", data={"error_rate": "0"}, headers={"Origin": sandbox.url})
     assert own.status_code == 303
 
 

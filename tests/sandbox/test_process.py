@@ -57,14 +57,10 @@ def test_a_taken_port_is_one_line_and_exit_2(sandbox: Sandbox) -> None:
         port = str(taken.getsockname()[1])
         data = str(sandbox.data.parent / "other")
         assert port in refusal(sandbox, SANDBOX_PORT=port, DURABLEAGENTS_DATA=data)
-        assert port in refusal(
-            sandbox, SANDBOX_PORT="64999", SANDBOX_SMTP_PORT=port, DURABLEAGENTS_DATA=data
-        )
+        assert port in refusal(sandbox, SANDBOX_PORT="64999", SANDBOX_SMTP_PORT=port, DURABLEAGENTS_DATA=data)
 
 
-def test_a_second_sandbox_on_the_same_data_is_refused(
-    sandbox: Sandbox, ports: Callable[[int], list[int]]
-) -> None:
+def test_a_second_sandbox_on_the_same_data_is_refused(sandbox: Sandbox, ports: Callable[[int], list[int]]) -> None:
     web, smtp = ports(2)
     said = refusal(sandbox, SANDBOX_PORT=str(web), SANDBOX_SMTP_PORT=str(smtp))
     assert "another sandbox" in said
@@ -87,9 +83,7 @@ def test_a_bad_port_is_named(shared: Sandbox, name: str, value: str) -> None:
 def test_a_store_it_cannot_use_is_named(shared: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "sandbox").mkdir()
     (tmp_path / "sandbox" / "sandbox.db").write_bytes(b"this is no database" * 100)
-    said = refusal(
-        shared, DURABLEAGENTS_DATA=str(tmp_path), SANDBOX_PORT="64997", SANDBOX_SMTP_PORT="64998"
-    )
+    said = refusal(shared, DURABLEAGENTS_DATA=str(tmp_path), SANDBOX_PORT="64997", SANDBOX_SMTP_PORT="64998")
     assert "sandbox.db" in said
 
 
@@ -102,14 +96,13 @@ def test_what_it_makes_is_for_its_user_only(sandbox: Sandbox) -> None:
 
 def test_it_loads_no_django() -> None:
     program = "import sys, durableagents.demo.sandbox.server; print('django' in sys.modules)"
-    told = subprocess.run(
-        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    )
+    told = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
 
 
 def test_its_code_uses_none_of_ours() -> None:
-    """The oracle must not share a mistake with what it judges. (The package above it loads the engine; it uses none of it.)"""
+    """The oracle must not share a mistake with what it judges. (The package above it loads the engine; it uses none of
+    it.)"""
     package = CHECKOUT / "durableagents/demo/sandbox"
     for path in package.rglob("*.py"):
         depth = len(path.relative_to(package).parts)

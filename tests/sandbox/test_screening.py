@@ -5,18 +5,24 @@ from __future__ import annotations
 import pytest
 
 from durableagents.demo.sandbox.names import normalise
-from durableagents.demo.sandbox.problems import Problem
 from durableagents.demo.sandbox.systems.registry import lookup
 from durableagents.demo.sandbox.systems.sanctions import THRESHOLD, screen, the_list
+from durableagents.demo.sandbox.web.problems import Problem
 
-CLEAR = """Nordlicht Antriebe GmbH|Acme Pallets Ltd|Baltic Cold Chain OÜ|Harbor Analytics Inc|Phoenix Dissolved Trading Ltd
-Orion Ghost Logistics LLC|Volga Tours|Heavy Metal Records|Grey Goose Bakery|Black Forest Cakes GmbH|Red Sea Diving Club
-Golden Gate Bakery LLC|Northern Lights Energy AS|Sable Interiors Ltd|Siberian Husky Breeders|Crimson Books Ltd|Delta Air Filters
-Iron Works Gym|Desert Rose Cosmetics|Caspian Caviar Bar|Kestrel Software Ltd|Horizon Chemicals GmbH|Meridian Labs|Levant Foods
-Jade Garden Restaurant|Cedar Point Marina|Ltd|A|Müller & Söhne KG|株式会社山田|Zürich Precision Tooling AG|Palm Shipping Lines
-Sunrise Senior Living|Euphrates Carpets|Petrov Anselm Bakery|Diamond Nails Bangui Style|Star Aviation Academy""".replace(
-    "\n", "|"
-).split("|")
+CLEAR = (
+    """
+Nordlicht Antriebe GmbH|Acme Pallets Ltd|Baltic Cold Chain OÜ|Harbor Analytics Inc
+Phoenix Dissolved Trading Ltd|Orion Ghost Logistics LLC|Volga Tours|Heavy Metal Records
+Grey Goose Bakery|Black Forest Cakes GmbH|Red Sea Diving Club|Golden Gate Bakery LLC
+Northern Lights Energy AS|Sable Interiors Ltd|Siberian Husky Breeders|Crimson Books Ltd
+Delta Air Filters|Iron Works Gym|Desert Rose Cosmetics|Caspian Caviar Bar|Kestrel Software Ltd
+Horizon Chemicals GmbH|Meridian Labs|Levant Foods|Jade Garden Restaurant|Cedar Point Marina|Ltd|A
+Müller & Söhne KG|株式会社山田|Zürich Precision Tooling AG|Palm Shipping Lines|Sunrise Senior Living
+Euphrates Carpets|Petrov Anselm Bakery|Diamond Nails Bangui Style|Star Aviation Academy
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
 
 HITS = [
     ("Volga Heavy Industries", "Volga Heavy Industries"),
@@ -73,10 +79,7 @@ def test_the_registry_always_says_the_same() -> None:
     answer = lookup(query)
     assert answer == lookup(query)
     assert (answer["status"], answer["notes"], answer["country"]) == ("active", [], "GB")
-    assert (
-        answer["registration_number"]
-        != lookup(query | {"tax_id": "GB-1235"})["registration_number"]
-    )
+    assert answer["registration_number"] != lookup(query | {"tax_id": "GB-1235"})["registration_number"]
 
 
 @pytest.mark.parametrize(

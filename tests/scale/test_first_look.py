@@ -1,4 +1,5 @@
-"""The first look at a run in a process folds it whole: once, from what it needs, and believed no further than any other fold."""
+"""The first look at a run in a process folds it whole: once, from what it needs, and believed no further than any other
+fold."""
 
 from __future__ import annotations
 
@@ -16,9 +17,8 @@ from hypothesis import strategies as st
 
 from ledger import events as e
 from ledger.append import append
-from runs import folded
 from runs.models import Run
-from runs.story import Fold
+from runs.story import Fold, folded
 from runs.story.transcript import Transcript
 from tests.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
 from tests.scale.journals import life
@@ -48,8 +48,10 @@ def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> N
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-def test_what_is_changed_while_a_run_is_folded_shows_at_the_next_look(operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str) -> None:  # noqa: F811
-    monkeypatch.setattr("runs.dossier.datetime", Still)
+def test_what_is_changed_while_a_run_is_folded_shows_at_the_next_look(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = long_run(40)
     between(monkeypatch, lambda: other_hands(DAMAGE[what], run.id))
     operator.get(f"/runs/{run.id}")
@@ -67,7 +69,9 @@ def _rows_of(run: Run) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def test_what_happens_while_a_run_is_folded_is_taken_on_by_the_next_look(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_what_happens_while_a_run_is_folded_is_taken_on_by_the_next_look(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = long_run(40)
     between(monkeypatch, lambda: append(run.id, e.VisitEntered(node="nowhere", visit=1), by=OLGA))
     assert "nowhere" not in operator.read(f"/runs/{run.id}")
@@ -102,11 +106,15 @@ def test_news_longer_than_one_reading_are_taken_on_in_several(monkeypatch: pytes
                 assert kept.fold is before and kept.fold.length == 40 and kept.last.seq == 40, at_once
 
 
-def test_a_first_look_carries_no_more_of_a_row_than_it_folds(operator: Reader) -> None:  # noqa: F811
+def test_a_first_look_carries_no_more_of_a_row_than_it_folds(operator: Reader) -> None:
     run = long_run(300)
     with CaptureQueriesContext(connection) as found:
         operator.get(f"/runs/{run.id}")
-    whole = [query["sql"] for query in found.captured_queries if "ledger_event" in query["sql"] and "= ANY" not in query["sql"]]
+    whole = [
+        query["sql"]
+        for query in found.captured_queries
+        if "ledger_event" in query["sql"] and "= ANY" not in query["sql"]
+    ]
     assert len(whole) == 2 and "sealed" not in "".join(whole) and "hash" not in whole[1].partition("FROM")[0]
 
 
@@ -142,7 +150,7 @@ def test_threads_that_fold_at_once_leave_the_collector_on() -> None:
     assert gc.isenabled()
 
 
-# --- conversations, which are put down and told apart later --------------------------------------------------------------------
+# --- conversations, which are put down and told apart later ---------------------------------------
 
 
 def heard(made: list[e.Event], ask_after: Callable[[int], bool]) -> Any:
@@ -170,7 +178,7 @@ def test_conversations_of_any_journal_are_the_same_whenever_somebody_asks_for_th
     check_asking(made)
 
 
-def test_only_who_looks_at_conversations_has_them_told_apart(operator: Reader) -> None:  # noqa: F811
+def test_only_who_looks_at_conversations_has_them_told_apart(operator: Reader) -> None:
     run = long_run(60)
     operator.get(f"/runs/{run.id}", tab="journal")
     with folded.folded(run.id) as kept:

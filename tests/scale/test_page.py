@@ -1,4 +1,5 @@
-"""A run's page costs what it shows, not what the run has lived; and what is kept for that is never believed against the database."""
+"""A run's page costs what it shows, not what the run has lived; and what is kept for that is never believed against the
+database."""
 
 from __future__ import annotations
 
@@ -22,12 +23,11 @@ from hypothesis import strategies as st
 from ledger import events as e
 from ledger.append import append
 from ledger.models import Event, Head
-from runs import drawn, folded
-from runs.drawn import Drawn
+from runs.console.run_views import TABS
 from runs.models import Run
-from runs.story import Bare, Fold, line_of, read, tell
+from runs.story import Bare, Fold, drawn, folded, line_of, read, tell
+from runs.story.drawn import Drawn
 from runs.story.lines import Line
-from runs.views import TABS
 from tests.console.conftest import OLGA, Reader, agent, operator, reader, start  # noqa: F401 (fixtures)
 from tests.console.stage import settled, working
 from tests.console.tape import NOON
@@ -85,11 +85,11 @@ def plain(value: Any) -> Any:
     return value if names is None else {name: plain(getattr(value, name)) for name in names if not name.startswith("_")}
 
 
-# --- what is read ------------------------------------------------------------------------------------------------------------
+# --- what is read ---------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(300)
-def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) -> None:  # noqa: F811
+def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) -> None:
     run = long_run()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE ledger_event")
@@ -99,14 +99,18 @@ def test_a_live_refresh_reads_what_is_new_and_what_is_shown(operator: Reader) ->
         with CaptureQueriesContext(connection) as found:
             page = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
         assert f'data-seq="{LONG + n + 1}"' in page.content.decode()
-        asked = [query["sql"] for query in found.captured_queries if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")]
+        asked = [
+            query["sql"]
+            for query in found.captured_queries
+            if "ledger_event" in query["sql"] and not query["sql"].startswith("EXPLAIN")
+        ]
         folds = [statement for statement in asked if "xmin" in statement]
         assert len(folds) == 1 and scanned(folds[0]) == 2, tab  # the last one folded, and the new one
         assert sum(map(scanned, asked)) <= MOST_READ, tab
 
 
 @pytest.mark.timeout(300)
-def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator: Reader) -> None:  # noqa: F811
+def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator: Reader) -> None:
     short, long = long_run(1_000), long_run(LONG)
     for tab in TABS:
         sizes, counts = [], []
@@ -118,7 +122,9 @@ def test_ten_times_the_events_are_no_more_statements_and_no_longer_page(operator
         assert counts[0] == counts[1] and sizes[1] < sizes[0] * 1.5, (tab, sizes, counts)
 
 
-def test_readers_of_one_run_share_one_fold(monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]) -> None:  # noqa: F811
+def test_readers_of_one_run_share_one_fold(
+    monkeypatch: pytest.MonkeyPatch, operator: Reader, reader: Callable[..., Reader]
+) -> None:
     run, taken = long_run(300), []
     take = folded.Kept._take
     monkeypatch.setattr(folded.Kept, "_take", lambda kept, rows: (taken.append(len(rows)), take(kept, rows))[1])
@@ -129,11 +135,12 @@ def test_readers_of_one_run_share_one_fold(monkeypatch: pytest.MonkeyPatch, oper
     assert taken == [300]
 
 
-# --- the same story ----------------------------------------------------------------------------------------------------------
+# --- the same story -------------------------------------------------------------------------------
 
 
 def check_every_prefix(lines: list[Line]) -> None:
-    """A fold that is asked after each event for what it shows tells, each time, what a fold of that much of the journal tells."""
+    """A fold that is asked after each event for what it shows tells, each time, what a fold of that much of the journal
+    tells."""
     fold, so_far = Fold(), {}
     for n, line in enumerate(lines, 1):
         fold.take(line)
@@ -155,16 +162,30 @@ def test_a_life_is_told_alike_whether_it_is_followed_or_read_afterwards() -> Non
 
 
 _SOME: dict[str, list[Any]] = {
-    "str": ["x", "approve", "approved", "rejected", "happened", "did_not", "0.1/1", "input", "timer", "operator", "user:o", "waiting_human"],
-    "int": [0, 1], "bool": [True, False], "list[str]": [["x"], []], "str | None": [None, "0.1/1"], "int | None": [None, 5],
+    "str": ["x", "approve", "approved", "rejected", "happened", "did_not", "0.1/1", "input", "timer", "operator",
+            "user:o", "waiting_human"],
+    "int": [0, 1], "bool": [True, False], "list[str]": [["x"], []], "str | None": [None, "0.1/1"],
+    "int | None": [None, 5],
 }  # fmt: skip
-_PAYLOADS: list[Any] = [None, {}, "words", {"arguments": {"a": 1}, "key": "k"}, {"result": {"r": 1}}, {"reason": "Traceback (most recent call last)\nE: y"}, {"justification": "w"}]
+_PAYLOADS: list[Any] = [
+    None,
+    {},
+    "words",
+    {"arguments": {"a": 1}, "key": "k"},
+    {"result": {"r": 1}},
+    {"reason": "Traceback (most recent call last)\nE: y"},
+    {"justification": "w"},
+]
 
 
 @st.composite
 def events(draw: Any) -> e.Event:
     kind = e.KINDS[draw(st.sampled_from(sorted(e.KINDS)))]
-    fields = {name: draw(st.sampled_from(_SOME.get(str(hint), [[]]))) for name, hint in kind.__annotations__.items() if "ClassVar" not in str(hint)}
+    fields = {
+        name: draw(st.sampled_from(_SOME.get(str(hint), [[]])))
+        for name, hint in kind.__annotations__.items()
+        if "ClassVar" not in str(hint)
+    }
     slot, attempt = draw(st.sampled_from([None, "0.1/1", "0.1/2", "0.1/1/0/0"])), draw(st.integers(0, 1))
     return kind(slot=slot, attempt=attempt, payload=draw(st.sampled_from(_PAYLOADS)), **fields)
 
@@ -197,11 +218,18 @@ class Still(datetime):
 
 def still(answer: Any) -> str:
     """A page without what ticks, the moment it shows and the form's token."""
-    return re.sub(r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>", "", answer.content.decode(), flags=re.DOTALL)
+    return re.sub(
+        r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>",
+        "",
+        answer.content.decode(),
+        flags=re.DOTALL,
+    )
 
 
-def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr("runs.dossier.datetime", Still)
+def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = start()
     for done in range(0, 80, 20):
         lived(run.id, 20, after=done)
@@ -209,14 +237,17 @@ def test_a_page_that_follows_a_run_is_the_page_that_is_opened_on_it(operator: Re
             followed = operator.get(f"/runs/{run.id}", tab=tab, fragment="live")
             kept = folded.held()
             folded.forget_all()
-            assert still(operator.get(f"/runs/{run.id}", tab=tab, fragment="live")) == still(followed) and run.id in kept, (done, tab)
+            assert (
+                still(operator.get(f"/runs/{run.id}", tab=tab, fragment="live")) == still(followed) and run.id in kept
+            ), (done, tab)
 
 
-# --- never believed against the database -------------------------------------------------------------------------------------
+# --- never believed against the database ----------------------------------------------------------
 
 
 DAMAGE = {
-    "an old event says something else": "UPDATE ledger_event SET clear = '{\"kind\":\"VisitEntered\",\"visit\":1}' WHERE run_id = %s AND seq = 3",
+    "an old event says something else": 'UPDATE ledger_event SET clear = \'{"kind":"VisitEntered","visit":1}\' WHERE '
+    "run_id = %s AND seq = 3",
     "an old event is gone": "DELETE FROM ledger_event WHERE run_id = %s AND seq = 3",
     "the last events are gone": "DELETE FROM ledger_event WHERE run_id = %s AND seq > 30",
     "all events are gone": "DELETE FROM ledger_event WHERE run_id = %s",
@@ -227,9 +258,9 @@ DAMAGE = {
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.parametrize("tab", TABS)
 def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str  # noqa: F811
+    operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("runs.dossier.datetime", Still)
+    monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = long_run(40)
     sound = operator.get(f"/runs/{run.id}", tab=tab)
     other_hands(DAMAGE[what], run.id)
@@ -239,7 +270,7 @@ def test_damage_to_what_is_kept_shows_when_the_page_is_opened(
     assert shown.status_code == 200 and ("is damaged" in shown.content.decode() or "something else" not in what)
 
 
-def test_damage_to_the_last_event_shows_in_a_page_that_is_only_brought_up_to_date(operator: Reader) -> None:  # noqa: F811
+def test_damage_to_the_last_event_shows_in_a_page_that_is_only_brought_up_to_date(operator: Reader) -> None:
     run = long_run(40)
     operator.get(f"/runs/{run.id}")
     other_hands(DAMAGE["the last event says something else"], run.id)
@@ -247,7 +278,7 @@ def test_damage_to_the_last_event_shows_in_a_page_that_is_only_brought_up_to_dat
 
 
 def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_within_seconds(
-    operator: Reader, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    operator: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     run = long_run(40)
     operator.get(f"/runs/{run.id}")
@@ -256,18 +287,25 @@ def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_
     assert "is damaged" in operator.read(f"/runs/{run.id}", fragment="live")
 
 
-def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_anew(operator: Reader) -> None:  # noqa: F811
+def test_an_event_that_does_not_link_to_what_is_kept_has_the_run_read_anew(operator: Reader) -> None:
     run = long_run(40)
     with folded.folded(run.id) as kept:
         before = kept.fold
     Event.objects.create(
-        run_id=run.id, seq=41, epoch=0, at=run.created_at, kind="RunReleased", clear=b'{"kind":"RunReleased","reason":"x"}', prev_hash=bytes(32), hash=bytes(32)
+        run_id=run.id,
+        seq=41,
+        epoch=0,
+        at=run.created_at,
+        kind="RunReleased",
+        clear=b'{"kind":"RunReleased","reason":"x"}',
+        prev_hash=bytes(32),
+        hash=bytes(32),
     )
     with folded.folded(run.id, is_opened=False) as kept:
         assert kept.fold is not before and kept.fold.length == 41
 
 
-def test_what_was_rolled_back_is_forgotten(operator: Reader) -> None:  # noqa: F811
+def test_what_was_rolled_back_is_forgotten(operator: Reader) -> None:
     run = long_run(40)
     with transaction.atomic():
         append(run.id, e.VisitEntered(node="nowhere", visit=1), by=OLGA)
@@ -292,7 +330,7 @@ def test_half_a_fold_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kept.fold.length == 40
 
 
-# --- at once -----------------------------------------------------------------------------------------------------------------
+# --- at once --------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -330,7 +368,7 @@ def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
     assert plain(story) == plain(anew)
 
 
-# --- what is kept ------------------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +389,7 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
     assert len(folded.held()) == 2
 
 
-def test_a_run_too_large_to_keep_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch, operator: Reader) -> None:  # noqa: F811
+def test_a_run_too_large_to_keep_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch, operator: Reader) -> None:
     run = long_run(60)
     monkeypatch.setattr(folded, "MOST_BYTES", 1000)
     assert "event 60" in operator.read(f"/runs/{run.id}") and folded.held() == {}

@@ -1,7 +1,7 @@
 """The agent that the runs in the dumps were started with, and the other side of its tools.
 
-Old code made those runs and today's code goes on with them, so nothing here may change: neither a node, nor a tool, nor a name. It
-imports what integrators may import, and nothing else.
+Old code made those runs and today's code goes on with them, so nothing here may change: neither a node, nor a tool, nor
+a name. It imports what integrators may import, and nothing else.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Notes(BaseModel):
 
 
 agent = Agent(
-    "upgraded", "1.0.0", input=Wish, state=Notes, initial=lambda wish: Notes(what=wish.what), tools=[look, order, mail, pay, ask],
+    "upgraded", "1.0.0", input=Wish, state=Notes, initial=lambda wish: Notes(what=wish.what),
+    tools=[look, order, mail, pay, ask],
     assistants=[mind], samples=[Sample(label="as it is", input={})],
 )  # fmt: skip
 

@@ -3,7 +3,8 @@
     git worktree add /tmp/old COMMIT && cp -r tests/upgrade /tmp/old/tests/ && cd /tmp/old
     unshare -u sh -c 'hostname old-host; DUMP_TO=/tmp/old.sql.gz .venv/bin/python -m pytest tests/upgrade/make.py'
 
-It writes the database as SQL, and beside it what the other side of the tools saw (`.json`). Neither changes any more afterwards.
+It writes the database as SQL, and beside it what the other side of the tools saw (`.json`). Neither changes any more
+afterwards.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from uuid import UUID
 import pytest
 
 from durableagents import BusinessFailure, NotSent, TransportError
-from runs import recovery, runtime, services
+from runs.journal import digests
 from runs.models import Process, Run
+from runs.services import lifecycle, signals
+from runs.workers import failover
 from tests.conftest import database_urls
 from tests.runs.conftest import _django_db_marker, stage
 from tests.runs.stage import Stage, fresh, now
@@ -44,7 +47,7 @@ class Maker:
         self.lost = stage.hire(is_dead=True)
 
     def start(self, what: str) -> Run:
-        run = services.start(agents.agent.graph_id, {"what": what}, by=SHOP)
+        run = lifecycle.start(agents.agent.graph_id, {"what": what}, by=SHOP)
         self.wishes[run.id] = what
         return run
 
@@ -61,7 +64,7 @@ class Maker:
 
     def paused(self, name: str, what: str) -> Run:
         run = self.driven(name, what)
-        return self.keep(name, services.pause(run.id, by=OLGA, justification="hold on"))
+        return self.keep(name, lifecycle.pause(run.id, by=OLGA, justification="hold on"))
 
     def unknown(self, name: str) -> Run:
         agents.OUTSIDE.trouble["mail"] = ("after", TransportError("cut"))
@@ -89,7 +92,7 @@ def waiting(make: Maker) -> None:
     woken = make.paused("paused woken", "gate")
     make.stage.decide(woken)
     doomed = make.unknown("doomed unknown")
-    services.cancel(doomed.id, by=OLGA, justification="stop")
+    lifecycle.cancel(doomed.id, by=OLGA, justification="stop")
     agents.OUTSIDE.trouble["order"] = ("before", NotSent("away"))
     make.stage.retry = type(make.stage.retry)(first=0, in_place=-1, timer_first=3600, timer_longest=3600)
     outage = make.start("outage")
@@ -103,11 +106,11 @@ def ended(make: Maker) -> None:
     make.driven("failed", "end", "failed")
     agents.OUTSIDE.trouble["order"] = ("before", BusinessFailure("out of stock", code="out_of_stock"))
     again = make.driven("retried", "gate", "failed")
-    services.retry(again.id, by=OLGA, justification="there is more")
+    lifecycle.retry(again.id, by=OLGA, justification="there is more")
     Run.objects.filter(pk=again.pk).update(ready_at=now())
     assert make.stage.drive() == "parked"
     gone = make.driven("cancelled", "gate")
-    services.cancel(gone.id, by=OLGA, justification="stop")
+    lifecycle.cancel(gone.id, by=OLGA, justification="stop")
 
 
 def in_somebodys_hands(make: Maker) -> None:
@@ -115,17 +118,17 @@ def in_somebodys_hands(make: Maker) -> None:
     make.held("held after", "order", "after", "end")
     make.held("held unsafe", "mail", "after", "mail")
     pausing = make.held("held and asked to pause", "order", "after", "end")
-    services.pause(pausing.id, by=OLGA, justification="hold on")
+    lifecycle.pause(pausing.id, by=OLGA, justification="hold on")
     stopping = make.held("held and asked to cancel", "order", "after", "end")
-    services.cancel(stopping.id, by=OLGA, justification="stop")
+    lifecycle.cancel(stopping.id, by=OLGA, justification="stop")
 
 
 def ready(make: Maker) -> None:
     make.keep("pending", make.start("end"))
     early = make.keep("pending with a signal", make.start("signal"))
-    services.signal(early.id, "go", {"a": 1}, by=SHOP)
+    signals.signal(early.id, "go", {"a": 1}, by=SHOP)
     paused = make.keep("paused pending", make.start("end"))
-    services.pause(paused.id, by=OLGA, justification="hold on")
+    lifecycle.pause(paused.id, by=OLGA, justification="hold on")
     decided = make.driven("decided", "gate")
     make.stage.decide(decided)
     make.keep("decided", decided)
@@ -137,14 +140,14 @@ def ready(make: Maker) -> None:
     freed = make.start("end")
     agents.OUTSIDE.trouble["order"] = ("after", Killed())
     assert make.stage.drive(other) == "killed"
-    assert recovery.worker_died(other.id, "gone") == 1
+    assert failover.worker_died(other.id, "gone") == 1
     make.keep("freed", freed)
 
 
 def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict[str, str]) -> None:
     settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
     (tmp_path / "master.key").write_text(MASTER_KEY)
-    runtime.hasher.cache_clear()
+    digests.hasher.cache_clear()
     make = Maker(stage)
     for part in (waiting, ended, in_somebodys_hands, ready):
         part(make)

@@ -10,20 +10,23 @@ from uuid import UUID
 from django.core.management import call_command
 
 from approvals.models import Approval
-from runs import recovery, services, sweeper
 from runs.models import Run, Wait
+from runs.services import callbacks, lifecycle, questions, reconciling, signals
+from runs.workers import failover, timers
 from tests.runs.stage import Stage, now, waiting
 from tests.upgrade.agents import OUTSIDE
 from tests.world import LENA, OLGA, SHOP
 
 # How each situation ends that doesn't end well.
 ENDS = {
-    "operator": "cancelled", "cancelled": "cancelled", "doomed unknown": "cancelled", "held and asked to cancel": "cancelled",
+    "operator": "cancelled", "cancelled": "cancelled", "doomed unknown": "cancelled",
+    "held and asked to cancel": "cancelled",
     "refused": "failed",
 }  # fmt: skip
 # What each wish does to the outside between the calls that all of them make.
 WISHED = {
-    "gate": ["pay po"], "callback": ["ask form"], "mail": ["mail letter"], "think": ["pay thought"], "branches": ["ask form", "pay po"],
+    "gate": ["pay po"], "callback": ["ask form"], "mail": ["mail letter"], "think": ["pay thought"],
+    "branches": ["ask form", "pay po"],
 }  # fmt: skip
 
 
@@ -59,9 +62,9 @@ def bring_to_their_ends(stage: Stage, runs: list[Old]) -> None:
     """Do for each run what it waits for, and drive whatever is ready, until nothing is left to do."""
     call_command("declare_dead", host="old-host", reason="it was switched off", verbosity=0)
     retried = next(old for old in runs if old.name == "failed")
-    services.retry(retried.id, by=OLGA, justification="it is in stock again")
+    lifecycle.retry(retried.id, by=OLGA, justification="it is in stock again")
     for _ in range(20):
-        recovery.watch()
+        failover.watch()
         Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
         while stage.drive() != "idle":
             pass
@@ -70,14 +73,14 @@ def bring_to_their_ends(stage: Stage, runs: list[Old]) -> None:
             return
         for old in left:
             serve(stage, old)
-        sweeper.sweep()
+        timers.sweep()
     raise AssertionError(f"still not ended: {[(old.name, str(old.run.state)) for old in left]}")
 
 
 def serve(stage: Stage, old: Old) -> None:
     """What a run waits for, given."""
     if str(old.run.state) == "paused":
-        services.resume(old.id, by=OLGA, justification="go on")
+        lifecycle.resume(old.id, by=OLGA, justification="go on")
     for wait in waiting(old.run):
         give(stage, old, wait)
 
@@ -89,18 +92,18 @@ def give(stage: Stage, old: Old, wait: Wait) -> None:
             assert approval.queue == "finance_po"
             stage.decide(old.run)
         case "webhook":
-            services.receive_callback(OUTSIDE.urls[str(old.id)].rsplit("/", 1)[1], {"ref": "answered"})
+            callbacks.receive_callback(OUTSIDE.urls[str(old.id)].rsplit("/", 1)[1], {"ref": "answered"})
         case "input":
-            services.answer(old.id, wait.id, {"street": "Quay 1"}, by=LENA, justification="")
+            questions.answer(old.id, wait.id, {"street": "Quay 1"}, by=LENA, justification="")
         case "signal":
-            services.signal(old.id, "go", {"a": 1}, by=SHOP)
+            signals.signal(old.id, "go", {"a": 1}, by=SHOP)
         case "timer":
             Wait.objects.filter(pk=wait.pk).update(deadline=now())
         case "reconcile":
-            services.reconcile(
+            reconciling.reconcile(
                 old.id, verdict="happened", receipt={"ref": "seen"}, justification="looked it up", by=OLGA
             )
         case "operator":
-            services.cancel(old.id, by=OLGA, justification="a forged grant")
+            lifecycle.cancel(old.id, by=OLGA, justification="a forged grant")
         case _:
             raise AssertionError(f"{old.name} waits for {wait.kind}")

@@ -22,20 +22,27 @@ _LOOKS = {
         SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', pg_get_functiondef(p.oid)
         FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.prokind = 'f'""",
     "columns": """
-        SELECT c.relname || '.' || a.attname, concat_ws(' ', c.relkind, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+        SELECT c.relname || '.' || a.attname, concat_ws(' ', c.relkind, format_type(a.atttypid, a.atttypmod),
+        a.attnotnull, a.attidentity,
             a.attgenerated, a.attcollation, pg_get_expr(d.adbin, d.adrelid))
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (c.oid, a.attnum)
-        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'c') AND a.attnum > 0 AND NOT a.attisdropped""",
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) =
+        (c.oid, a.attnum)
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'c') AND a.attnum > 0 AND
+        NOT a.attisdropped""",
     "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
     "constraints": """
         SELECT conrelid::regclass || ' ' || conname, pg_get_constraintdef(oid) || convalidated::text
         FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'""",
-    "triggers": "SELECT tgrelid::regclass || ' ' || tgname, pg_get_triggerdef(oid) || tgenabled::text FROM pg_trigger WHERE NOT tgisinternal",
-    "sequences": "SELECT sequencename, concat_ws(' ', data_type, start_value, increment_by, max_value) FROM pg_sequences WHERE schemaname = 'public'",
+    "triggers": "SELECT tgrelid::regclass || ' ' || tgname, pg_get_triggerdef(oid) || tgenabled::text "
+    "FROM pg_trigger WHERE NOT tgisinternal",
+    "sequences": "SELECT sequencename, concat_ws(' ', data_type, start_value, increment_by, max_value) "
+    "FROM pg_sequences WHERE schemaname = 'public'",
     "storage": """
-        SELECT c.relname || '.' || a.attname, concat_ws(' ', a.attstorage, a.attcompression) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        SELECT c.relname || '.' || a.attname, concat_ws(' ', a.attstorage, a.attcompression) FROM pg_class c JOIN
+        pg_attribute a ON a.attrelid = c.oid
         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
-    "options": "SELECT relname, reloptions::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL",
+    "options": "SELECT relname, reloptions::text FROM pg_class WHERE relnamespace = "
+    "'public'::regnamespace AND reloptions IS NOT NULL",
     "migrations": "SELECT app || '.' || name, '' FROM django_migrations",
     "grants": f"""
         SELECT table_name || ' ' || privilege_type, '' FROM information_schema.role_table_grants
@@ -82,9 +89,10 @@ def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[
 
 
 @contextmanager
-def django_on(url: str) -> Iterator[None]:
-    """Django's connections lead to this database meanwhile."""
-    found = databases.django_databases(env.Environment(DATABASE_URL=url))["default"]  # type: ignore[call-arg]
+def django_on(url: str, role: str = "runtime") -> Iterator[None]:
+    """Django's connections lead to this database meanwhile, under the limits of this role."""
+    environment = env.Environment(DATABASE_URL=url, DURABLEAGENTS_DB_ROLE=role)  # type: ignore[call-arg]
+    found = databases.django_databases(environment)["default"]
     known = (connections.settings["default"], connections["default"].settings_dict)
     before = [{key: each[key] for key in found} for each in known]
     connection.close()

@@ -1,4 +1,5 @@
-"""A database that older code made: brought to today's shape by `migrate`, and its runs to their ends by today's code."""
+"""A database that older code made: brought to today's shape by `migrate`, and its runs to their ends by today's
+code."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
-from ledger.access import ROLES
-from runs import runtime, versions
+from ledger.web.roles import ROLES
 from runs.engine.agents import registry
+from runs.fleet import agent_versions
+from runs.journal import digests
 from runs.models import AgentVersion
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
@@ -29,7 +31,13 @@ from tests.upgrade.places import DUMPS, Catalog, catalog, database, difference, 
 pytestmark = pytest.mark.django_db
 # It is known while a story of this file runs, and to nobody else in this process.
 registry.remove(agents.agent.graph_id)
-every_dump = pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.name.split(".")[0])
+
+
+def _commit(dump: Path) -> str:
+    return dump.name.split(".")[0]
+
+
+every_dump = pytest.mark.parametrize("dump", DUMPS, ids=_commit)
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +62,16 @@ def of_then(settings: Any, tmp_path: Path) -> Iterator[None]:
     """What belongs to an installation besides its database: its master key, and the agents it runs."""
     settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
     (tmp_path / "master.key").write_text(MASTER_KEY)
-    runtime.hasher.cache_clear()
+    digests.hasher.cache_clear()
     registry.add(agents.agent)
     yield
     registry.remove(agents.agent.graph_id)
-    runtime.hasher.cache_clear()
+    digests.hasher.cache_clear()
 
 
 def migrate(url: str, *to: str) -> None:
-    """As an operator does it: as the owner."""
-    with django_on(url):
+    """As an operator does it: as the owner, who may take as long as it takes."""
+    with django_on(url, "owner"):
         call_command("migrate", *to, verbosity=0, interactive=False)
 
 
@@ -121,7 +129,7 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         migrate(urls["owner"])
         with django_on(urls["runtime"]):
             assert AgentVersion.objects.filter(pk=agents.agent.graph_id).exists()
-            versions.note_use(agents.agent)
+            agent_versions.note_use(agents.agent)
 
 
 def ended_as_it_should(old: Old) -> None:
@@ -148,14 +156,17 @@ def read_in_the_console(runs: list[Old]) -> None:
         assert client.get(path).status_code == 200, path
 
 
-@every_dump
+# The way back is the same for all that were made under the same migrations.
+@pytest.mark.parametrize(
+    "dump", [DUMPS[0], *(pytest.param(dump, marks=pytest.mark.long) for dump in DUMPS[1:])], ids=_commit
+)
 def test_what_was_brought_can_be_taken_back_and_brought_again(
     postgres: Mapping[str, str], new: Catalog, dump: Path
 ) -> None:
     with database(postgres, dump) as urls:
         before, rows = catalog(urls["owner"]), contents(urls["owner"])
         migrate(urls["owner"])
-        with django_on(urls["owner"]):
+        with django_on(urls["owner"], "owner"):
             back = leaves(before["migrations"])
             plan = MigrationExecutor(connection).migration_plan(back)
             stuck = [f"{m.app_label}.{m.name}" for m, _ in plan if not all(o.reversible for o in m.operations)]

@@ -1,12 +1,14 @@
 """The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
 
-A separate process (``python -m durableagents.demo.sandbox``) with no Django in it and no code of ours but its own. It plays six
-systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server. Everything is on disk,
-fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was acknowledged.
+A separate process (``python -m durableagents.demo.sandbox``) with no Django in it and no code of ours but its own. It
+plays six systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server.
+Everything is on disk, fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was
+acknowledged.
 
 Environment: ``DURABLEAGENTS_DATA`` (default ``.data`` in the checkout; the store is ``sandbox/sandbox.db`` in it),
-``SANDBOX_PORT`` (8001), ``SANDBOX_SMTP_PORT`` (``SANDBOX_PORT`` + 1). It binds 127.0.0.1 only. A taken port, a bad value or a
-second sandbox on the same data is one line on stderr and exit code 2. SIGTERM and SIGINT end it within about two seconds, exit 0.
+``SANDBOX_PORT`` (8001), ``SANDBOX_SMTP_PORT`` (``SANDBOX_PORT`` + 1). It binds 127.0.0.1 only. A taken port, a bad
+value or a second sandbox on the same data is one line on stderr and exit code 2. SIGTERM and SIGINT end it within about
+two seconds, exit 0.
 
 Headers a tool sends
 ====================
@@ -16,11 +18,11 @@ Headers a tool sends
     1-255 printable ASCII characters without spaces. Required on keyed operations, recorded on reads. Ignored in mail.
 
 Bodies are JSON objects (UTF-8, at most 1 MiB, at most 32 levels deep, no duplicate names; NaN, NUL characters and lone
-surrogates anywhere in them are refused, naming the field).
-Every error is ``application/problem+json``: ``{type, title, status, detail}`` and, where one field is to blame, ``field``.
-400 malformed request or missing/ill-formed header, 403 a write by a page of another origin, 404 unknown path, 405 method,
-409 key in progress, 413 body too large, 422 a field is wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body
-that are not named below are accepted and ignored, but they are part of the bytes the key is bound to.
+surrogates anywhere in them are refused, naming the field). Every error is ``application/problem+json``: ``{type, title,
+status, detail}`` and, where one field is to blame, ``field``. 400 malformed request or missing/ill-formed header, 403 a
+write by a page of another origin, 404 unknown path, 405 method, 409 key in progress, 413 body too large, 422 a field is
+wrong or the key was used with another body, 503 injected error or store unavailable. Members of a request body that are
+not named below are accepted and ignored, but they are part of the bytes the key is bound to.
 
 Pure reads
 ==========
@@ -70,9 +72,10 @@ errors are not stored: the key is free again.
 
 Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addresses 3-254.
 
-To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with the stored
-answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen). They are reads, recorded
-as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``, ``credentials.find``.
+To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with
+the stored answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen).
+They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
+``credentials.find``.
 
 Mail
 ====
@@ -103,15 +106,16 @@ Faults
   of every effect exactly once.
 * ``w9_delay_seconds`` 0-86400, or null for "not said here".
 
-One entry applies to a request, whole: the most specific of (system, operation), (system, ``*``), (``*``, operation), (``*``, ``*``),
-also when it says "no fault". Only ``w9_delay_seconds`` is taken from the most specific entry that says it. Unknown fields, systems
-or operations, wrong types, NaN and values out of range are 422 and change nothing.
+One entry applies to a request, whole: the most specific of (system, operation), (system, ``*``), (``*``, operation),
+(``*``, ``*``), also when it says "no fault". Only ``w9_delay_seconds`` is taken from the most specific entry that says
+it. Unknown fields, systems or operations, wrong types, NaN and values out of range are 422 and change nothing.
 
 Pages
 =====
 ``/`` ``/erp`` ``/portal`` ``/credentials`` ``/mail`` ``/mail/{id}`` ``/effects.html`` ``/faults.html``; ``GET /healthz`` answers 200
 ``{status: "ok", pid}``.
 
-Reading order: ``operations.py`` (what there is), ``pipeline.py`` (one request from receipt to answer), ``store.py`` (one writer, group
-commit), ``callbacks.py`` (the portal's promise), ``mail.py``, ``faults.py``, ``pages.py``.
+Reading order: ``operations.py`` (what there is), ``pipeline.py`` (one request from receipt to answer), ``store.py``
+(one writer, group commit), ``callbacks.py`` (the portal's promise), ``mail.py``, ``faults.py``, ``web/pages.py``
+and ``web/markup.py`` (how text from outside is kept inert on them).
 """

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -21,13 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from . import effects
 from .callbacks import Courier
 from .faults import FaultBook
-from .fields import read_object
 from .operations import EFFECTS, READS, REQUEST_W9, Effect
-from .pages import Pages
 from .pipeline import Pipeline
-from .problems import Problem, store_unavailable
 from .store import Store, StoreUnavailable
-from .wire import Cut, bounded_body, json_answer, problem_answer
+from .web.fields import read_object
+from .web.pages import Pages
+from .web.problems import Problem, store_unavailable
+from .web.wire import Cut, bounded_body, json_answer, problem_answer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -59,7 +58,8 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
 
 
 class CutWhenCancelled:
-    """What still runs when the grace of a shutdown is over is cut, as by a kill; uvicorn would report each as a crash."""
+    """What still runs when the grace of a shutdown is over is cut, as by a kill; uvicorn would report each as a
+    crash."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -72,7 +72,8 @@ class CutWhenCancelled:
 
 
 class SameOriginWrites:
-    """A page from elsewhere, open in the same browser, must not press our buttons. Clients that aren't browsers send no Origin."""
+    """A page from elsewhere, open in the same browser, must not press our buttons. Clients that aren't browsers send no
+    Origin."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -82,9 +83,7 @@ class SameOriginWrites:
             request = Request(scope)
             origin = request.headers.get("origin")
             if origin is not None and not _is_same(origin, request.headers.get("host", "")):
-                await problem_answer(Problem(403, "a page of another origin may not write here"))(
-                    scope, receive, send
-                )
+                await problem_answer(Problem(403, "a page of another origin may not write here"))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -107,9 +106,7 @@ def _operations(pipeline: Pipeline) -> list[BaseRoute]:
 
 def _keyed(pipeline: Pipeline, effect: Effect) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return await (pipeline.effect if request.method == "POST" else pipeline.find)(
-            effect, request
-        )
+        return await (pipeline.effect if request.method == "POST" else pipeline.find)(effect, request)
 
     return endpoint
 
@@ -118,11 +115,9 @@ def _oracle(store: Store) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         run_id = request.query_params.get("run_id")
         if run_id is not None and not effects.is_run_id(run_id):
-            raise Problem(
-                422, "must be 1 to 200 printable ASCII characters without spaces", field="run_id"
-            )
-        found = await store.read(lambda connection: effects.as_json(connection, run_id))
-        return Response(found, media_type="application/json")
+            raise Problem(422, "must be 1 to 200 printable ASCII characters without spaces", field="run_id")
+        body = await store.read(lambda connection: effects.as_json(connection, run_id))
+        return Response(body, media_type="application/json")
 
     return [Route("/effects", show, methods=["GET"])]
 
@@ -131,14 +126,12 @@ def _faults(faults: FaultBook, courier: Courier) -> list[BaseRoute]:
     async def endpoint(request: Request) -> Response:
         match request.method:
             case "POST":
-                answer = json_answer(
-                    asdict(await faults.replace(read_object(await bounded_body(request))))
-                )
+                answer = json_answer((await faults.replace(read_object(await bounded_body(request)))).model_dump())
             case "DELETE":
                 await faults.clear()
                 answer = Response(status_code=204)
             case _:
-                return json_answer([asdict(fault) for fault in faults.entries()])
+                return json_answer([fault.model_dump() for fault in faults.entries()])
         courier.wake()
         return answer
 
@@ -160,9 +153,7 @@ async def _on_problem(request: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem_answer(
-        Problem(error.status_code, error.detail, headers=dict(error.headers or {}))
-    )
+    return problem_answer(Problem(error.status_code, error.detail, headers=dict(error.headers or {})))
 
 
 async def _on_store_unavailable(request: Request, error: Exception) -> Response:

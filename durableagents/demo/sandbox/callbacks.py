@@ -1,7 +1,7 @@
 """The portal's promise: every signed form is posted to its callback until somebody answers for good.
 
-All state is in ``w9_requests``; this task only reads what is due, posts it and writes down what came of it. A kill at any point
-therefore costs at most a repeated callback, never a lost one.
+All state is in ``w9_requests``; this task only reads what is due, posts it and writes down what came of it. A kill at
+any point therefore costs at most a repeated callback, never a lost one.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class Courier:
         """Start what is due; returns the seconds until the next one is."""
         query = {"delay": self._faults.w9_delay_seconds, "limit": 2 * AT_ONCE}
         try:
-            rows = await self._store.read(
-                lambda connection: connection.execute(_DUE, query).fetchall()
-            )
+            rows = await self._store.read(lambda connection: connection.execute(_DUE, query).fetchall())
         except sqlite3.Error:
             log.exception("can't read what is due")
             return LONGEST_NAP_SECONDS
@@ -112,9 +110,7 @@ class Courier:
 
     async def _deliver(self, client: httpx.AsyncClient, seq: int) -> None:
         try:
-            url, body = await self._store.write(
-                lambda connection: portal.signed_notice(connection, seq)
-            )
+            url, body = await self._store.write(lambda connection: portal.signed_notice(connection, seq))
             attempt = await _post(client, url, body)
             await self._store.write(lambda connection: _record(connection, seq, attempt))
         except StoreUnavailable:
@@ -125,21 +121,15 @@ class Courier:
 async def _post(client: httpx.AsyncClient, url: str, body: bytes) -> Attempt:
     try:
         # Streamed and left unread: the status is all that counts, however long the body.
-        async with client.stream(
-            "POST", url, content=body, headers={"Content-Type": "application/json"}
-        ) as response:
+        async with client.stream("POST", url, content=body, headers={"Content-Type": "application/json"}) as response:
             return Attempt(response.status_code, f"answered {response.status_code}")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         return Attempt(None, f"{type(error).__name__}: {error}"[:300])
 
 
 def _record(connection: sqlite3.Connection, seq: int, attempt: Attempt) -> None:
-    attempts = connection.execute(
-        "SELECT attempts FROM w9_requests WHERE seq = ?", (seq,)
-    ).fetchone()[0]
-    pause = min(
-        LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts, 10)
-    ) * random.uniform(0.8, 1.0)
+    attempts = connection.execute("SELECT attempts FROM w9_requests WHERE seq = ?", (seq,)).fetchone()[0]
+    pause = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts, 10)) * random.uniform(0.8, 1.0)
     connection.execute(
         "UPDATE w9_requests SET attempts = attempts + 1, next_attempt_at = ?, last_result = ?, closed_at = ? WHERE seq = ?",
         (time.time() + pause, attempt.result, now() if attempt.is_final else None, seq),

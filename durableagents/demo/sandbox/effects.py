@@ -14,7 +14,8 @@ _RUN_ID = re.compile(r"[\x21-\x7e]{1,200}")
 _SENDER = re.compile(r"[0-9]{1,10} [0-9]{1,12}\.[0-9]{1,9}")
 _LONGEST_WAY_SECONDS = 600.0
 
-# Built by SQLite itself, outside Python's lock: a hundred thousand rows must not stop the requests that are being answered.
+# Built by SQLite itself, outside Python's lock: a hundred thousand rows must not stop the requests that are being
+# answered.
 _AS_JSON = """
 SELECT COALESCE(json_group_array(json_object(
     'id', id, 'system', system, 'operation', operation, 'idempotency_key', idempotency_key, 'body_sha256', body_sha256,
@@ -56,8 +57,8 @@ class Receipt:
 
 
 def sender_of(header: str | None) -> tuple[int | None, str | None]:
-    """Who sent a request and when, from `X-Sender`: a pid and that process's monotonic clock, which is this one's too. Nothing where
-    it can't be: another machine's, or made up."""
+    """Who sent a request and when, from `X-Sender`: a pid and that process's monotonic clock, which is this one's too.
+    Nothing where it can't be: another machine's, or made up."""
     if header is None or not _SENDER.fullmatch(header):
         return None, None
     pid, sent = header.split(" ")
@@ -73,8 +74,8 @@ def mark_executed(connection: sqlite3.Connection, request_id: int) -> None:
 
 
 def as_json(connection: sqlite3.Connection, run_id: str | None = None) -> bytes:
-    found = connection.execute(_AS_JSON, {"run_id": run_id}).fetchone()[0]
-    return str(found).encode()
+    text = connection.execute(_AS_JSON, {"run_id": run_id}).fetchone()[0]
+    return str(text).encode()
 
 
 def is_run_id(value: str) -> bool:

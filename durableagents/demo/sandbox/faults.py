@@ -6,28 +6,41 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
-from .problems import wrong
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic_core import ErrorDetails
+
 from .store import Store
+from .web.problems import wrong
 
 ANY = "*"
 DEFAULT_W9_DELAY_SECONDS = 3.0
-LONGEST_LATENCY_MS = 600_000
-LONGEST_W9_DELAY_SECONDS = 86_400
 
 
-@dataclass(frozen=True)
-class Fault:
+def _up_to(most: float) -> PlainValidator:
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("must be a number")
+        # Compared before it is converted: float() of a huge integer overflows.
+        if not 0 <= value <= most:
+            raise ValueError(f"must be between 0 and {most}")
+        return value
+
+    return PlainValidator(check)
+
+
+class Fault(BaseModel):
     """One entry, whole: what it doesn't mention is no fault."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     system: str = ANY
     operation: str = ANY
-    latency_ms: float = 0
-    error_rate: float = 0
-    drop_after_execute_rate: float = 0
-    w9_delay_seconds: float | None = None
+    latency_ms: Annotated[float, _up_to(600_000)] = 0
+    error_rate: Annotated[float, _up_to(1)] = 0
+    drop_after_execute_rate: Annotated[float, _up_to(1)] = 0
+    w9_delay_seconds: Annotated[float, _up_to(86_400)] | None = None
 
     @property
     def strikes_before(self) -> bool:
@@ -39,12 +52,6 @@ class Fault:
 
 
 NO_FAULT = Fault()
-_BOUNDS = {
-    "latency_ms": LONGEST_LATENCY_MS,
-    "error_rate": 1,
-    "drop_after_execute_rate": 1,
-    "w9_delay_seconds": LONGEST_W9_DELAY_SECONDS,
-}
 
 
 class FaultBook:
@@ -56,9 +63,7 @@ class FaultBook:
         self._entries: dict[tuple[str, str], Fault] = {}
 
     async def load(self) -> None:
-        rows = await self._store.read(
-            lambda connection: connection.execute("SELECT * FROM faults").fetchall()
-        )
+        rows = await self._store.read(lambda connection: connection.execute("SELECT * FROM faults").fetchall())
         self._entries = {(row["system"], row["operation"]): Fault(**dict(row)) for row in rows}
 
     def entries(self) -> list[Fault]:
@@ -74,10 +79,8 @@ class FaultBook:
 
     @property
     def w9_delay_seconds(self) -> float:
-        said = (
-            fault.w9_delay_seconds for fault in self._from_most_specific("portal", "request_w9")
-        )
-        return next((seconds for seconds in said if seconds is not None), DEFAULT_W9_DELAY_SECONDS)
+        delays = (fault.w9_delay_seconds for fault in self._from_most_specific("portal", "request_w9"))
+        return next((seconds for seconds in delays if seconds is not None), DEFAULT_W9_DELAY_SECONDS)
 
     async def replace(self, given: dict[str, Any]) -> Fault:
         """Raises Problem 422 naming the field."""
@@ -91,24 +94,25 @@ class FaultBook:
         self._entries.clear()
 
     def parse(self, given: dict[str, Any]) -> Fault:
-        unknown = sorted(given.keys() - Fault.__dataclass_fields__.keys())
-        if unknown:
-            raise wrong(
-                unknown[0], f"no such field; there are {', '.join(Fault.__dataclass_fields__)}"
-            )
-        system, operation = self._target(given)
-        numbers = {
-            name: _number(given[name], name)
-            for name in _BOUNDS
-            if name in given and not _is_unsaid(given, name)
-        }
-        return Fault(system, operation, **numbers)
+        try:
+            fault = Fault.model_validate(given)
+        except ValidationError as error:
+            self._refuse(given, error.errors(include_url=False))
+        self._check_target(fault.system, fault.operation)
+        return fault
 
-    def _target(self, given: dict[str, Any]) -> tuple[str, str]:
-        system, operation = given.get("system", ANY), given.get("operation", ANY)
-        for name, value in (("system", system), ("operation", operation)):
-            if not isinstance(value, str):
-                raise wrong(name, "must be text")
+    def _refuse(self, given: dict[str, Any], errors: list[ErrorDetails]) -> NoReturn:
+        """Of several wrong things a misspelt name is told first, then the target, then a number."""
+        unknown = sorted(str(each["loc"][0]) for each in errors if each["type"] == "extra_forbidden")
+        if unknown:
+            raise wrong(unknown[0], f"no such field; there are {', '.join(Fault.model_fields)}")
+        for each in errors:
+            if each["type"] == "string_type":
+                raise wrong(str(each["loc"][0]), "must be text")
+        self._check_target(given.get("system", ANY), given.get("operation", ANY))
+        raise wrong(str(errors[0]["loc"][0]), str(errors[0]["ctx"]["error"]))
+
+    def _check_target(self, system: str, operation: str) -> None:
         if system != ANY and system not in self._known:
             raise wrong("system", f"no such system; there are {', '.join(self._known)} and *")
         operations = self._known[system] if system != ANY else set().union(*self._known.values())
@@ -117,31 +121,17 @@ class FaultBook:
                 "operation",
                 f"no such operation here; there are {', '.join(sorted(operations))} and *",
             )
-        return system, operation
 
     def _from_most_specific(self, system: str, operation: str) -> Iterator[Fault]:
         pairs = ((system, operation), (system, ANY), (ANY, operation), (ANY, ANY))
         return (self._entries[pair] for pair in pairs if pair in self._entries)
 
 
-def _is_unsaid(given: dict[str, Any], name: str) -> bool:
-    return name == "w9_delay_seconds" and given[name] is None
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(name, "must be a number")
-    # Compared before it is converted: float() of a huge integer overflows.
-    if not 0 <= value <= _BOUNDS[name]:
-        raise wrong(name, f"must be between 0 and {_BOUNDS[name]}")
-    return value
-
-
 def _save(connection: sqlite3.Connection, fault: Fault) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO faults VALUES (:system, :operation, :latency_ms, :error_rate, :drop_after_execute_rate,"
         " :w9_delay_seconds)",
-        asdict(fault),
+        fault.model_dump(),
     )
 
 

@@ -42,9 +42,7 @@ class Inbox:
             fault = self._faults.meeting(receipt.system, receipt.operation)
             if await endure(fault):
                 return _INJECTED
-            await self._store.write(
-                lambda connection: _keep(connection, receipt, request_id, envelope, raw)
-            )
+            await self._store.write(lambda connection: _keep(connection, receipt, request_id, envelope, raw))
         except StoreUnavailable:
             return _UNAVAILABLE
         if fault.strikes_after:
@@ -106,9 +104,7 @@ def subject(raw: bytes) -> str:
     headers = BytesHeaderParser(policy=compat32).parsebytes(raw)
     try:
         decoded = str(SMTPUTF8.header_fetch_parse("Subject", _header(headers, "Subject")))
-    except (
-        Exception
-    ):  # the standard library's header parser has raised nearly everything on hostile input
+    except Exception:  # the standard library's header parser has raised nearly everything on hostile input
         decoded = _header(headers, "Subject")
     return storable(decoded)[:500]
 

@@ -26,13 +26,9 @@ _LATIN = str.maketrans(
 
 def tokens(name: str) -> list[str]:
     """The words that tell one company from another; all words when nothing else is left ("The Company Ltd")."""
-    folded = unicodedata.normalize(
-        "NFKD", unicodedata.normalize("NFKC", name).casefold().translate(_LATIN)
-    )
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold().translate(_LATIN))
     # Dots and apostrophes join ("S.A." is "sa"), marks and invisible characters vanish, everything else separates.
-    joined = "".join(
-        c for c in folded if c not in ".'’" and unicodedata.category(c) not in ("Mn", "Cf")
-    )
+    joined = "".join(c for c in folded if c not in ".'’" and unicodedata.category(c) not in ("Mn", "Cf"))
     words = re.findall(r"[^\W_]+", joined)
     telling = [word for word in words if word not in LEGAL_FORMS and word not in _FILLERS]
     return telling or words
@@ -45,7 +41,5 @@ def normalise(name: str) -> str:
 def legal_form(name: str) -> str:
     """As written at the end of the name, or "company"."""
     last = name.split()[-1] if name.split() else ""
-    folded = "".join(
-        c for c in unicodedata.normalize("NFKD", last.casefold()) if c.isalnum() and c.isascii()
-    )
+    folded = "".join(c for c in unicodedata.normalize("NFKD", last.casefold()) if c.isalnum() and c.isascii())
     return last if folded in LEGAL_FORMS else "company"

@@ -9,6 +9,7 @@ from typing import Any
 
 from .effects import Receipt
 from .systems import credentials, erp, portal, registry, sanctions
+from .web.fields import Fields
 
 MAIL = "email"
 SEND_WELCOME = "send_welcome"
@@ -26,7 +27,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Effect:
-    """Keyed: ``check`` reads the body, ``perform`` changes the state inside the transaction that stores its answer.
+    """Keyed: ``asks`` is what the body must say, ``perform`` changes the state inside the transaction that stores its answer.
 
     ``found_by`` names the read that tells a reconciler what a key did.
     """
@@ -35,8 +36,8 @@ class Effect:
     name: str
     path: str
     status: int
-    check: Callable[[Mapping[str, Any]], dict[str, Any]]
-    perform: Callable[[sqlite3.Connection, dict[str, Any], Receipt], dict[str, Any]]
+    asks: type[Fields]
+    perform: Callable[[sqlite3.Connection, Any, Receipt], dict[str, Any]]
     found_by: str
 
 
@@ -50,7 +51,7 @@ REQUEST_W9 = Effect(
     "request_w9",
     "/api/portal/w9-requests",
     202,
-    portal.check,
+    portal.W9Request,
     portal.request_w9,
     "find_w9_request",
 )
@@ -62,7 +63,7 @@ EFFECTS = (
         "create_vendor",
         "/api/erp/vendors",
         201,
-        erp.check_vendor,
+        erp.Vendor,
         erp.create_vendor,
         "find_vendor",
     ),
@@ -71,7 +72,7 @@ EFFECTS = (
         "file_purchase_order",
         "/api/erp/purchase-orders",
         201,
-        erp.check_purchase_order,
+        erp.PurchaseOrder,
         erp.file_purchase_order,
         "find_purchase_order",
     ),
@@ -80,7 +81,7 @@ EFFECTS = (
         "provision",
         "/api/credentials",
         201,
-        credentials.check,
+        credentials.Credential,
         credentials.provision,
         "find",
     ),
@@ -89,9 +90,9 @@ EFFECTS = (
 
 def known() -> dict[str, set[str]]:
     """System → its operations, as a fault may name them."""
-    found: dict[str, set[str]] = {MAIL: {SEND_WELCOME}}
+    names: dict[str, set[str]] = {MAIL: {SEND_WELCOME}}
     for read in READS:
-        found.setdefault(read.system, set()).add(read.name)
+        names.setdefault(read.system, set()).add(read.name)
     for effect in EFFECTS:
-        found.setdefault(effect.system, set()).update({effect.name, effect.found_by})
-    return found
+        names.setdefault(effect.system, set()).update({effect.name, effect.found_by})
+    return names

@@ -11,18 +11,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from . import fields, problems
 from .effects import Receipt, is_run_id, mark_executed, now, sender_of, sha256, to_json
 from .faults import FaultBook, endure
 from .operations import Effect, Read
-from .problems import Problem
 from .store import Store
-from .wire import BodyTooLarge, Cut, bounded_body, json_answer, problem_answer
+from .web import problems
+from .web.fields import Fields, Key, read_object
+from .web.problems import Problem
+from .web.wire import BodyTooLarge, Cut, bounded_body, json_answer, problem_answer
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _NO_BODY = sha256(b"")
@@ -52,6 +52,12 @@ class Received:
         return self.receipt.idempotency_key
 
 
+class Asked(Fields):
+    """The query of a reconciler."""
+
+    idempotency_key: Key
+
+
 class Claims:
     """The keys whose first request is under way. In memory on purpose: a dead process has no request under way."""
 
@@ -77,9 +83,7 @@ class Claims:
 class Pipeline:
     """Serves the operations; ``on_effect`` is called after each commit of an effect."""
 
-    def __init__(
-        self, store: Store, faults: FaultBook, on_effect: Callable[[Effect], None]
-    ) -> None:
+    def __init__(self, store: Store, faults: FaultBook, on_effect: Callable[[Effect], None]) -> None:
         self._store = store
         self._faults = faults
         self._on_effect = on_effect
@@ -98,7 +102,7 @@ class Pipeline:
         try:
             received = await self._receive(effect.system, effect.found_by, request)
             await self._meet_faults(received.receipt)
-            key = fields.text(request.query_params, "idempotency_key", longest=255)
+            key = Asked.read(request.query_params).idempotency_key
             self._claims.refuse_if_held(effect, key)
             stored = await self._store.read(lambda connection: _stored(connection, effect, key))
             answers = f"[{stored['answer']}]" if stored else "[]"
@@ -111,10 +115,8 @@ class Pipeline:
             received = await self._receive(effect.system, effect.name, request)
             with self._claims.hold(effect, received.key):
                 await self._meet_faults(received.receipt)
-                wanted = effect.check(fields.read_object(received.body))
-                stored = await self._store.write(
-                    lambda connection: _once(connection, effect, received, wanted)
-                )
+                wanted = effect.asks.read(read_object(received.body))
+                stored = await self._store.write(lambda connection: _once(connection, effect, received, wanted))
         except Problem as problem:
             return problem_answer(problem)
         if not stored.is_replay:
@@ -162,22 +164,18 @@ def _refuse_bad_headers(receipt: Receipt, key: str | None, run_id: str | None) -
             field="Idempotency-Key",
         )
     if run_id is not None and receipt.run_id is None:
-        raise Problem(
-            400, "must be 1 to 200 printable ASCII characters without spaces", field="X-Run-Id"
-        )
+        raise Problem(400, "must be 1 to 200 printable ASCII characters without spaces", field="X-Run-Id")
 
 
 def _stored(connection: sqlite3.Connection, effect: Effect, key: str) -> sqlite3.Row | None:
-    found: sqlite3.Row | None = connection.execute(
+    row: sqlite3.Row | None = connection.execute(
         "SELECT body_sha256, status, answer FROM keys WHERE system = ? AND operation = ? AND key = ?",
         (effect.system, effect.name, key),
     ).fetchone()
-    return found
+    return row
 
 
-def _once(
-    connection: sqlite3.Connection, effect: Effect, received: Received, wanted: dict[str, Any]
-) -> Stored:
+def _once(connection: sqlite3.Connection, effect: Effect, received: Received, wanted: Fields) -> Stored:
     """The effect, its stored answer and the oracle's mark, in the caller's transaction; or the answer stored before."""
     receipt = received.receipt
     before = _stored(connection, effect, received.key)

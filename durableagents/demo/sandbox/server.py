@@ -22,7 +22,7 @@ from .faults import FaultBook
 from .operations import known
 from .settings import Settings
 from .store import Store
-from .wire import CuttableProtocol
+from .web.wire import CuttableProtocol
 
 HOST = "127.0.0.1"
 BACKLOG = 1024
@@ -80,9 +80,7 @@ async def _serve(settings: Settings, http: socket.socket, smtp: socket.socket) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, server)
     inbox = mail.Inbox(store, faults)
-    smtp_server = await loop.create_server(
-        lambda: mail.make_server(inbox), sock=smtp, backlog=BACKLOG
-    )
+    smtp_server = await loop.create_server(lambda: mail.make_server(inbox), sock=smtp, backlog=BACKLOG)
     delivering = asyncio.create_task(courier.run())
     try:
         await server.serve(sockets=[http])

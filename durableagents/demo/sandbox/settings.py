@@ -33,9 +33,7 @@ class Settings:
         http_port = _port(environment, "SANDBOX_PORT", DEFAULT_HTTP_PORT)
         smtp_port = _port(environment, "SANDBOX_SMTP_PORT", http_port + 1)
         if http_port == smtp_port:
-            raise SettingError(
-                f"SANDBOX_PORT and SANDBOX_SMTP_PORT are both {http_port}: give them different ports"
-            )
+            raise SettingError(f"SANDBOX_PORT and SANDBOX_SMTP_PORT are both {http_port}: give them different ports")
         return cls(folder=data / "sandbox", http_port=http_port, smtp_port=smtp_port)
 
 

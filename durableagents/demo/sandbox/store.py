@@ -1,8 +1,9 @@
 """The durable store: one SQLite file, one writer thread, group commit.
 
-Every change goes through one thread, so there is never a "database is locked" and jobs that wait while the disk syncs share
-the next sync. A job's future is settled only after the COMMIT it is part of has returned, with ``synchronous=FULL`` in WAL mode: the
-write-ahead log is fsynced by then. Each job has its own savepoint, so a refusal rolls back that job and not its neighbours.
+Every change goes through one thread, so there is never a "database is locked" and jobs that wait while the disk syncs
+share the next sync. A job's future is settled only after the COMMIT it is part of has returned, with
+``synchronous=FULL`` in WAL mode: the write-ahead log is fsynced by then. Each job has its own savepoint, so a refusal
+rolls back that job and not its neighbours.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ class Store:
         _add_what_is_newer(connection)
         self._reading = _connect(self._path)
         self._reading.execute("PRAGMA query_only = ON")
-        self._writer = threading.Thread(
-            target=self._write_until_closed, args=(connection, loop), name="sandbox-writer"
-        )
+        self._writer = threading.Thread(target=self._write_until_closed, args=(connection, loop), name="sandbox-writer")
         self._writer.daemon = True
         self._writer.start()
 
@@ -85,9 +84,7 @@ class Store:
             self._writer.join(timeout=1)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def _write_until_closed(
-        self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _write_until_closed(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
         is_closing = False
         while not is_closing:
             batch, is_closing = self._next_batch()

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from durableagents.embedded_layout import SHARED_HOME, layout
+from durableagents.dev.embedded_layout import SHARED_HOME, layout
 from durableagents.env import EnvironmentProblem
 
 
@@ -45,11 +45,11 @@ def _lock(data: Path) -> int:
 def _created(data: Path) -> list[Path]:
     """The data folder goes last, so an interrupted clean-up still knows the instance's name."""
     place = layout(data)
-    found = [place.socket_dir]
+    folders = [place.socket_dir]
     if SHARED_HOME in place.pgdata.parents:
-        found.append(place.pgdata.parent)
+        folders.append(place.pgdata.parent)
         others = [each for each in SHARED_HOME.glob("*/pg") if each != place.pgdata]
         if not others:
             # The copied server serves every installation of this host; the last one takes it along.
-            found.extend(SHARED_HOME.glob("server-*"))
-    return [*found, data]
+            folders.extend(SHARED_HOME.glob("server-*"))
+    return [*folders, data]

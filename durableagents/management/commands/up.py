@@ -1,4 +1,4 @@
-"""`manage.py up`: start everything, keep it alive, drain it. See durableagents/launcher.py."""
+"""`manage.py up`: start everything, keep it alive, drain it. See durableagents/dev/launcher.py."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ class Command(BaseCommand):
     requires_system_checks = ["start"]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage")
+        parser.add_argument(
+            "--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from durableagents import restart
-        from durableagents.launcher import Launcher
+        from durableagents.demo.companion import Demo
+        from durableagents.dev import restart
+        from durableagents.dev.launcher import Launcher
 
         environment = settings.DURABLEAGENTS
         if options["restart"]:
@@ -34,4 +37,4 @@ class Command(BaseCommand):
                 "up makes demo users and a sandbox; with DURABLEAGENTS_ENV=production run"
                 " migrate, web and worker under a process manager"
             )
-        sys.exit(Launcher(environment).run())
+        sys.exit(Launcher(environment, Demo(environment)).run())

@@ -1,4 +1,4 @@
-"""`manage.py web`: serve HTTP and WebSockets. See durableagents/web.py."""
+"""`manage.py web`: serve HTTP and WebSockets. See durableagents/server/serve.py."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        parser.add_argument("--fd", type=int, help="a listening socket that is open already, instead of --host and $PORT")
-        parser.add_argument("--processes", type=int, default=1, metavar="N", help="how many to serve with (default: %(default)s)")
+        parser.add_argument(
+            "--fd", type=int, help="a listening socket that is open already, instead of --host and $PORT"
+        )
+        parser.add_argument(
+            "--processes", type=int, default=1, metavar="N", help="how many to serve with (default: %(default)s)"
+        )
         parser.add_argument("--ready-fd", type=int, help="write a line here when it serves")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from durableagents.web import listen, serve
-        from durableagents.webs import serve_all
+        from durableagents.server.processes import serve_all
+        from durableagents.server.serve import listen, serve
 
         if not 1 <= options["processes"] <= 64:
             raise CommandError(f"--processes {options['processes']}: 1 to 64", returncode=2)
@@ -40,4 +44,6 @@ class Command(BaseCommand):
             where = f"--fd {options['fd']}" if options["fd"] is not None else f"{options['host']}:{known.port}"
             raise CommandError(f"can't listen on {where}: {error.strerror or error}", returncode=2) from error
         how = {"patience_seconds": known.drain_seconds, "ready_fd": options["ready_fd"]}
-        sys.exit(serve(listener, **how) if options["processes"] == 1 else serve_all(listener, options["processes"], **how))
+        sys.exit(
+            serve(listener, **how) if options["processes"] == 1 else serve_all(listener, options["processes"], **how)
+        )

@@ -1,4 +1,5 @@
-"""`manage.py ledger verify RUN|--all`: whether the record is what was written. `manage.py ledger demand`: the upgrade to codes is over."""
+"""`manage.py ledger verify RUN|--all`: whether the record is what was written. `manage.py ledger demand`: the upgrade
+to codes is over."""
 
 from __future__ import annotations
 
@@ -13,20 +14,29 @@ from django.db import Error, connection
 from ledger.codes import SQL_MADE
 from ledger.errors import NotFound
 from ledger.models import NO_RUN, Uncoded
-from ledger.registers import Listed, verify_registers
-from ledger.verification import Verification, verify, verify_all
+from ledger.verification.registers import Listed, verify_registers
+from ledger.verification.runs import Verification, verify, verify_all
 
 
 class Command(BaseCommand):
-    help = "Check the record of one run or of all: exit code 0 if it holds, 1 with a line for each problem, 2 for what can't be checked."
+    help = (
+        "Check the record of one run or of all: "
+        "exit code 0 if it holds, 1 with a line for each problem, 2 for what can't be checked."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        check = verbs.add_parser("verify", help="check journal, codes and every table that tells the same story; with --all, what belongs to no run too")
+        check = verbs.add_parser(
+            "verify",
+            help="check journal, codes and every table that tells the same story; "
+            "with --all, what belongs to no run too",
+        )
         which = check.add_mutually_exclusive_group(required=True)
         which.add_argument("run", nargs="?", help="the run's id")
         which.add_argument("--all", action="store_true", help="every run of which any table has a trace")
-        verbs.add_parser("demand", help="the upgrade to codes is over: from here on an event without a code is forged (as the owner)")
+        verbs.add_parser(
+            "demand", help="the upgrade to codes is over: from here on an event without a code is forged (as the owner)"
+        )
 
     def handle(self, *, verb: str, run: str | None = None, all: bool = False, **_: Any) -> None:
         """One line for each problem, then one that sums up."""
@@ -43,19 +53,21 @@ class Command(BaseCommand):
         except NotFound as error:
             raise self._refusal(error.detail) from None
 
-    def _verify(self, found: Iterable[Verification], lists: Iterable[Listed]) -> None:
+    def _verify(self, verifications: Iterable[Verification], lists: Iterable[Listed]) -> None:
         runs = events = problems = 0
         for one in lists:
             problems += len(one.problems)
             for problem in one.problems:
                 self.stdout.write(f"{one.name}: {_in_one_line(problem)}")
             self.stdout.write(f"{one.name}: {one.records} record(s), the last is {one.hash or 'not there yet'}")
-        for each in found:
+        for each in verifications:
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:
                 self.stdout.write(f"{each.run_id}: {_in_one_line(problem)}")
         if Uncoded.objects.filter(pk=NO_RUN).exists():
-            self.stderr.write("ledger: an upgrade is under way, so events without a code are let pass: see `manage.py ledger demand`")
+            self.stderr.write(
+                "ledger: an upgrade is under way, so events without a code are let pass: see `manage.py ledger demand`"
+            )
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
             raise SystemExit(1)
@@ -66,7 +78,9 @@ class Command(BaseCommand):
                 cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
                 (marked,) = cursor.fetchone() or (0,)
         except Error as error:
-            raise self._refusal(f"{str(error).splitlines()[0]}: say it as the owner, with DURABLEAGENTS_DB_ROLE=owner") from None
+            raise self._refusal(
+                f"{str(error).splitlines()[0]}: say it as the owner, with DURABLEAGENTS_DB_ROLE=owner"
+            ) from None
         self.stdout.write(f"From here on every event must carry a code; {marked} run(s) have some from before.")
 
     def _refusal(self, why: str) -> SystemExit:

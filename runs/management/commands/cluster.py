@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from runs import cluster, nursery
+from runs.workers import forkserver, q2_cluster
 
 
 class Command(BaseCommand):
@@ -14,10 +14,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--report", type=int, help="file descriptor of the pipe to the parent")
-        parser.add_argument("--nursery", type=int, help="fork clusters, as asked through this file descriptor, instead of becoming one")
+        parser.add_argument(
+            "--nursery", type=int, help="fork clusters, as asked through this file descriptor, instead of becoming one"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["nursery"] is not None:
-            nursery.nurse(options["nursery"], cluster.warm_up, cluster.become)
-        cluster.warm_up()
-        cluster.become(cluster.wait_for_number(), options["report"])
+            forkserver.nurse(options["nursery"], q2_cluster.warm_up, q2_cluster.become)
+        q2_cluster.warm_up()
+        q2_cluster.become(q2_cluster.wait_for_number(), options["report"])

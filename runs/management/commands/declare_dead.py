@@ -1,7 +1,8 @@
 """`manage.py declare_dead --host NAME --reason WHY`: an operator's word that nothing runs on a host any more.
 
-Its runs go on elsewhere without waiting for the TTL, and unsafe calls that it may have sent may be sent again where a person
-settles them as *it did not happen*: also those of a host that the watchdog has given up already. So who said it, and why, is a record.
+Its runs go on elsewhere without waiting for the TTL, and unsafe calls that it may have sent may be sent again where a
+person settles them as *it did not happen*: also those of a host that the watchdog has given up already. So who said it,
+and why, is a record.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SILENT_SECONDS = 10
 
 
 class Command(BaseCommand):
-    help = "Say that nothing runs on a host any more: its workers' runs are driven again elsewhere, within about a second."
+    help = (
+        "Say that nothing runs on a host any more: its workers' runs are driven again elsewhere, within about a second."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", required=True, help="as the fleet page names it")
@@ -36,29 +39,39 @@ class Command(BaseCommand):
 
     @transaction.atomic
     def handle(self, *, host: str, reason: str, **_: Any) -> None:
-        """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a reason."""
+        """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a
+        reason."""
         try:
             why = justified("declare_dead", reason)
         except JustificationRequired as error:
             self._refuse(f"--reason: {error.detail}")
         given_up = Q(end_cause__in=[Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE])
         rows = Process.objects.filter(Q(ended_at=None) | given_up, host=host).annotate(
-            silence=Func(F("last_heartbeat_at"), template="extract(epoch FROM clock_timestamp() - %(expressions)s)::float")
+            silence=Func(
+                F("last_heartbeat_at"), template="extract(epoch FROM clock_timestamp() - %(expressions)s)::float"
+            )
         )
-        found = list(rows)
-        if not found:
+        processes = list(rows)
+        if not processes:
             self._refuse(f"no process of host {host!r} is on record as alive or given up")
-        alive = [p for p in found if p.silence < SILENT_SECONDS]
+        alive = [p for p in processes if p.silence < SILENT_SECONDS]
         if alive:
-            told = ", ".join(f"{p.kind} {p.pid}" for p in alive[:5])
-            self._refuse(f"host {host!r} shows signs of life within the last {SILENT_SECONDS} s ({told}): stop it first")
-        word = {"end_cause": Incident.Cause.OPERATOR, "end_proof": f"an operator declared that nothing runs on {host} any more"}
-        Process.objects.filter(pk__in=[p.pk for p in found]).update(ended_at=Coalesce("ended_at", database_now()), **word)
+            names = ", ".join(f"{p.kind} {p.pid}" for p in alive[:5])
+            self._refuse(
+                f"host {host!r} shows signs of life within the last {SILENT_SECONDS} s ({names}): stop it first"
+            )
+        word = {
+            "end_cause": Incident.Cause.OPERATOR,
+            "end_proof": f"an operator declared that nothing runs on {host} any more",
+        }
+        Process.objects.filter(pk__in=[p.pk for p in processes]).update(
+            ended_at=Coalesce("ended_at", database_now()), **word
+        )
         acted(
-            "declare_dead", by=somebody(), subject=host, justification=why, before={"processes": [_shown(p) for p in found]},
-            after={"end_cause": str(Incident.Cause.OPERATOR)},
+            "declare_dead", by=somebody(), subject=host, justification=why,
+            before={"processes": [_shown(p) for p in processes]}, after={"end_cause": str(Incident.Cause.OPERATOR)},
         )  # fmt: skip
-        self.stdout.write(f"{len(found)} process(es) of {host} are on record as ended; their runs go on elsewhere.")
+        self.stdout.write(f"{len(processes)} process(es) of {host} are on record as ended; their runs go on elsewhere.")
 
     def _refuse(self, why: str) -> NoReturn:
         self.stderr.write(f"declare_dead: {why}")
@@ -66,7 +79,7 @@ class Command(BaseCommand):
 
 
 def somebody() -> Actor:
-    """Who types: the operating system's account, which no environment variable can change, and whom sudo names besides."""
+    """Who types: the operating system's account, which no environment variable can change, and whom sudo names."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -80,6 +93,6 @@ def somebody() -> Actor:
 def _shown(process: Process) -> dict[str, Any]:
     """A process as the record names it."""
     return {
-        "id": str(process.pk), "kind": process.kind, "pid": process.pid, "last_heartbeat_at": process.last_heartbeat_at.isoformat(),
-        "end_cause": process.end_cause,
+        "id": str(process.pk), "kind": process.kind, "pid": process.pid,
+        "last_heartbeat_at": process.last_heartbeat_at.isoformat(), "end_cause": process.end_cause,
     }  # fmt: skip

@@ -12,23 +12,28 @@ from runs.management.start import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):
-    help = "Drives runs: starts worker processes, watches them and replaces what dies. SIGTERM drains; a second one stops at once."
+    help = (
+        "Drives runs: starts worker processes, watches them and replaces what dies. "
+        "SIGTERM drains; a second one stops at once."
+    )
     requires_system_checks = ["start"]  # see durableagents/checks.py
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         known = settings.DURABLEAGENTS
         parser.add_argument("--processes", default=known.workers, help="worker processes (default: %(default)s)")
         parser.add_argument("--slots", default=known.slots, help="runs per worker process (default: %(default)s)")
+        parser.add_argument("--report-fd", type=int, help="write a line here at each renewal's end")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from runs.supervisor import Supervisor
+        from runs.workers.supervisor import Supervisor
 
         refuse_what_does_not_fit()
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
-        # Clusters are forked from here, or from a process that reads its settings from the environment, as this one did.
+        # Clusters are forked from here, or from a process that reads its settings from the environment, as this one
+        # did.
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
         settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"slots": slots})
-        sys.exit(Supervisor(processes=processes, slots=slots).run())
+        sys.exit(Supervisor(processes=processes, slots=slots, report_fd=options["report_fd"]).run())
 
 
 def _count(name: str, value: object) -> int:

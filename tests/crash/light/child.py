@@ -1,7 +1,9 @@
-"""One incarnation of a worker, forked from a warm lane: the real host on the real journal, with its schedule's troubles built in.
+"""One incarnation of a worker, forked from a warm lane: the real host on the real journal, with its schedule's troubles
+built in.
 
-Forked and not started, since starting a Python process takes longer than most schedules. What is exchanged for a fake here is the
-machine, not our code: the clock, the connections that get lost, and the doorbell, which rings the lane instead of the web.
+Forked and not started, since starting a Python process takes longer than most schedules. What is exchanged for a fake
+here is the machine, not our code: the clock, the connections that get lost, and the doorbell, which rings the lane
+instead of the web.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from uuid import UUID
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from runs import host as hosts
-from runs import processes
-from runs.dsn import sign_connections
-from runs.engine.retry import RetryPolicy
-from runs.fleet import Sign
-from runs.presence import Presence
-from runs.tasks import BEAT_SECONDS
+from runs.connections import sign_connections
+from runs.engine.runtime import RetryPolicy
+from runs.fleet import procfs
+from runs.fleet.members import Sign
+from runs.workers import run_loop as hosts
+from runs.workers.session_lock import Presence
+from runs.workers.worker_process import BEAT_SECONDS
 from tests.crash.light.plan import Loss, Schedule
 
 RING, DRAIN = b"r", b"d"
@@ -56,14 +58,15 @@ class Ends:
 
 
 def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoReturn:
-    """Be a worker until killed or drained. Never returns: the lane's own state, which this process is a copy of, must not unwind."""
+    """Be a worker until killed or drained. Never returns: the lane's own state, which this process is a copy of, must
+    not unwind."""
     code = 70
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        processes.tie_to_parent(parent)
+        procfs.tie_to_parent(parent)
         sign_connections(incarnation)
         if schedule.skew_days:
             skew(timedelta(days=schedule.skew_days))
@@ -108,8 +111,9 @@ async def _serve(schedule: Schedule, ends: Ends, incarnation: UUID) -> None:
 
 
 def _take_place() -> Presence:
-    """As a worker process does: a session lock, renewed by a thread of its own; whoever lost it sends nothing until it has it again."""
-    identity = processes.identify(os.getpid())
+    """As a worker process does: a session lock, renewed by a thread of its own; whoever lost it sends nothing until it
+    has it again."""
+    identity = procfs.identify(os.getpid())
     assert identity is not None
     presence = Presence(lambda: Sign("worker", identity, 0, SLOTS))
 
@@ -123,7 +127,8 @@ def _take_place() -> Presence:
 
 
 class LightHost(hosts.Host):
-    """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants more hands at it."""
+    """The host, telling its lane whenever it let go of a run. The lane keeps house, except where the schedule wants
+    more hands at it."""
 
     def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
         super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
@@ -170,16 +175,18 @@ class _Refusals(logging.Handler):
 
 
 def _report_refusals(ends: Ends) -> None:
-    logging.getLogger("runs.host").addHandler(_Refusals(ends))
+    logging.getLogger("runs.workers.run_loop").addHandler(_Refusals(ends))
 
 
-# --- the wire -----------------------------------------------------------------------------------------------------------
+# --- the wire -------------------------------------------------------------------------------------
 
 
 class LossyConnection(psycopg.AsyncConnection[Any]):
-    """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the process.
+    """Loses the question, or the answer, of the round trips that were planned, counted over all connections of the
+    process.
 
-    After `question` the statement may have reached the server or not; after `answer` it has committed, and nobody here knows.
+    After `question` the statement may have reached the server or not; after `answer` it has committed, and nobody here
+    knows.
     """
 
     plan: list[tuple[int, Loss]]
@@ -207,11 +214,12 @@ class LossyConnection(psycopg.AsyncConnection[Any]):
         raise psycopg.OperationalError(f"the wire was cut around round trip {self.trips[0]}: its {what} is lost")
 
 
-# --- the clock ----------------------------------------------------------------------------------------------------------
+# --- the clock ------------------------------------------------------------------------------------
 
 
 def skew(by: timedelta) -> None:
-    """Let every clock of this process that tells the date be wrong. The monotonic one, which only tells durations, can't be."""
+    """Let every clock of this process that tells the date be wrong. The monotonic one, which only tells durations,
+    can't be."""
     plain = time.time
     time.time = lambda: plain() + by.total_seconds()
 

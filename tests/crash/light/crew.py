@@ -1,4 +1,5 @@
-"""The worker processes of a lane: hired by fork, heard over pipes, stopped, woken, and buried when the kernel says that they are dead."""
+"""The worker processes of a lane: hired by fork, heard over pipes, stopped, woken, and buried when the kernel says that
+they are dead."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from runs import fleet
+from runs.fleet import members
 from tests.crash.light.child import DRAIN, RING, Ends, live
 from tests.crash.light.plan import Schedule
 
@@ -70,18 +71,18 @@ class Crew:
             for end in (ours_heard, ours_said, go):
                 os.close(end)
             os.read(told, 1)  # until it is on record
-            identity = fleet.identify(os.getpid())
+            identity = members.identify(os.getpid())
             assert identity is not None
-            live(self._schedule, Ends(hears, says), fleet.incarnation_id(identity), parent)
+            live(self._schedule, Ends(hears, says), members.incarnation_id(identity), parent)
         for end in (hears, says, told):
             os.close(end)
         os.set_blocking(ours_heard, False)
-        identity = fleet.identify(pid)
+        identity = members.identify(pid)
         assert identity is not None
-        while not fleet.beat_all([fleet.Sign("worker", identity)]):
+        while not members.beat_all([members.Sign("worker", identity)]):
             pass  # the database is just restarting
         os.close(go)
-        member = Member(pid, fleet.incarnation_id(identity), ours_said, ours_heard)
+        member = Member(pid, members.incarnation_id(identity), ours_said, ours_heard)
         self.members.append(member)
         return member
 
@@ -119,7 +120,7 @@ class Crew:
             member.signal(signal.SIGKILL)
             os.waitpid(member.pid, 0)
             member.close()
-            fleet.bury(member.id)
+            members.bury(member.id)
         self.members.clear()
 
 
@@ -128,4 +129,8 @@ def is_killed(status: int) -> bool:
 
 
 def describe(status: Any) -> str:
-    return f"reaped: signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"reaped: exit {os.waitstatus_to_exitcode(status)}"
+    return (
+        f"reaped: signal {os.WTERMSIG(status)}"
+        if os.WIFSIGNALED(status)
+        else f"reaped: exit {os.waitstatus_to_exitcode(status)}"
+    )

@@ -1,4 +1,5 @@
-"""A run's record by the database itself, in the API's words: what the checker judges where no web process runs. SQL only."""
+"""A run's record by the database itself, in the API's words: what the checker judges where no web process runs. SQL
+only."""
 
 from __future__ import annotations
 
@@ -11,11 +12,16 @@ import psycopg
 from tests.crash.checker import Facts, Link
 
 _RUN = """
-SELECT r.state, r.error_code, h.epoch, h.seq, ARRAY(SELECT w.kind FROM runs_wait w WHERE w.run_id = r.id AND w.resolved_at IS NULL)
+SELECT r.state, r.error_code, h.epoch, h.seq, ARRAY(SELECT w.kind FROM runs_wait w WHERE w.run_id = r.id AND
+w.resolved_at IS NULL)
 FROM runs_run r JOIN ledger_head h ON h.run_id = r.id WHERE r.id = %s"""
 _EVENTS = """
-SELECT seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"""
-_LEDGER = "SELECT slot, attempt, fact, tool, replay_class, key, at, digest FROM ledger_ledgerentry WHERE run_id = %s ORDER BY id"
+SELECT seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s
+ORDER BY seq"""
+_LEDGER = (
+    "SELECT slot, attempt, fact, tool, replay_class, key, at, digest FROM "
+    "ledger_ledgerentry WHERE run_id = %s ORDER BY id"
+)
 _APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
 
 
@@ -30,7 +36,13 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         ledger = link.execute(_LEDGER, [run_id]).fetchall()
         approvals = link.execute(_APPROVALS, [run_id]).fetchall()
     state, error, epoch, seq, waits = run
-    told = {"state": state, "error": error, "epoch": epoch, "seq": seq, "waiting_for": [{"kind": kind} for kind in waits]}
+    told = {
+        "state": state,
+        "error": error,
+        "epoch": epoch,
+        "seq": seq,
+        "waiting_for": [{"kind": kind} for kind in waits],
+    }
     return Facts(
         run_id, told, [_event(row) for row in rows], [_entry(row) for row in ledger],
         [{"id": id, "state": state} for id, state in approvals], effects, [_link(row) for row in rows],

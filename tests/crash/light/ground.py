@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from durableagents.databases import CONNECTION_FILE
-from durableagents.embedded import Server
-from runs.processes import tie_to_parent
+from durableagents.dev.embedded import Server
+from runs.fleet.procfs import tie_to_parent
 from tests.conftest import CHECKOUT, plain_env
 from tests.crash.checker import Finding
 from tests.crash.light.plan import draw
@@ -41,7 +41,11 @@ class Ground:
     def prepare(self) -> None:
         self._server.prepare()
         self._server.start()
-        environment = {**plain_env(self._folder), "DURABLEAGENTS_AGENTS": "tests.crash.agents", "DURABLEAGENTS_LOG_LEVEL": "INFO"}
+        environment = {
+            **plain_env(self._folder),
+            "DURABLEAGENTS_AGENTS": "tests.crash.agents",
+            "DURABLEAGENTS_LOG_LEVEL": "INFO",
+        }
         for name in [name for name in os.environ if name.startswith("DURABLEAGENTS_") or name.startswith("DATABASE_")]:
             del os.environ[name]
         os.environ.update(environment, DJANGO_SETTINGS_MODULE="durableagents.settings")
@@ -54,7 +58,8 @@ class Ground:
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
         """Perform all of them, on so many lanes at once, and keep the database up meanwhile."""
         left: Iterator[str] = iter(seeds)
-        # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy) it.
+        # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy)
+        # it.
         gc.collect()
         gc.freeze()
         running = [self._open_lane(n) for n in range(min(lanes, len(seeds)))]
@@ -99,7 +104,9 @@ class Ground:
         self._server.close()
 
 
-def _lane(parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection) -> None:
+def _lane(
+    parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection
+) -> None:
     """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
     from tests.crash.light.lane import Lane
     from tests.crash.light.letterbox import Letterbox
@@ -135,15 +142,18 @@ async def _warm_up(outside: Any) -> None:
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
     from durableagents.demo import upstream
-    from runs.dsn import dsn
-    from runs.engine.loop import responses
-    from runs.engine.providers import request_model
-    from runs.runtime import hasher
+    from runs.connections import dsn
+    from runs.engine.assistants import responses
+    from runs.engine.steps.model_request import request_model
+    from runs.journal.digests import hasher
     from tests.crash.agents import agent, thinker
 
     responses(), hasher(), upstream._tls(), agent.fingerprint()
     await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
-    async with await AsyncConnection.connect(dsn()) as link, httpx.AsyncClient(verify=upstream._tls(), trust_env=False) as client:
+    async with (
+        await AsyncConnection.connect(dsn()) as link,
+        httpx.AsyncClient(verify=upstream._tls(), trust_env=False) as client,
+    ):
         await link.execute("SELECT 1")
         await client.get(f"http://127.0.0.1:{outside.port}/healthz")
     gc.collect()
@@ -169,18 +179,21 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
 
     from durableagents import env
     from runs import failpoints
+    from runs.journal import committer
 
     (folder / "points").mkdir()
     os.environ.update(environment, DURABLEAGENTS_FAILPOINT_DIR=str(folder / "points"))
     settings.DURABLEAGENTS = env.load()
     failpoints._armoury.cache_clear()
+    committer.SHARES = 1  # a lane has two or three runs at most: else they would hardly ever share a batch
     connections.close_all()
     log = os.open(folder / "lane.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, sys.stderr.fileno())
 
 
 def _take_graph(number: int, n: int) -> str:
-    """The crash agent under a version that only this lane knows: so its workers claim its runs and no others, by the real claim."""
+    """The crash agent under a version that only this lane knows: so its workers claim its runs and no others, by the
+    real claim."""
     from runs.engine.agents import registry
     from tests.crash.agents import agent
 

@@ -1,7 +1,7 @@
 """A lane: one warm process that performs light schedules one after the other, each on workers that it forks.
 
-It is everything around the workers: the supervisor that reaps them, the sweeper, the people, the outside, and the misfortune. It acts
-through the real services on the real database; single-threaded while it forks.
+It is everything around the workers: the supervisor that reaps them, the sweeper, the people, the outside, and the
+misfortune. It acts through the real services on the real database; single-threaded while it forks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from ledger.errors import DurableAgentsError
-from runs import recovery, services
 from runs.failpoints import marker_name
 from runs.models import Run
+from runs.services import lifecycle
+from runs.workers import failover
 from tests.crash.checker import Expected, Finding, judge
 from tests.crash.light import evidence
 from tests.crash.light.crew import Crew, Member, describe, is_killed
@@ -46,7 +47,9 @@ ZOMBIE_SECONDS = 0.3
 class Lane:
     """What outlives a schedule: sandbox, letterbox, connections, the folder of crash points."""
 
-    def __init__(self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox, patience_seconds: float) -> None:
+    def __init__(
+        self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox, patience_seconds: float
+    ) -> None:
         self.graph_id, self.folder, self.outside, self.letterbox = graph_id, folder, outside, letterbox
         self.patience_seconds, self._dsn = patience_seconds, dsn
         self._link: psycopg.Connection[Any] | None = None
@@ -84,7 +87,8 @@ class Lane:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Do it as soon as there is a database: one that is just restarting is asked again. What may not be done twice has to notice."""
+    """Do it as soon as there is a database: one that is just restarting is asked again. What may not be done twice has
+    to notice."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -140,7 +144,7 @@ class Performance:
         tag = f"{self._tag}.{n}"
         found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag]).first()
         given = {"steps": list(self._schedule.jobs[n]), "sleep_seconds": 0.02}
-        return str((found or services.start(self._lane.graph_id, given, by=SHOP, tags=[tag])).id)
+        return str((found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag])).id)
 
     # --- the time between start and quiet ---
 
@@ -189,16 +193,16 @@ class Performance:
         for member, status in dead:
             self.kills += is_killed(status)
             if self._schedule.is_watched:
-                patiently(recovery.watch)
+                patiently(failover.watch)
             else:
-                patiently(lambda m=member, s=status: recovery.worker_died(m.id, describe(s)))  # type: ignore[misc]
+                patiently(lambda m=member, s=status: failover.worker_died(m.id, describe(s)))  # type: ignore[misc]
             member.words()
             member.close()
         for member in self.crew.members:
             if member.is_stopped and not member.is_declared_dead:
                 # The one lie: it is not dead, and will come back.
                 member.is_declared_dead = True
-                patiently(lambda m=member: recovery.worker_died(m.id, "the schedule says so"))  # type: ignore[misc]
+                patiently(lambda m=member: failover.worker_died(m.id, "the schedule says so"))  # type: ignore[misc]
                 self._woken_at[member.pid] = time.monotonic() + ZOMBIE_SECONDS
         while len(self.crew.at_work()) < self._schedule.workers:
             self.crew.hire()
@@ -233,7 +237,11 @@ class Performance:
                 self._lane.outside.kill_sandbox()
             case "cut":
                 pids = [pid for member in workers for pid in member.backends]
-                patiently(lambda: self._lane.reader().execute("SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [pids]))
+                patiently(
+                    lambda: self._lane.reader().execute(
+                        "SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [pids]
+                    )
+                )
             case "drain":
                 for member in workers[:1]:
                     self.crew.drain(member)
@@ -247,14 +255,18 @@ class Performance:
         found: list[Finding] = []
         for n, run_id in enumerate(self._ids):
             effects = self._lane.outside.effects(run_id)
-            facts = patiently(lambda run_id=run_id, effects=effects: evidence.facts(self._lane.reader(), run_id, effects))  # type: ignore[misc]
+            facts = patiently(
+                lambda run_id=run_id, effects=effects: evidence.facts(self._lane.reader(), run_id, effects)
+            )  # type: ignore[misc]
             found += judge(facts, self._expected(n))
         return found
 
     def _expected(self, n: int) -> Expected:
         schedule = self._schedule
         return replace(
-            expected_of(schedule.jobs[n]), may_be_cancelled=self._ids[n] in self._people.cancelled, may_send_late=schedule.has_zombies
+            expected_of(schedule.jobs[n]),
+            may_be_cancelled=self._ids[n] in self._people.cancelled,
+            may_send_late=schedule.has_zombies,
         )
 
     def _interruptions(self) -> int:

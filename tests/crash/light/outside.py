@@ -1,4 +1,5 @@
-"""A lane's outside world: a sandbox process of its own, which may be killed, and the database's postmaster, which may be too."""
+"""A lane's outside world: a sandbox process of its own, which may be killed, and the database's postmaster, which may
+be too."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from typing import Any
 
 import httpx
 
-from durableagents import procs
+from durableagents.server import child_processes
 from tests.conftest import CHECKOUT, free_ports
 
 START_SECONDS = 60.0
 
 
 class Outside:
-    """The sandbox and its oracle. Whatever is asked is asked again until there is an answer: it may just have been killed."""
+    """The sandbox and its oracle. Whatever is asked is asked again until there is an answer: it may just have been
+    killed."""
 
     def __init__(self, folder: Path, postmaster: Path) -> None:
         self._folder, self._postmaster = folder, postmaster
@@ -36,9 +38,10 @@ class Outside:
     def start(self) -> None:
         with (self._folder / "sandbox.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "durableagents.demo.sandbox"], cwd=CHECKOUT, stdin=subprocess.DEVNULL, stderr=log,
+                [sys.executable, "-m", "durableagents.demo.sandbox"], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
+                stderr=log,
                 env={**os.environ, **self.environment, "DURABLEAGENTS_DATA": str(self._folder)},
-                preexec_fn=procs.die_with_parent(signal.SIGKILL),
+                preexec_fn=child_processes.die_with_parent(signal.SIGKILL),
             )  # fmt: skip
         self._ask(lambda: self._client.get("/healthz"))
 
@@ -71,8 +74,14 @@ class Outside:
         """What a person finds out about a call that happened: the newest of its kind, by its key."""
         if tool != "later":
             return {}
-        keys = [row["idempotency_key"] for row in self.effects(run_id) if row["executed"] and row["operation"] == "request_w9"]
-        found = self._ask(lambda: self._client.get("/api/portal/w9-requests", params={"idempotency_key": keys[-1]})).json()
+        keys = [
+            row["idempotency_key"]
+            for row in self.effects(run_id)
+            if row["executed"] and row["operation"] == "request_w9"
+        ]
+        found = self._ask(
+            lambda: self._client.get("/api/portal/w9-requests", params={"idempotency_key": keys[-1]})
+        ).json()
         return {"request_id": found["results"][0]["request_id"]}
 
     def faults(self, **entry: Any) -> None:

@@ -1,4 +1,5 @@
-"""The people and the outside of a light schedule: they decide, settle, steer, retry and answer, all through the real services."""
+"""The people and the outside of a light schedule: they decide, settle, steer, retry and answer, all through the real
+services."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from approvals.models import Approval
 from approvals.services import decide
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import LedgerEntry
-from runs import services, sweeper
+from runs.services import callbacks, lifecycle, questions, reconciling, signals
+from runs.workers import timers
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
@@ -29,7 +31,8 @@ ENDED = ("completed", "failed", "cancelled")
 # By then a mail that was on its way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
-SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt, coalesce(w.detail->>'tool', w.detail->>'name'),
+SELECT r.id::text, r.state, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt, coalesce(w.detail->>'tool',
+w.detail->>'name'),
        extract(epoch FROM w.deadline - clock_timestamp())::float
 FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL WHERE r.id = ANY(%s::uuid[])"""
 WHY = "The schedule says so."
@@ -48,7 +51,8 @@ class People:
         self.is_waiting_for_zombies = False
 
     def attend(self, crew: Crew) -> tuple[bool, float]:
-        """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look again."""
+        """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
+        again."""
         with connection.cursor() as cursor:
             cursor.execute(_LOOK, [self._ids])
             rows = cursor.fetchall()
@@ -58,13 +62,13 @@ class People:
             if state in ENDED and state != "failed":
                 continue
             if state == "failed" or kind == "operator":
-                acted |= self._try(partial(services.retry, UUID(run_id), by=OLGA, justification=WHY))
+                acted |= self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY))
             elif state == "paused":
-                acted |= self._try(partial(services.resume, UUID(run_id), by=OLGA, justification=WHY))
+                acted |= self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY))
             elif kind == "approval":
                 acted |= self._decide(run_id, wait_id)
                 if due <= 0:
-                    sweeper.sweep()
+                    timers.sweep()
             elif kind == "reconcile" and is_free and state == "waiting_human":
                 acted |= self._settle(run_id, wait_id, (slot, attempt, tool), crew)
                 seconds = min(seconds, 0.05)
@@ -74,7 +78,7 @@ class People:
             elif kind == "timer":
                 seconds = min(seconds, max(due, 0.0))
                 if due <= 0:
-                    sweeper.sweep()
+                    timers.sweep()
                     acted = True
         if acted:
             crew.ring()
@@ -84,7 +88,8 @@ class People:
         return is_over, 0.0 if acted else seconds
 
     def _try(self, act: Callable[[], Any]) -> bool:
-        """True if it was done; a refusal is an answer too: somebody else was first, or its worker is just parking it."""
+        """True if it was done; a refusal is an answer too: somebody else was first, or its worker is just parking
+        it."""
         try:
             act()
         except DurableAgentsError:
@@ -95,9 +100,9 @@ class People:
         """Pause or cancel. Raises IllegalTransition where it is too late."""
         if what == "cancel":
             self.cancelled.add(run_id)  # said before, for its answer may get lost
-            services.cancel(UUID(run_id), by=OLGA, justification=WHY)
+            lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY)
         else:
-            services.pause(UUID(run_id), by=OLGA, justification=WHY)
+            lifecycle.pause(UUID(run_id), by=OLGA, justification=WHY)
 
     # --- gates ---
 
@@ -124,7 +129,7 @@ class People:
                 left = (approval.deadline - approval.opened_at).total_seconds()
                 if left < 1:  # a gate that closes soon: decide at the very moment that it does
                     time.sleep(max(0.0, approval.deadline.timestamp() - time.time() - 0.002))
-                return sweeper.sweep
+                return timers.sweep
             case _:
                 return self._verdict(approval, what, n)
 
@@ -137,15 +142,17 @@ class People:
                 for n, call in enumerate(GATHERED.get(step, (step,))):
                     name = f"step-{100 * at + n if step in GATHERED else at}"
                     if call == "signal":
-                        self._try(partial(services.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name))
+                        self._try(partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name))
 
     def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
         """Tell it three times at once: one is taken, the others are the same or too late."""
         if name is None:
             by = (OLGA, LENA, OLGA)
-            _at_once([partial(services.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
+            _at_once(
+                [partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)]
+            )
         else:
-            _at_once([partial(services.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
+            _at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     # --- unknown outcomes ---
 
@@ -163,9 +170,12 @@ class People:
         verdict = "happened" if is_done else "did_not"
         receipt = self._outside.receipt(run_id, tool) if is_done else None
         try:
-            services.reconcile(UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA, wait_id=wait_id)
+            reconciling.reconcile(
+                UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, by=OLGA, wait_id=wait_id
+            )
         except IllegalTransition as refused:
-            # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one is told.
+            # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one
+            # is told.
             for member in crew.members:
                 if f"pid {member.pid} " in str(refused):
                     member.signal(signal.SIGKILL)
@@ -179,20 +189,23 @@ class People:
         """Bring the portal's answer to the run, in the way that the schedule wants."""
         match self._schedule.callbacks:
             case "twice":
-                _at_once([partial(services.receive_callback, token, body)] * 3)
+                _at_once([partial(callbacks.receive_callback, token, body)] * 3)
             case "forged":
-                for forged, said, refusal in ((token + "x", body, NotFound), (token, {"status": "received"}, InvalidInput)):
+                for forged, said, refusal in (
+                    (token + "x", body, NotFound),
+                    (token, {"status": "received"}, InvalidInput),
+                ):
                     with suppress(refusal):
-                        services.receive_callback(forged, said)
+                        callbacks.receive_callback(forged, said)
             case "late":
                 self._late.append((token, body))
-        services.receive_callback(token, body)
+        callbacks.receive_callback(token, body)
 
     def _deliver_late(self) -> None:
         """Once more, to runs that have ended."""
         late, self._late = self._late, []
         for token, body in late:
-            services.receive_callback(token, body)
+            callbacks.receive_callback(token, body)
 
 
 def _at_once(acts: list[Callable[[], Any]]) -> None:

@@ -1,4 +1,5 @@
-"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people and the outside do meanwhile."""
+"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people and the outside do
+meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +10,21 @@ from typing import Any, Literal
 from runs.failpoints import POINTS
 from tests.crash.steps import EFFECTS, GATHERED
 
-CALLS = ("pure", "keyed", "hooked", "gated", "brief", "later", "unsafe", "unsafe_gated", "unsafe_hooked", "think", *GATHERED, "signal", "question")
+CALLS = (
+    "pure",
+    "keyed",
+    "hooked",
+    "gated",
+    "brief",
+    "later",
+    "unsafe",
+    "unsafe_gated",
+    "unsafe_hooked",
+    "think",
+    *GATHERED,
+    "signal",
+    "question",
+)
 FREE = ("hop", "values", "sleep")
 _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 
@@ -17,7 +32,13 @@ _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 ACTS = {
     "kill": 8, "freeze": 4, "cut": 5, "drain": 3, "pause": 4, "cancel": 3, "sandbox": 1, "postgres": 1,
 }  # fmt: skip
-RACES = (("approve", "approve"), ("approve", "reject"), ("approve", "cancel"), ("approve", "expire"), ("approve", "approve", "reject", "cancel"))
+RACES = (
+    ("approve", "approve"),
+    ("approve", "reject"),
+    ("approve", "cancel"),
+    ("approve", "expire"),
+    ("approve", "approve", "reject", "cancel"),
+)
 Loss = Literal["question", "answer"]
 
 
@@ -32,8 +53,9 @@ class Act:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round trip to the
-    database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the workers' clocks are."""
+    """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
+    trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
+    workers' clocks are."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -69,7 +91,8 @@ def draw(seed: str) -> Schedule:
     jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
     points, acts = _points(dice, jobs), _acts(dice, jobs)
     if _stops_somebody(points, acts):
-        # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they wait for it.
+        # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they
+        # wait for it.
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     return Schedule(

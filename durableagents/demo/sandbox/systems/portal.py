@@ -1,35 +1,33 @@
-"""The vendor portal: asks a vendor for a W-9 and calls back once the form is signed. ``callbacks.py`` keeps that promise."""
+"""The vendor portal: asks a vendor for a W-9 and calls back once the form is signed. ``callbacks.py`` keeps that
+promise."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from .. import fields
 from ..effects import Receipt, now, sha256, to_json
+from ..web.fields import Email, Fields, Name, TaxId, Url
 
 _CLASSIFICATIONS = ("C corporation", "S corporation", "Partnership", "Limited liability company")
 _SIGNATORIES = ("J. Lindqvist", "M. Okafor", "R. Castellanos", "A. Petersen", "S. Nakamura")
 
 
-def check(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "legal_name": fields.text(body, "legal_name"),
-        "tax_id": fields.tax_id(body),
-        "contact_email": fields.email(body),
-        "callback_url": fields.url(body),
-    }
+class W9Request(Fields):
+    """A form that a vendor is asked for, and where it is to be sent."""
+
+    legal_name: Name
+    tax_id: TaxId
+    contact_email: Email
+    callback_url: Url
 
 
-def request_w9(
-    connection: sqlite3.Connection, wanted: dict[str, Any], receipt: Receipt
-) -> dict[str, Any]:
+def request_w9(connection: sqlite3.Connection, wanted: W9Request, receipt: Receipt) -> dict[str, Any]:
     cursor = connection.execute(
         "INSERT INTO w9_requests (legal_name, tax_id, contact_email, callback_url, run_id, created_at, requested_at)"
         " VALUES (:legal_name, :tax_id, :contact_email, :callback_url, :run_id, :received_at, :requested_at)",
-        wanted
+        wanted.model_dump()
         | {
             "run_id": receipt.run_id,
             "received_at": receipt.received_at,
@@ -40,7 +38,8 @@ def request_w9(
 
 
 def release(connection: sqlite3.Connection, seq: int) -> bool:
-    """The button: sign and send now, whatever the delay, and try again at once if an attempt is pending. False: no such request."""
+    """The button: sign and send now, whatever the delay, and try again at once if an attempt is pending. False: no such
+    request."""
     cursor = connection.execute(
         "UPDATE w9_requests SET is_released = 1, next_attempt_at = 0 WHERE seq = ?",
         (seq,),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from .. import fields
 from ..names import legal_form, normalise
+from ..web.fields import Country, Fields, Name, TaxId
 
 _STREETS = (
     "Harbour Street",
@@ -57,9 +57,19 @@ _STORIES: dict[str, tuple[str, str | None, str]] = {
 }
 
 
+class Company(Fields):
+    """A company that is looked up."""
+
+    name: Name
+    country: Country
+    tax_id: TaxId
+
+
 def lookup(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises Problem 422. The answer is a function of the query alone, so a replayed run sees what the first one saw."""
-    name, country, tax_id = fields.text(query, "name"), fields.country(query), fields.tax_id(query)
+    """Raises Problem 422. The answer is a function of the query alone, so a replayed run sees what the first one
+    saw."""
+    asked = Company.read(query)
+    name, country, tax_id = asked.name, asked.country, asked.tax_id
     dice = hashlib.sha256("|".join((normalise(name), country, tax_id.upper())).encode()).digest()
     status, dissolved_on, note = _STORIES.get(normalise(name), ("active", None, ""))
     founded = _FOUNDED_FIRST + timedelta(days=int.from_bytes(dice[0:3]) % 22_000)

@@ -1,9 +1,8 @@
 """Sanctions screening: a fuzzy match of a name against a bundled list of invented entries.
 
-A score is the best of three looks at two normalised names: letter by letter, letter by letter with the words sorted ("Industries
-Volga Heavy"), both less when a listed word has no counterpart, and word by word inside a longer name ("Volga Heavy Industries
-Export House"). ``difflib``'s ratio is twice the
-matching letters over all letters.
+A score is the best of three looks at two normalised names: letter by letter, letter by letter with the words sorted
+("Industries Volga Heavy"), both less when a listed word has no counterpart, and word by word inside a longer name
+("Volga Heavy Industries Export House"). ``difflib``'s ratio is twice the matching letters over all letters.
 """
 
 from __future__ import annotations
@@ -14,20 +13,24 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from .. import fields
+from pydantic import BeforeValidator
+
 from ..names import tokens
+from ..web.fields import Country, Fields, Name
 
 THRESHOLD = 85
 _LIST = Path(__file__).with_name("sanctions.json")
 # A listed name inside a longer one is a little less than the name itself, and one word alone proves nothing.
 _CONTAINED_WEIGHT = 0.97
 _CONTAINED_WORDS = 2
-# Most of a name may be words of a trade: "Zürich Precision Tooling" is 85% "Arash Precision Tooling", but nothing in it is Arash.
+# Most of a name may be words of a trade: "Zürich Precision Tooling" is 85% "Arash Precision Tooling", but nothing in it
+# is Arash.
 _SAME_WORD = 0.6
 _MISSING_WORD_WEIGHT = 0.9
-# A bound from letter counts below this can't become a hit, nor a best worth telling; it spares the quadratic comparison.
+# A bound from letter counts below this can't become a hit, nor a best worth telling; it spares the quadratic
+# comparison.
 _WORTH_COMPARING = 0.4
 
 
@@ -43,6 +46,13 @@ class Listed:
     spellings: tuple[tuple[str, tuple[str, ...]], ...]
 
 
+class Screened(Fields):
+    """A name that is screened. An empty country is none."""
+
+    name: Name
+    country: Annotated[Country | None, BeforeValidator(lambda value: value or None)] = None
+
+
 @cache
 def the_list() -> tuple[Listed, ...]:
     return tuple(_listed(entry) for entry in json.loads(_LIST.read_text()))
@@ -50,15 +60,12 @@ def the_list() -> tuple[Listed, ...]:
 
 def screen(query: Mapping[str, Any]) -> dict[str, Any]:
     """Raises Problem 422. A country never hides a match: people on lists choose their flags."""
-    name = fields.text(query, "name")
-    country = fields.country(query) if query.get("country") else None
-    scored = _scores(name)
+    asked = Screened.read(query)
+    scored = _scores(asked.name)
     best = max(score for score, _, _ in scored)
-    hits = sorted(
-        (hit for hit in scored if hit[0] >= THRESHOLD), key=lambda hit: (-hit[0], hit[1].name)
-    )
+    hits = sorted((hit for hit in scored if hit[0] >= THRESHOLD), key=lambda hit: (-hit[0], hit[1].name))
     return {
-        "query": {"name": name, "country": country},
+        "query": asked.model_dump(),
         "matches": [_shown(*hit) for hit in hits],
         "best": best,
         "threshold": THRESHOLD,
@@ -69,9 +76,7 @@ def screen(query: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def _scores(name: str) -> tuple[tuple[int, Listed, str], ...]:
     words = tuple(tokens(name))
-    return tuple(
-        max(_score_spellings(words, listed), key=lambda found: found[0]) for listed in the_list()
-    )
+    return tuple(max(_score_spellings(words, listed), key=lambda found: found[0]) for listed in the_list())
 
 
 def _score_spellings(words: tuple[str, ...], listed: Listed) -> list[tuple[int, Listed, str]]:

@@ -1,0 +1,1 @@
+"""Approvals and the audit over HTTP. Nobody imports from here but the address table."""

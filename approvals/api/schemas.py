@@ -1,0 +1,93 @@
+"""The API's answers about approvals, as documented. A test holds the answers to these shapes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+
+from approvals.models import ApprovalState
+from ledger.web.shapes import Page, Shape
+
+
+class DecisionRow(Shape):
+    verdict: str
+    plan_hash: str
+    justification: str
+    by: str
+    role: str
+    at: datetime
+
+
+class PreviousRow(Shape):
+    """The revision before, and what was said to it."""
+
+    id: UUID
+    decision: DecisionRow | None
+
+
+class ApprovalRow(Shape):
+    """One revision of one question to one queue."""
+
+    id: UUID
+    run_id: UUID
+    queue: str
+    state: ApprovalState
+    revision: int
+    tool: str
+    title: str
+    effect: str
+    rule: str
+    arguments: Any = Field(description="Read from the bytes that plan_hash covers.")
+    plan_hash: str = Field(description="Name it in the decision.")
+    evidence: list[Any]
+    why: str = Field(description="The agent's own words. Untrusted.")
+    requested_by: str
+    opened_at: datetime
+    deadline: datetime
+    decided_at: datetime | None
+    decision: DecisionRow | None
+    previous: PreviousRow | None
+
+
+class ApprovalPage(Page):
+    results: list[ApprovalRow]
+
+
+class AuditRow(Shape):
+    """One act of a person: who, as what, from where, why, on what exact state, before and after."""
+
+    id: str
+    kind: str = Field(description="override, decision, act or account: what recorded it.")
+    action: str
+    at: datetime
+    is_genuine: bool | None = Field(
+        description="false: without this installation's code, or changed; not a fact. "
+        "null: from before there were codes, or of accounts, which the database records."
+    )
+    by: str = Field(
+        description="As it was called then: user:, key:, os: (a command), system: or database: (past the application)."
+    )
+    person: int | None = Field(description="The account, which keeps its number when it is renamed.")
+    role: str
+    auth: str
+    address: str
+    justification: str
+    run_id: UUID | None
+    agent: str | None
+    queue: str
+    subject: str = Field(
+        description="What it was about: an agent version, a question, a signal, a host, an account, a key."
+    )
+    approval_id: UUID | None
+    plan_hash: str | None
+    seq: int | None = Field(description="The journal's last event when the person acted.")
+    chain: str | None = Field(description="Its hash.")
+    before: Any
+    after: Any
+
+
+class AuditPage(Page):
+    results: list[AuditRow]

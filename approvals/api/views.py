@@ -1,0 +1,83 @@
+"""Approvals over HTTP: what waits for whom, and deciding it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import policy, services
+from approvals.api.present import approval_rows
+from approvals.api.schemas import ApprovalPage, ApprovalRow
+from approvals.bodies import DecisionBody
+from approvals.models import Approval, ApprovalState
+from ledger.errors import Forbidden, NotFound
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.cursors import Order, closed
+from ledger.web.roles import ROLES, roles
+
+NEWEST = Order("approvals_approval", "opened_at")
+
+
+class Approvals(ApiView):
+    """Approvals, newest first."""
+
+    roles = READ
+
+    @described(
+        "List approvals", ApprovalPage, name="v1_approvals_list", query=("state", "queue", "run_id", "cursor", "limit")
+    )
+    def get(self, request: Request) -> Response:
+        query = Query(request, "state", "queue", "run_id", "cursor")
+        given = {
+            "state": query.choice("state", ApprovalState.values),
+            "queue": query.choice("queue", sorted(policy.QUEUES)),
+            "run_id": query.uuid("run_id"),
+        }
+        fit = {name: value for name, value in given.items() if value}
+        # A queue's approvals lie in its index by state.
+        arms = [{**fit, "state": state} for state in ApprovalState.values] if set(fit) == {"queue"} else [fit]
+        rows = Approval.objects.filter(id__in=NEWEST.ids(arms, limit=query.limit + 1, beyond=query.moment()))
+        approvals = sorted(rows, key=lambda one: (one.opened_at, one.id), reverse=True)
+        shown = {row.id: row for row in approval_rows(approvals[: query.limit])}
+        return query.page(approvals, lambda a: {"cursor": closed(a.opened_at, a.id)}, lambda a: shown[a.id])
+
+
+class OneApproval(ApiView):
+    roles = READ
+
+    @described("An approval", ApprovalRow)
+    def get(self, request: Request, approval_id: UUID) -> Response:
+        Query(request)
+        return Response(approval_rows([_one(approval_id)])[0])
+
+
+class Decide(ApiView):
+    """Approve or reject. Who may depends on the queue, so the route lets every role in and the queue decides."""
+
+    roles = {"POST": ROLES}
+
+    @described("Approve or reject", ApprovalRow, body=DecisionBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = _one(approval_id)
+        needed = policy.QUEUES.get(approval.queue)
+        if needed is None or needed not in roles(request.user):
+            raise Forbidden(f"Only the role {needed} decides approvals of the queue {approval.queue}.")
+        body = read_body(request, DecisionBody)
+        decided = services.decide(
+            approval_id,
+            verdict=body.verdict,
+            plan_hash=body.plan_hash,
+            justification=body.justification,
+            by=replace(self.by, role=needed),
+        )
+        return Response(approval_rows([decided])[0])
+
+
+def _one(approval_id: UUID) -> Approval:
+    approval = Approval.objects.filter(id=approval_id).first()
+    if approval is None:
+        raise NotFound("approval", approval_id)
+    return approval

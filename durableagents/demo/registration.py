@@ -1,0 +1,29 @@
+"""What the demo adds to an installation: agents, the queues they ask, people of `make up`. settings.py registers it.
+
+Data only: the settings are read by every process, also where the demo's agents are not loaded.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+AGENTS = ("durableagents.demo.vendor_onboard", "durableagents.demo.warehouse")
+
+# Queue → the role that decides it.
+QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal"}
+
+
+class Person(NamedTuple):
+    """`role` is the one group that a person is in; `does` says what they do all day."""
+
+    role: str
+    does: str
+
+
+PEOPLE = {
+    "integrator": Person("integrator", "starts runs and reads them"),
+    "operator": Person("operator", "starts, pauses, cancels, retries, settles unknown outcomes"),
+    "finance": Person("approver_finance", "decides purchase orders, stops what waits for them"),
+    "legal": Person("approver_legal", "decides sanctions matches, stops what waits for them"),
+    "auditor": Person("auditor", "reads everything, changes nothing"),
+}

@@ -1,0 +1,1 @@
+"""What the sandbox says over HTTP: pages, JSON, problem documents, and the reading of bodies and fields."""

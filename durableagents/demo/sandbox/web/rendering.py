@@ -1,0 +1,94 @@
+"""The pages' templates, and the few ways in which a value is put there.
+
+A template writes no value but through ``show``: that is Jinja's ``finalize``, so nobody can forget it, and there is no filter
+that turns text into HTML.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sized
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from .. import mail
+from .markup import plain, show
+
+NEWEST = 200
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(name: str, **values: Any) -> str:
+    return environment.get_template(name).render(values)
+
+
+def _quoted(value: str) -> Markup:
+    """For the query of an address; nothing is left in it that HTML knows."""
+    return Markup(quote(value, safe=""))
+
+
+def _shortened(run_id: str) -> str:
+    """In the middle: ids of one day share their beginning."""
+    return run_id if len(run_id) <= 16 else f"{run_id[:8]}…{run_id[-4:]}"
+
+
+def _numbered(seq: int, prefix: str) -> str:
+    return f"{prefix}-{seq:06d}"
+
+
+def _dollars(amount: str) -> str:
+    whole, _, cents = amount.partition(".")
+    return f"${int(whole):,}.{cents or '00'}"
+
+
+def _thousands(count: int) -> str:
+    return f"{count:,}"
+
+
+def _masked(secret: str) -> str:
+    return f"{secret[:13]}••••••••"
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _last_try(request: sqlite3.Row) -> str:
+    """How the last try to call back went, and how many there have been."""
+    result: str = request["last_result"] or "under way"
+    return f"{result} after {request['attempts']} tries" if request["attempts"] > 1 else result
+
+
+def newest(rows: Sized) -> str:
+    """Said of a list that is not the whole."""
+    return f"the newest {NEWEST}" if len(rows) == NEWEST else ""
+
+
+environment = Environment(
+    loader=FileSystemLoader(TEMPLATES),
+    autoescape=True,
+    finalize=show,
+    undefined=StrictUndefined,
+    auto_reload=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+# These and no others: Jinja's own would let text pass as HTML (`safe`), or unseen characters with it (`escape`).
+environment.filters = {
+    "addresses": mail.addresses,
+    "body_text": mail.body_text,
+    "dollars": _dollars,
+    "host": _host,
+    "last_try": _last_try,
+    "masked": _masked,
+    "newest": newest,
+    "numbered": _numbered,
+    "plain": plain,
+    "quoted": _quoted,
+    "shortened": _shortened,
+    "thousands": _thousands,
+}

@@ -1,0 +1,393 @@
+"""The PostgreSQL that `make up` brings along: a thin wrapper around a packaged server's binaries.
+
+Why not the package's own `get_server()`: run by root it adds a system user and opens directory
+modes up to `/`, it trusts every local user, and for seconds after a kill it reports a dead server
+as up. Here:
+
+* the cluster is in `$DURABLEAGENTS_DATA/pg`; as root (PostgreSQL refuses uid 0) in
+  `/var/lib/durableagents/<id>/pg` under the account `nobody`, with binaries copied to where that
+  account can read them;
+* the only way in is a unix socket in a 0700 directory, with scram and generated passwords;
+* *up* means that a real connection was answered by the process we started;
+* the mode of a directory that exists is never touched.
+
+Where this can't work, `EmbeddedProblem` says why in one line and names DATABASE_URL.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+import psycopg
+from psycopg import sql
+
+from durableagents.databases import CONNECTION_FILE, DATABASE_NAME, OWNER_ROLE, RUNTIME_ROLE
+from durableagents.dev.embedded_layout import (
+    PACKAGE,
+    SOCKET_PORT,
+    EmbeddedProblem,
+    binaries_for,
+    give,
+    layout,
+    own_directory,
+)
+from durableagents.env import EnvironmentProblem, ensure_directory, replace_private
+from durableagents.server import child_processes
+
+ADMIN_ROLE = "durableagents_admin"
+START_PATIENCE_SECONDS = 30.0
+
+# For a small box shared with web and workers. Durability is not tuned: fsync and
+# synchronous_commit stay on, every promise of the engine rests on them.
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "port": str(SOCKET_PORT),
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "password_encryption": "scram-sha-256",
+    # Stretching protects guessable passwords; ours are 256 random bits, and web connects per request.
+    "scram_iterations": "1",
+    "shared_buffers": "128MB",
+    "work_mem": "8MB",
+    "maintenance_work_mem": "64MB",
+    "wal_buffers": "8MB",
+    "max_wal_size": "1GB",
+    "checkpoint_timeout": "10min",
+    "random_page_cost": "1.1",
+    "io_method": "sync",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] ",
+    "log_min_messages": "warning",
+    "log_checkpoints": "off",
+    # A dead worker's statement runs only until its connection is seen to be gone.
+    "client_connection_check_interval": "1000",
+}
+
+
+class Server:
+    """One cluster and, once started, its postmaster. Holds a file lock from `prepare` to `close`."""
+
+    def __init__(self, data: Path) -> None:
+        self.layout = layout(data)
+        self.log = data / "logs" / "postgres.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._lock: int | None = None
+        self._binaries: Path | None = None
+        self._passwords: dict[str, str] = {}
+
+    # --- before the first start ---------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Take the lock; make binaries, socket directory, passwords and cluster where missing."""
+        self._take_lock()
+        self._binaries = binaries_for(self.layout.account)
+        own_directory(self.layout.socket_dir, self.layout.account)
+        self._passwords = self._kept_passwords()
+        if not (self.layout.pgdata / "PG_VERSION").exists():
+            self._initialise()
+        self._check_version()
+
+    def _take_lock(self) -> None:
+        path = self.layout.data / "pg.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise EnvironmentProblem(f"another process already runs the database in {self.layout.data}") from None
+        self._lock = descriptor
+
+    def _kept_passwords(self) -> dict[str, str]:
+        """The generated passwords. Written before the cluster exists, so a first start that was
+        interrupted finds them again."""
+        path = self.layout.data / CONNECTION_FILE
+        known: dict[str, Any] = {}
+        try:
+            known = json.loads(path.read_text())
+        except FileNotFoundError:
+            if (self.layout.pgdata / "PG_VERSION").exists():
+                raise EmbeddedProblem(f"{path} with the passwords of {self.layout.pgdata} is missing") from None
+        except (OSError, ValueError) as error:
+            raise EmbeddedProblem(f"cannot read {path}: {error}") from None
+        passwords = {
+            role: known.get(role, {}).get("password") or secrets.token_urlsafe(32)
+            for role in ("admin", "owner", "runtime")
+        }
+        names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
+        content = {
+            "host": str(self.layout.socket_dir),
+            "port": SOCKET_PORT,
+            "dbname": DATABASE_NAME,
+            **{role: {"user": names[role], "password": passwords[role]} for role in passwords},
+        }
+        if content != known:
+            replace_private(path, json.dumps(content, indent=1) + "\n")
+        return passwords
+
+    def _initialise(self) -> None:
+        """initdb into a folder beside, then rename: a half-made cluster is never mistaken for one."""
+        target = self.layout.pgdata
+        if target.exists() and any(target.iterdir()):
+            raise EmbeddedProblem(f"{target} exists and is not a PostgreSQL cluster")
+        # /var/lib/durableagents/<id> must let the account through to its own 0700 folder.
+        ensure_directory(target.parent, 0o755 if self.layout.account else 0o700)
+        draft = target.with_name("pg.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        password_file = self.layout.socket_dir / ".password"
+        password_file.unlink(missing_ok=True)
+        try:
+            draft.mkdir(mode=0o700)
+            give(draft, self.layout.account)
+            replace_private(password_file, self._passwords["admin"])
+            give(password_file, self.layout.account)
+            self._run_initdb(draft, password_file)
+            draft.replace(target)
+        except OSError as error:
+            raise EmbeddedProblem(f"cannot create the cluster in {target}: {error.strerror}") from None
+        finally:
+            password_file.unlink(missing_ok=True)
+
+    def _run_initdb(self, draft: Path, password_file: Path) -> None:
+        account = self.layout.account
+        done = subprocess.run(
+            [
+                self._binary("initdb"),
+                f"--pgdata={draft}",
+                f"--username={ADMIN_ROLE}",
+                f"--pwfile={password_file}",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--locale-provider=builtin",
+                "--builtin-locale=C.UTF-8",
+                "--locale=C",
+                "--no-instructions",
+            ],
+            env=self._environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            preexec_fn=child_processes.die_with_parent(signal.SIGKILL),
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            cause = next((line for line in lines if "error" in line.lower()), "initdb failed")
+            raise EmbeddedProblem(cause.removeprefix("initdb: error: "))
+
+    def _check_version(self) -> None:
+        path = self.layout.pgdata / "PG_VERSION"
+        version = path.read_text().strip()
+        ours = metadata.version(PACKAGE).split(".")[0]
+        if version != ours:
+            raise EmbeddedProblem(f"{path.parent} was made by PostgreSQL {version}, this is {ours}")
+
+    def _binary(self, name: str) -> Path:
+        assert self._binaries is not None, "prepare() comes first"
+        return self._binaries / name
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of ours: PG* variables or a locale of the caller must not reach the server."""
+        return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", child_processes.MARKER: self.layout.instance}
+
+    # --- running ------------------------------------------------------------------------------
+
+    def start(self, idle: Callable[[float], None] = time.sleep) -> None:
+        """Start the postmaster and return when a connection was answered.
+
+        `idle` is called between looks and may raise to give up. A postmaster that dies while an
+        earlier one's backends still hold its shared memory is started again until they ended.
+        Raises EmbeddedProblem.
+        """
+        deadline = time.monotonic() + START_PATIENCE_SECONDS
+        while True:
+            self._wait_for_the_dead(deadline, idle)
+            # A reboot empties the folder of temporary files, with our socket's place in it.
+            own_directory(self.layout.socket_dir, self.layout.account)
+            self._spawn()
+            if self._comes_up(idle):
+                return
+            if time.monotonic() > deadline or not self._may_retry():
+                self._give_up()
+            idle(0.2)
+
+    def _spawn(self) -> None:
+        settings = {**SETTINGS, "unix_socket_directories": str(self.layout.socket_dir)}
+        argv: list[str | Path] = [self._binary("postgres"), "-D", self.layout.pgdata]
+        for name, value in settings.items():
+            argv += ["-c", f"{name}={value}"]
+        self.process = child_processes.spawn(
+            argv,
+            env=self._environment(),
+            log=self.log,
+            # "Fast shutdown": if we are killed, clients are cut off and data is checkpointed.
+            death_signal=signal.SIGINT,
+            account=self.layout.account,
+        )
+
+    def _comes_up(self, idle: Callable[[float], None]) -> bool:
+        assert self.process is not None
+        while self.process.poll() is None:
+            if self.answers():
+                self._provision()
+                return True
+            idle(0.05)
+        return False
+
+    def answers(self) -> bool:
+        """Does the process we started accept a connection and a statement?"""
+        if self.process is None or _postmaster_pid(self.layout.pgdata) != self.process.pid:
+            return False
+        try:
+            with self.connect("admin", dbname="postgres") as connection:
+                connection.execute("select 1")
+            return True
+        except psycopg.OperationalError:
+            return False
+
+    def connect(self, role: str = "admin", dbname: str = DATABASE_NAME) -> psycopg.Connection[Any]:
+        """A connection as `admin` (the superuser), `owner` or `runtime`; autocommit."""
+        names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
+        return psycopg.connect(
+            host=str(self.layout.socket_dir),
+            port=SOCKET_PORT,
+            user=names[role],
+            password=self._passwords[role],
+            dbname=dbname,
+            connect_timeout=2,
+            autocommit=True,
+        )
+
+    def url(self, role: str = "runtime", dbname: str = DATABASE_NAME) -> str:
+        """The same as a DATABASE_URL."""
+        names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
+        return (
+            f"postgresql://{names[role]}:{self._passwords[role]}@/{dbname}"
+            f"?host={self.layout.socket_dir}&port={SOCKET_PORT}"
+        )
+
+    def _provision(self) -> None:
+        """Roles and database, made or put right at every start (a moment, and heals a half start)."""
+        with self.connect("admin", dbname="postgres") as connection:
+            for name, role in ((OWNER_ROLE, "owner"), (RUNTIME_ROLE, "runtime")):
+                exists = connection.execute("select 1 from pg_roles where rolname = %s", [name])
+                verb = sql.SQL("alter" if exists.fetchone() else "create")
+                connection.execute(
+                    sql.SQL("{} role {} login nosuperuser nocreatedb nocreaterole password {}").format(
+                        verb, sql.Identifier(name), sql.Literal(self._passwords[role])
+                    )
+                )
+            for setting, value in (
+                ("idle_in_transaction_session_timeout", "5s"),
+                ("lock_timeout", "2s"),
+            ):
+                connection.execute(
+                    sql.SQL("alter role {} set {} = {}").format(
+                        sql.Identifier(RUNTIME_ROLE), sql.Identifier(setting), sql.Literal(value)
+                    )
+                )
+            rows = connection.execute("select 1 from pg_database where datname = %s", [DATABASE_NAME])
+            if not rows.fetchone():
+                connection.execute(
+                    sql.SQL("create database {} owner {}").format(
+                        sql.Identifier(DATABASE_NAME), sql.Identifier(OWNER_ROLE)
+                    )
+                )
+            connection.execute(
+                sql.SQL("revoke temporary, create on database {} from public").format(sql.Identifier(DATABASE_NAME))
+            )
+
+    # --- trouble ------------------------------------------------------------------------------
+
+    def _wait_for_the_dead(self, deadline: float, idle: Callable[[float], None]) -> None:
+        """Let an earlier postmaster and its backends end, then remove its stale pid file.
+
+        Every process of a server has the cluster as its working directory. A pid file whose number
+        now belongs to somebody else (a container restarted, pids began anew) would stop the start
+        for ever; with no process in the cluster's folder and our lock held it means nothing. (A
+        backend that can't be seen still holds the shared memory, which the server checks itself.)
+        """
+        while _processes_in(self.layout.pgdata):
+            if time.monotonic() > deadline:
+                raise EmbeddedProblem(f"another server is still running in {self.layout.pgdata}")
+            idle(0.1)
+        (self.layout.pgdata / "postmaster.pid").unlink(missing_ok=True)
+
+    def _may_retry(self) -> bool:
+        message = child_processes.last_line(self.log, containing="FATAL")
+        return "pre-existing shared memory" in message or "lock file" in message or "in use" in message
+
+    def _give_up(self) -> NoReturn:
+        message = child_processes.last_line(self.log, containing="FATAL") or child_processes.last_line(self.log)
+        cause = message.split("FATAL:", 1)[-1].strip() or "the server ended without a word"
+        raise EmbeddedProblem(f"{cause}; see {self.log}")
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def stop(
+        self,
+        *,
+        patience_seconds: float = 5.0,
+        at_once: bool = False,
+        idle: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Fast shutdown, then immediate, then SIGKILL; returns when the postmaster has ended."""
+        steps = [(signal.SIGINT, patience_seconds), (signal.SIGQUIT, 1.0), (signal.SIGKILL, 5.0)]
+        for signum, patience in steps[1:] if at_once else steps:
+            if self.process is None:
+                return
+            child_processes.send(self.process.pid, signum)
+            deadline = time.monotonic() + patience
+            while self.process.poll() is None and time.monotonic() < deadline:
+                idle(0.02)
+            if self.process.poll() is not None:
+                self.process = None
+
+    def close(self) -> None:
+        """Give the lock back, and the socket's directory if the server left it empty."""
+        if self._lock is not None:
+            with suppress(OSError):
+                self.layout.socket_dir.rmdir()
+            os.close(self._lock)
+            self._lock = None
+
+
+def _postmaster_pid(pgdata: Path) -> int | None:
+    try:
+        return int((pgdata / "postmaster.pid").read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _processes_in(pgdata: Path) -> list[int]:
+    """Processes of a server on `pgdata`. Their working directory tells, where it may be read (root
+    without CAP_SYS_PTRACE may not); a postmaster's command line tells everybody."""
+    pids = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if str(pgdata) in process.cmdline()[:4] or process.cwd() == str(pgdata):
+                pids.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return pids

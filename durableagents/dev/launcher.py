@@ -1,0 +1,404 @@
+"""`make up`: everything of one installation, started in order, kept alive, drained in order.
+
+    lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
+
+The companion is what the installation acts on: another process, and what it needs in the database.
+One thread, one loop. A signal or a child's death wakes it (a byte in a pipe), nothing is polled
+faster than needed. The order of draining is the reverse of who needs whom: workers finish their
+steps while web, companion and database still answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from durableagents import databases
+from durableagents.checks import check_key
+from durableagents.dev.embedded import Server
+from durableagents.dev.embedded_layout import EmbeddedProblem, instance_id
+from durableagents.dev.interrupts import Signals, Stopped, StoppedAtOnce
+from durableagents.dev.restart import Restart
+from durableagents.env import (
+    CHECKOUT,
+    Environment,
+    EnvironmentProblem,
+    ensure_directory,
+    replace_private,
+)
+from durableagents.server import child_processes
+from durableagents.server.serve import answers_ready, listen
+
+# Together below the 20 seconds in which `up` has to be gone; each is rarely used up. The supervisor
+# gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
+STEP_SECONDS = 10
+DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "postgres": 2.5}
+BEAT_SECONDS = 5.0
+STRAY_PATIENCE_SECONDS = 8.0
+
+
+class Companion(Protocol):
+    """What is started beside the product itself. `ports` by the variables that set them; `greeting` is said once all is
+    up."""
+
+    name: str
+    argv: list[str]
+    drain_seconds: float
+    ports: dict[str, int]
+    greeting: str
+
+    def prepare(self) -> None: ...
+
+
+class Launcher:
+    """One `make up`, from the lock to the last process's end."""
+
+    def __init__(self, environment: Environment, companion: Companion) -> None:
+        self.env = environment
+        self.companion = companion
+        self.data = environment.data
+        self.mark = instance_id(self.data)
+        self.signals = Signals()
+        self.server: Server | None = None
+        self.children: list[child_processes.Child] = []
+        self.door: socket.socket | None = None
+        self.renewals = child_processes.Lines()
+        self._restart: Restart | None = None
+        self._family_file = self.data / "up.json"
+        self._family: dict[int, float] = {}
+        self._next_beat = 0.0
+        self._is_announced = False
+        self._started = time.monotonic()
+
+    def run(self) -> int:
+        """Returns the exit code. Raises EnvironmentProblem when something outside is wrong."""
+        lock = self._lock()
+        self.signals.install()
+        try:
+            self._start()
+            while True:
+                self._tend()
+                self.signals.idle(0.5 if self._is_announced and self._restart is None else 0.2)
+        except Stopped:
+            return self._drain()
+        except StoppedAtOnce:
+            return self._stop_at_once()
+        except BaseException:
+            self._stop_at_once()
+            raise
+        finally:
+            os.close(lock)
+
+    # --- starting -----------------------------------------------------------------------------
+
+    def _lock(self) -> int:
+        ensure_directory(self.data)
+        path = self.data / "up.lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise EnvironmentProblem(f"cannot write {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise EnvironmentProblem(
+                f"already up on {self.data} (set DURABLEAGENTS_DATA and the ports for a second one)"
+            ) from None
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return descriptor
+
+    def _start(self) -> None:
+        child_processes.end_strays(
+            self.mark,
+            self._remembered(),
+            patience_seconds=STRAY_PATIENCE_SECONDS,
+            idle=self.signals.idle,
+        )
+        self._check_ports()
+        self._start_database()
+        self._migrate()
+        check_key()  # asked before, it had no database to ask
+        self.companion.prepare()
+        self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
+        # Ours for as long as we live: while web is restarted, whoever comes waits in its queue instead of being
+        # refused.
+        self.door = listen("127.0.0.1", self.env.port)
+        self.children.append(self.new_web())
+        self.children[-1].start()
+        report = self.renewals.theirs
+        argv = [sys.executable, "manage.py", "worker", f"--report-fd={report}"]
+        self._add("supervisor", argv, DRAIN_SECONDS["supervisor"], pass_fds=[report])
+
+    def new_web(self) -> child_processes.Child:
+        """A web process on our listening socket, not started yet."""
+        assert self.door is not None
+        return child_processes.Child(
+            "web",
+            [sys.executable, "manage.py", "web", f"--fd={self.door.fileno()}"],
+            env=self._child_env(),
+            log=self.data / "logs" / "web.log",
+            cwd=CHECKOUT,
+            drain_seconds=DRAIN_SECONDS["web"],
+            pass_fds=[self.door.fileno()],
+            stop_signal=signal.SIGINT,
+        )
+
+    def _check_ports(self) -> None:
+        for variable, port in {"PORT": self.env.port, **self.companion.ports}.items():
+            try:
+                listen("127.0.0.1", port).close()
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"port {port} cannot be used: {(error.strerror or str(error)).lower()}"
+                    f" (set {variable} to a free one)"
+                ) from None
+
+    def _start_database(self) -> None:
+        if self.env.database_url is None:
+            self.server = Server(self.data)
+            self.server.prepare()
+            self.server.start(self.signals.idle)
+            databases.point_django_at(databases.django_databases(self.env))
+            return
+        if self.env.database_owner_url is None:
+            self._warn(
+                "DATABASE_URL's role migrates and runs: it owns the tables, so nothing in the database"
+                " keeps the application from rewriting its records (set DATABASE_OWNER_URL)"
+            )
+        databases.check_server()
+
+    def begin_migration(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """Start `migrate` with the code as it is on disk now; its process and its log."""
+        env = {**self._child_env(), "DURABLEAGENTS_DB_ROLE": "owner"}
+        log = self.data / "logs" / "migrate.log"
+        child_processes.shorten_log(log)
+        argv = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=1"]
+        return child_processes.spawn(argv, env=env, log=log, cwd=CHECKOUT, death_signal=signal.SIGTERM), log
+
+    def _migrate(self) -> None:
+        process, log = self.begin_migration()
+        try:
+            while process.poll() is None:
+                self.signals.idle(0.2)
+        except (Stopped, StoppedAtOnce):
+            # Each migration is one transaction: what isn't committed was never begun.
+            process.kill()
+            process.wait()
+            raise
+        if process.returncode:
+            raise EnvironmentProblem(f"migrate failed: {child_processes.last_line(log)}; see {log}")
+
+    def _child_env(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "DJANGO_SETTINGS_MODULE": "durableagents.settings",
+            "DURABLEAGENTS_DATA": str(self.data),
+            "DURABLEAGENTS_DEMO": "1",
+            "DURABLEAGENTS_DRAIN_SECONDS": str(STEP_SECONDS),
+            "PORT": str(self.env.port),
+            **{variable: str(port) for variable, port in self.companion.ports.items()},
+            child_processes.MARKER: self.mark,
+        }
+
+    def _add(self, name: str, argv: list[str], drain_seconds: float, *, pass_fds: Sequence[int] = ()) -> None:
+        child = child_processes.Child(
+            name,
+            argv,
+            env=self._child_env(),
+            log=self.data / "logs" / f"{name}.log",
+            cwd=CHECKOUT,
+            drain_seconds=drain_seconds,
+            pass_fds=pass_fds,
+        )
+        child.start()
+        self.children.append(child)
+
+    # --- keeping alive ------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        self._tend_children()
+        self._tend_database()
+        self._tend_restart()
+        if time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + BEAT_SECONDS
+            self._remember()
+            self._beat()
+            for child in self.children:
+                child_processes.shorten_log(child.log)
+        if not self._is_announced:
+            self._announce_when_ready()
+
+    def _tend_children(self) -> None:
+        for child in self.children:
+            pid = child.pid
+            if how := child.ended():
+                last = "" if how.startswith("signal") else f": {child_processes.last_line(child.log)}"
+                self._warn(f"{child.name} (pid {pid}) ended with {how}{last}; starting it again")
+                if child.name == self.companion.name and pid:
+                    self._forget(child.name, pid)
+            if child.is_due():
+                child.start()
+
+    def _tend_restart(self) -> None:
+        """Take up a restart that somebody asked for, once everything is up, and move it on."""
+        if self._is_announced and self._restart is None and self.signals.take_restart():
+            self._restart = Restart(self)
+        if self._restart is not None and self._restart.has_ended():
+            self._restart = None
+
+    def _tend_database(self) -> None:
+        server = self.server
+        if server is None or (server.process and server.process.poll() is None):
+            return
+        if server.process:
+            how = child_processes.how_it_ended(server.process.returncode)
+            self._warn(f"postgres (pid {server.process.pid}) ended with {how}; starting it again")
+        gone = server.process.pid if server.process else None
+
+        def meanwhile(seconds: float) -> None:
+            self._tend_children()
+            self.signals.idle(seconds)
+
+        try:
+            server.start(meanwhile)
+        except EmbeddedProblem as problem:
+            # Said aloud and tried again: runs wait for their database, they don't fail.
+            self._warn(str(problem))
+            self.signals.idle(2.0)
+            return
+        if gone:
+            self._forget("postgres", gone)
+
+    def _beat(self) -> None:
+        """Show companion and postmaster, which can't do it themselves, on the fleet page. While the
+        database is away there is nothing to show them on; the fleet says so once and goes on."""
+        from runs.fleet import members
+
+        name = self.companion.name
+        pids = [(name, child.pid) for child in self.children if child.name == name and child.pid]
+        if self.server and self.server.process:
+            pids.append(("postgres", self.server.process.pid))
+        identities = [(kind, members.identify(pid)) for kind, pid in pids]
+        members.beat_all(members.Sign(kind, identity) for kind, identity in identities if identity is not None)
+
+    def _forget(self, kind: str, pid: int) -> None:
+        from runs.fleet import members
+
+        members.forget(kind, pid)
+
+    def _remember(self) -> None:
+        """Keep on disk who our descendants are, for a start after our own SIGKILL."""
+        family = child_processes.family()
+        if family != self._family:
+            self._family = family
+            replace_private(self._family_file, json.dumps({str(pid): at for pid, at in family.items()}))
+
+    def _remembered(self) -> dict[int, float]:
+        try:
+            known: dict[str, Any] = json.loads(self._family_file.read_text())
+            return {int(pid): float(at) for pid, at in known.items()}
+        except (OSError, ValueError):
+            # No file, or one cut by a full disk: the marker in the environment finds most of them.
+            return {}
+
+    # --- talking ------------------------------------------------------------------------------
+
+    def _announce_when_ready(self) -> None:
+        if not answers_ready(self.env.port):
+            return
+        self._is_announced = True
+        child_processes.give_memory_back()  # passwords of new accounts were hashed here
+        seconds = time.monotonic() - self._started
+        self._say(
+            f"Durable Agents is up after {seconds:.0f} s\n{self.companion.greeting}  Ctrl-C drains and stops everything"
+        )
+
+    def _say(self, text: str) -> None:
+        _print(text, sys.stdout)
+
+    def tell(self, text: str) -> None:
+        self._say(f"up: {text}")
+
+    def _warn(self, text: str) -> None:
+        _print(f"up: {text}", sys.stderr)
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def _drain(self) -> int:
+        self.signals.start_draining()
+        if self._restart:
+            self._restart.abandon()
+        self._say("draining (Ctrl-C again stops at once)")
+        self._family |= child_processes.family()
+        try:
+            for name in ("supervisor", "web", self.companion.name):
+                for child in (each for each in self.children if each.name == name):
+                    self._drain_child(child)
+            child_processes.end_strays(
+                self.mark,
+                self._family_without_database(),
+                patience_seconds=0.5,
+                idle=self.signals.idle,
+            )
+            if self.server:
+                self.server.stop(patience_seconds=DRAIN_SECONDS["postgres"], idle=self.signals.idle)
+        except StoppedAtOnce:
+            return self._stop_at_once()
+        self._clean_up()
+        self._say("stopped")
+        return 0
+
+    def _drain_child(self, child: child_processes.Child) -> None:
+        child.terminate()
+        deadline = time.monotonic() + child.drain_seconds
+        while not child.has_ended():
+            if time.monotonic() > deadline:
+                self._warn(f"{child.name} did not end within {child.drain_seconds:.0f} s; killed")
+                child.kill()
+                deadline += 5
+            self.signals.idle(0.1)
+
+    def _family_without_database(self) -> dict[int, float]:
+        """PostgreSQL's own processes end with their postmaster, in its own time."""
+        alive = set(child_processes.family())
+        return {pid: at for pid, at in self._family.items() if pid not in alive}
+
+    def _stop_at_once(self) -> int:
+        if self._restart:
+            self._restart.abandon()
+        self._family |= child_processes.family()
+        for child in self.children:
+            child.kill()
+        if self.server:
+            self.server.stop(at_once=True)
+        child_processes.end_strays(self.mark, self._family, patience_seconds=0, idle=time.sleep)
+        self._clean_up()
+        return 130
+
+    def _clean_up(self) -> None:
+        if self.server:
+            self.server.close()
+        if self.door:
+            self.door.close()
+        self.renewals.close()
+        self._family_file.unlink(missing_ok=True)
+
+
+def _print(text: str, stream: Any) -> None:
+    """A closed terminal or pipe must not end the installation."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        pass

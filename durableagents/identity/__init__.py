@@ -1,0 +1,1 @@
+"""Who asks: accounts, sessions, keys, passwords, and what slows down guessing."""

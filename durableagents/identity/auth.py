@@ -1,0 +1,89 @@
+"""How the API knows its callers. Roles and actors live in `ledger.web.roles`, where every app can reach them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import datetime
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from durableagents.identity.people import ACCOUNT, GROUPS, account
+from durableagents.models import ApiKey
+from ledger.web.roles import ROLES, HasRole, actor, roles
+
+__all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "actor", "issue_key", "roles"]
+
+_PREFIX = "da_"
+_SHOWN = 10
+_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
+_IS_NOTED = "coalesce(k.last_used_at >= statement_timestamp() - interval '1 minute', false)"
+_KEY = ", ".join(f'k."{field.column}"' for field in ApiKey._meta.concrete_fields)
+_LOOK_UP = f"""
+    SELECT {_IS_NOTED}, {GROUPS.format(user="u.id")}, {_KEY}, {ACCOUNT}
+    FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
+    WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
+      AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
+# At most one write a minute and key: a busy integrator must not turn every read into a write. Nobody waits until it is
+# on disk: should it be lost with the server, the next use is noted.
+_NOTE = f"""
+    UPDATE durableagents_apikey k SET last_used_at = statement_timestamp()
+    WHERE k.id = %s AND NOT {_IS_NOTED} AND set_config('synchronous_commit', 'off', true) = 'off'"""
+
+
+def issue_key(user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None) -> str:
+    """A key for `user`; the answer is the only time it can be read.
+
+    A given `token` (the demo keeps its own across restarts) is entered once, however often this is called.
+    """
+    token = token or _PREFIX + secrets.token_urlsafe(32)
+    ApiKey.objects.get_or_create(
+        hash=digest(token),
+        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now(), "expires_at": expires_at},
+    )
+    return token
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """`Authorization: Bearer <key>`.
+
+    The work is the same for every token: one digest, one lookup by it. What is looked up is the digest,
+    so timing tells nothing about keys that exist, and every refusal reads the same.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
+        scheme, _, token = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        key = _key(digest(token.strip()))
+        if key is None:
+            raise AuthenticationFailed("This API key is unknown, expired or revoked.")
+        return key.user, key
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="durableagents"'
+
+
+def _key(hash: bytes) -> ApiKey | None:
+    """The key with this digest that may be used now, with its account and the account's roles."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOOK_UP, [hash])
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        is_noted, groups, *columns = row
+        key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
+        if not is_noted:
+            cursor.execute(_NOTE, [key.pk])
+    key.user = account(columns[len(_COLUMNS) :], groups)
+    return key
+
+
+def digest(token: str | bytes) -> bytes:
+    """What is kept of a key."""
+    return hashlib.sha256(token.encode() if isinstance(token, str) else token).digest()

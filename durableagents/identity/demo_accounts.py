@@ -1,0 +1,53 @@
+"""The people whom one click signs in, in the demo. Elsewhere there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from ledger.web.roles import ROLE_NAMES, ROLES
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """One of the cast. `does` says what the role is for."""
+
+    username: str
+    label: str
+    does: str
+
+
+def people() -> list[Person]:
+    """The cast's own accounts, by their names and as long as each holds its one role, in the order of the roles. Nobody
+    outside the demo; and whoever else has an account signs in with a password there, too."""
+    if not settings.DURABLEAGENTS.is_demo:
+        return []
+    people: dict[str, Person] = {}
+    for user in User.objects.filter(
+        is_active=True, is_superuser=False, is_staff=False, username__in=settings.DURABLEAGENTS_PEOPLE
+    ).prefetch_related("groups"):
+        names = [group.name for group in user.groups.all() if group.name in ROLES]
+        role, does = settings.DURABLEAGENTS_PEOPLE[user.username]
+        if names == [role]:
+            people[role] = Person(user.username, ROLE_NAMES[role], does)
+    return [people[role] for role in ROLES if role in people]
+
+
+_SHOWN_SECONDS = 10.0
+_shown: tuple[float, list[Person]] = (0.0, [])
+
+
+def demo_accounts() -> list[Person]:
+    """For the menu of every page, so it is read every ten seconds. Who may really sign in so is asked when somebody
+    does."""
+    global _shown
+    if not settings.DURABLEAGENTS.is_demo:
+        return []
+    at, cast = _shown
+    if not at or monotonic() - at > _SHOWN_SECONDS:
+        cast = people()
+        _shown = monotonic(), cast
+    return cast

@@ -1,0 +1,125 @@
+"""Who asks, read in one statement: the session, its account and the account's roles; or the key with the same.
+
+What a session holds is signed and not the database's to read, so whose it is comes out only after it is read. This
+process remembers whose it was last time and reads that account along. The session's own word decides: if it names
+somebody else, they are read anew. Nothing else is remembered: that a session has ended, an account is closed or a role
+is taken counts with the next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.auth.middleware import get_user as user_of
+from django.contrib.auth.models import Group, User
+from django.contrib.postgres.expressions import ArraySubquery
+from django.contrib.sessions.backends.db import SessionStore as Sessions
+from django.contrib.sessions.models import Session
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models import OuterRef
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from ledger.clock import MOMENT
+from ledger.web.roles import know_roles
+
+MOST_REMEMBERED = 10_000
+_COLUMNS = [field.attname for field in User._meta.concrete_fields]
+# Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
+ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
+GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
+_SESSION = f"""
+    SELECT {MOMENT}, s.session_data, s.expire_date, {GROUPS.format(user="u.id")}, {ACCOUNT}
+    FROM django_session s LEFT JOIN auth_user u ON u.id = %s WHERE s.session_key = %s AND s.expire_date > %s"""
+
+_owners: dict[str, int] = {}
+_read_along: ContextVar[User | None] = ContextVar("read_along", default=None)
+
+
+class SessionStore(Sessions):
+    """Django's sessions, and with one the account that it was last known to be of. The name is part of how Django signs
+    what they hold."""
+
+    person: User | None = None
+    read_at = 0  # in microseconds, by the database's clock
+
+    def _get_session_from_db(self) -> Session | None:
+        key, row = self.session_key or "", None
+        if "\x00" not in key:  # a quoted cookie may hold one, and no column does
+            with connection.cursor() as cursor:
+                cursor.execute(_SESSION, [_owners.get(key), key, timezone.now()])
+                row = cursor.fetchone()
+        if row is None:
+            self._session_key: str | None = None
+            return None
+        self.read_at, data, ends, groups, *columns = row
+        self.person = account(columns, groups) if columns[0] is not None else None
+        return Session(session_key=key, session_data=data, expire_date=ends)
+
+    def load(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().load()
+        _remember(self.session_key, data.get(SESSION_KEY))
+        return data
+
+    def save(self, must_create: bool = False) -> None:
+        super().save(must_create)
+        _remember(self.session_key, self.get(SESSION_KEY))
+
+
+def _remember(key: str | None, owner: Any) -> None:
+    if key and isinstance(owner, str) and owner.isdecimal():
+        if len(_owners) >= MOST_REMEMBERED:
+            _owners.clear()
+        _owners[key] = int(owner)
+
+
+def account(columns: list[Any], groups: list[str]) -> User:
+    """An account, with its roles, as SQL above reads it."""
+    user = User.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
+    know_roles(user, groups)
+    return user
+
+
+def person(pk: Any) -> User | None:
+    """The account, with its roles: the one that came with the session, if it is that."""
+    known = _read_along.get()
+    if known is not None and str(known.pk) == str(pk):
+        return known
+    user: Any = User.objects.filter(pk=pk).annotate(held=held("pk")).first()
+    if user is not None:
+        know_roles(user, user.held)
+    return user
+
+
+def held(user: str) -> ArraySubquery:
+    """The names of an account's groups, for a query that reads it; `user` is how it names the account's id."""
+    return ArraySubquery(Group.objects.filter(user=OuterRef(user)).values("name"))
+
+
+class WhoAsks(AuthenticationMiddleware):
+    """Django's, which hands on the account that was read with the session."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        super().process_request(request)
+        request.user = SimpleLazyObject(lambda: _of(request))  # type: ignore[assignment]
+
+
+def _of(request: HttpRequest) -> Any:
+    request.session.get(SESSION_KEY)  # reads the session, if nobody has yet
+    with _along(getattr(request.session, "person", None)):
+        return user_of(request)
+
+
+@contextmanager
+def _along(user: User | None) -> Iterator[None]:
+    token = _read_along.set(user)
+    try:
+        yield
+    finally:
+        _read_along.reset(token)

@@ -1,0 +1,66 @@
+"""How long somebody stays signed in: 12 hours at most, and half an hour without doing anything.
+
+Both are the session's own end in the database, so that pages, the API and sockets see the same end without asking
+anybody else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.backends.base import SessionBase
+from django.dispatch import receiver
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
+
+IDLE = timedelta(minutes=30)
+LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+# A session is written at most this often, however much somebody clicks.
+NOTED_EVERY = timedelta(minutes=1)
+_SINCE, _SEEN = "signed_in_at", "seen_at"
+
+
+class KeepSignedIn(MiddlewareMixin):
+    """Puts a session's end off while its person does something."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or is_by_itself(request):
+            return
+        session, now = request.session, timezone.now()
+        if (
+            SESSION_KEY in session
+            and _moment(session, _SEEN, timezone.make_aware(datetime.min + timedelta(days=1))) <= now - NOTED_EVERY
+        ):
+            _note(session, now)
+
+
+def is_by_itself(request: HttpRequest) -> bool:
+    """Whether an open page reads itself again, which nobody did: else a screen that was left alone would never sign
+    out."""
+    return request.GET.get("fragment") == "live" and request.headers.get("HX-Trigger") == "live"
+
+
+@receiver(user_logged_in)
+def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
+    """A sign-in begins the count, also in a session that was somebody's before."""
+    now = timezone.now()
+    request.session[_SINCE] = now.isoformat()
+    _note(request.session, now)
+
+
+def _note(session: SessionBase, now: datetime) -> None:
+    # A session from before this was counted begins to count when it is next seen.
+    since = _moment(session, _SINCE, now)
+    session[_SINCE], session[_SEEN] = since.isoformat(), now.isoformat()
+    session.set_expiry(min(now + IDLE, since + LONGEST))
+
+
+def _moment(session: SessionBase, name: str, default: datetime) -> datetime:
+    kept = session.get(name)
+    return datetime.fromisoformat(kept) if isinstance(kept, str) else default

@@ -1,0 +1,171 @@
+"""Slows down guessing of passwords, for all web processes together: an attempt is counted before it costs anything, and
+taken back when it succeeds.
+
+Each key has an allowance that fills up again evenly: `limit` attempts at once, then one every `window / limit` seconds.
+That is a delay, not a lock: however long somebody guesses, the next attempt is never further away than that. Three keys
+are asked:
+
+- name and address together, so that guesses from elsewhere cost nobody at this address anything;
+- the name, for addresses from which it hasn't signed in before: this bounds what many addresses can try together.
+  Whoever has signed in from their address in the last month isn't asked, and can't be slowed down from afar;
+- the address (of IPv6 the network), which bounds how many names one may try.
+
+Kept in an unlogged table (docs/decisions/0017). What is kept is a digest under the installation's key: names and
+addresses aren't.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from math import ceil
+from secrets import randbelow
+
+from django.db import connection, transaction
+from django.utils.crypto import salted_hmac
+
+from durableagents.models import Attempts
+from durableagents.server.proxies import parsed
+from ledger.errors import DurableAgentsError
+
+KNOWN_FOR_SECONDS = 30 * 86_400.0
+_TABLE = Attempts._meta.db_table
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """`limit` attempts at once, and again one every `window_seconds / limit`."""
+
+    kind: str
+    limit: int
+    window_seconds: float
+
+    @property
+    def interval_seconds(self) -> float:
+        return self.window_seconds / self.limit
+
+    def key(self, *about: str) -> bytes:
+        """What the table knows it by."""
+        return salted_hmac(
+            f"durableagents.identity.throttle.{self.kind}", "\x00".join(about), algorithm="sha256"
+        ).digest()
+
+
+by_name_and_address = Allowance("name and address", limit=10, window_seconds=300)
+by_name = Allowance("name", limit=30, window_seconds=300)
+by_address = Allowance("address", limit=50, window_seconds=300)
+_KNOWN = Allowance("known", limit=1, window_seconds=1)
+
+
+class TooManyAttempts(DurableAgentsError):
+    """No attempt is made: `wait_seconds` until the next may be."""
+
+    status, code, title = 429, "throttled", "Too many attempts"
+
+    def __init__(self, wait_seconds: float) -> None:
+        self.wait_seconds = max(1, ceil(wait_seconds))
+        super().__init__(f"Too many failed tries. Try again in {self.wait_seconds} seconds.")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One that may be made, and is counted already."""
+
+    name: str
+    address: str
+
+    def forgive(self) -> None:
+        """It has succeeded: it doesn't count, and the address is one that the name is known at."""
+        address = _network(self.address)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
+            forgive(by_name, self.name)
+            forgive(by_address, address)
+            cursor.execute(
+                f"INSERT INTO {_TABLE} (key, until) VALUES (%s, clock_timestamp() + make_interval(secs => %s)) "
+                "ON CONFLICT (key) DO UPDATE SET until = EXCLUDED.until",
+                [_KNOWN.key(self.name, address), KNOWN_FOR_SECONDS],
+            )
+
+
+def count(allowance: Allowance, *about: str) -> None:
+    """Count one attempt at something else than signing in. Raises TooManyAttempts, and then nothing is counted."""
+    wait = _take(allowance, allowance.key(*about))
+    if wait > 0:
+        raise TooManyAttempts(wait)
+
+
+def forgive(allowance: Allowance, *about: str) -> None:
+    """Take the last one back: it has succeeded."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s",
+            [allowance.interval_seconds, allowance.key(*about)],
+        )
+
+
+def attempt(name: str, address: str) -> Attempt:
+    """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is
+    asked."""
+    network = _network(address)
+    # The order of the three is the order of their locks, for everybody.
+    limits = [(by_name_and_address, by_name_and_address.key(name, network))]
+    if not _is_known(name, network):
+        limits.append((by_name, by_name.key(name)))
+    limits.append((by_address, by_address.key(network)))
+    with transaction.atomic():
+        for allowance, key in limits:
+            wait = _take(allowance, key)
+            if wait > 0:
+                raise TooManyAttempts(wait)
+    if randbelow(100) == 0:
+        sweep()
+    return Attempt(name, address)
+
+
+def _take(allowance: Allowance, key: bytes) -> float:
+    """Take one from an allowance: 0, or the seconds until there is one. One statement, so that a burst can't pass it
+    together."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {_TABLE} AS a (key, until) "
+            "VALUES (%(key)s, clock_timestamp() + make_interval(secs => %(interval)s)) ON CONFLICT (key) DO UPDATE "
+            "SET until = greatest(a.until, clock_timestamp()) + make_interval(secs => %(interval)s) "
+            "WHERE a.until <= clock_timestamp() + make_interval(secs => %(room)s) RETURNING key",
+            {
+                "key": key,
+                "interval": allowance.interval_seconds,
+                "room": allowance.interval_seconds * (allowance.limit - 1),
+            },
+        )
+        if cursor.fetchone() is not None:
+            return 0.0
+        cursor.execute(
+            f"SELECT extract(epoch FROM until - clock_timestamp()) - %s FROM {_TABLE} WHERE key = %s",
+            [allowance.interval_seconds * (allowance.limit - 1), key],
+        )
+        row = cursor.fetchone()
+    return 0.1 if row is None else max(0.1, float(row[0]))
+
+
+def _is_known(name: str, network: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT EXISTS (SELECT 1 FROM {_TABLE} WHERE key = %s AND until > clock_timestamp())",
+            [_KNOWN.key(name, network)],
+        )
+        (known,) = cursor.fetchone() or (False,)
+    return bool(known)
+
+
+def sweep() -> int:
+    """Forget what has run full again; how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {_TABLE} WHERE until < clock_timestamp()")
+        return cursor.rowcount
+
+
+def _network(address: str) -> str:
+    """Whoever has one IPv6 address has 2^64 of them."""
+    ip = parsed(address)
+    return str(IPv6Network((ip, 64), strict=False)) if isinstance(ip, IPv6Address) else address

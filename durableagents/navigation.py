@@ -1,0 +1,16 @@
+"""The console's sections, in the order of the navigation: one entry each."""
+
+from __future__ import annotations
+
+from ledger.web.navigation import Number, Section
+from ledger.web.roles import AUDITOR, OPERATOR, READS_AUDIT
+
+SECTIONS = (
+    Section("overview", "Overview", "overview"),
+    Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
+    Section("runs", "Runs", "runs"),
+    Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
+    Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
+    Section("agents", "Agents", "agents"),
+    Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR})),
+)

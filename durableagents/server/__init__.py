@@ -1,0 +1,1 @@
+"""The web process: its door, its limits, one thread a request, its health."""

@@ -1,0 +1,179 @@
+"""How many requests are worked on at a time: as many as the pool has connections, whoever comes beyond waits a little
+or is told *busy*.
+
+Each request that Django works on has a thread and, soon, a database connection. More of them at once would be no faster
+(one interpreter) and would keep the event loop, and with it `/healthz`, from its turn. So there are `SLOTS`, and lanes,
+of which none can take them all: guessers at the door don't keep out whoever has a key, nor either of them a callback or
+a probe.
+
+Whether a key or a session is true is found out behind here, and remembered: one that was is known for a while. Of an
+address from which false ones came, what is not known is in the anonymous lane for a while, so that a neighbour with an
+old key costs nobody a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from time import monotonic
+from typing import Any
+
+from django.conf import settings
+
+from durableagents.server.limits import Message, Receive, Scope, Send, answer, credentials
+from ledger.web import problems
+
+SLOTS = 8
+# Beyond this many nobody would be served before they give up.
+MOST_WAITING = 256
+DOUBTED_SECONDS = 20.0
+PROVEN_SECONDS = 300.0
+_MOST_REMEMBERED = 10_000
+# Answered without asking who it is, so an answer from here proves nothing.
+_OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
+
+
+@dataclass
+class Lane:
+    """Requests of one kind: how many of them at a time, and how long one waits for its turn."""
+
+    slots: int
+    patience_seconds: float
+    running: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+class Admission:
+    """Lets requests in, lane by lane, first come first served in each."""
+
+    def __init__(self, app: Any, *, slots: int = SLOTS) -> None:
+        self._app = app
+        self._slots, self._running = slots, 0
+        self.lanes = {
+            "probe": Lane(1, 5.0),
+            "known": Lane(slots - 1, 5.0),
+            "callback": Lane(2, 5.0),
+            "anonymous": Lane(2, 3.0),
+        }
+        self._doubted = Remembered(DOUBTED_SECONDS)
+        self._proven = Remembered(PROVEN_SECONDS)
+        # What is remembered of a key is of no use to whoever finds it.
+        self._salt = os.urandom(16)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        mark = self._mark(scope)
+        lane = self.lanes[self._kind(scope, mark)]
+        if not await self._enter(lane):
+            await answer(send, BUSY)
+            return
+
+        async def watched(message: Message) -> None:
+            if mark and message["type"] == "http.response.start":
+                if _is_unknown(message):
+                    self._proven.forget(mark)
+                    self._doubted.note(_address(scope).encode())
+                elif 200 <= message["status"] < 300 and not scope["path"].startswith(_OPEN):
+                    self._proven.note(mark)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._leave(lane)
+
+    def _kind(self, scope: Scope, mark: bytes) -> str:
+        if scope["path"] == "/readyz":
+            return "probe"
+        if scope["path"].startswith("/api/v1/callbacks/"):
+            return "callback"
+        is_known = mark and (self._proven.has(mark) or not self._doubted.has(_address(scope).encode()))
+        return "known" if is_known else "anonymous"
+
+    def _mark(self, scope: Scope) -> bytes:
+        """Of what a request shows to say who sends it; empty for one that shows nothing."""
+        shown = credentials(scope)
+        return blake2b(shown, key=self._salt, digest_size=16).digest() if shown else b""
+
+    async def _enter(self, lane: Lane) -> bool:
+        if not lane.waiting and self._has_room(lane):
+            self._take(lane)
+            return True
+        if len(lane.waiting) >= MOST_WAITING:
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lane.waiting.append(turn)
+        try:
+            async with asyncio.timeout(lane.patience_seconds):
+                await turn
+        except TimeoutError:
+            # Its turn may have come in the same moment: then it is had.
+            return _has_come(turn)
+        except BaseException:
+            if _has_come(turn):
+                self._leave(lane)
+            raise
+        finally:
+            if not _has_come(turn):
+                lane.waiting.remove(turn)
+        return True
+
+    def _has_room(self, lane: Lane) -> bool:
+        return self._running < self._slots and lane.running < lane.slots
+
+    def _take(self, lane: Lane) -> None:
+        self._running += 1
+        lane.running += 1
+
+    def _leave(self, lane: Lane) -> None:
+        self._running -= 1
+        lane.running -= 1
+        for each in self.lanes.values():
+            while each.waiting and self._has_room(each):
+                turn = each.waiting[0]
+                if turn.done():  # given up, and about to take itself out
+                    break
+                each.waiting.popleft()
+                self._take(each)
+                turn.set_result(None)
+
+
+class Remembered:
+    """Marks, each for a while. Bounded: what was noted longest ago is forgotten first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def note(self, mark: bytes) -> None:
+        self._until[mark] = monotonic() + self._seconds
+        self._until.move_to_end(mark)
+        if len(self._until) > _MOST_REMEMBERED:
+            self._until.popitem(last=False)
+
+    def has(self, mark: bytes) -> bool:
+        return self._until.get(mark, 0.0) > monotonic()
+
+    def forget(self, mark: bytes) -> None:
+        self._until.pop(mark, None)
+
+
+def _has_come(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled()
+
+
+BUSY = problems.busy()
+
+
+def _address(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
+def _is_unknown(message: Message) -> bool:
+    """Whether an answer says that the key or the session is none."""
+    if message["status"] == 401:
+        return True
+    location = next((value for name, value in message.get("headers", ()) if name.lower() == b"location"), b"")
+    return message["status"] == 302 and location.startswith(settings.LOGIN_URL.encode())

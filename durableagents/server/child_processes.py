@@ -1,0 +1,297 @@
+"""Child processes that can't outlive us: spawning, watching, ending, and finding strays.
+
+Each child gets a session of its own (a Ctrl-C at the terminal reaches only `up`, which drains in
+order) and a parent-death signal (a SIGKILL of `up` still ends it). Linux has both; elsewhere the
+second is missing and the next start ends what was left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from durableagents.env import ensure_directory
+from runs.backoff import pause_seconds
+from runs.fleet import procfs
+
+# Every child of one installation carries its id in this variable, and so do its grandchildren:
+# it is how the next start recognises what a killed one left behind.
+MARKER = "DURABLEAGENTS_UP"
+LOG_LIMIT_BYTES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom to run a child as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def die_with_parent(signum: int) -> Callable[[], None]:
+    """What a child does between fork and exec to be signalled when we die.
+
+    Linux clears the setting on every change of user, so Popen's own `user=` must come first (it
+    does: preexec_fn runs last), and ties it to the *thread* that forked: only the main thread
+    lives as long as the process.
+    """
+    if not procfs.IS_LINUX:
+        return lambda: None
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("children are spawned from the main thread only")
+    return partial(procfs.tie_to_parent, os.getpid(), signum)
+
+
+def spawn(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    death_signal: int = signal.SIGKILL,
+    account: Account | None = None,
+    cwd: Path = Path("/"),
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in its own session, output appended to `log`, tied to our life."""
+    ensure_directory(log.parent)
+    # O_APPEND: several writers don't overwrite each other, and the file may be cut under them.
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [os.fspath(part) for part in argv],
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            preexec_fn=die_with_parent(death_signal),
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+    finally:
+        os.close(descriptor)
+
+
+class Child:
+    """One process that `up` keeps alive: started, watched, restarted with growing pauses.
+
+    The first restart is at once (somebody killed it); a child that keeps dying young waits 0.5, 1,
+    2 … 10 seconds, so a broken one neither spins the processor nor floods its log.
+    """
+
+    YOUNG_SECONDS = 5.0
+    FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        cwd: Path,
+        drain_seconds: float,
+        pass_fds: Sequence[int] = (),
+        stop_signal: int = signal.SIGTERM,
+    ) -> None:
+        self.name = name
+        self.argv = argv
+        self.env = env
+        self.log = log
+        self.cwd = cwd
+        self.drain_seconds = drain_seconds
+        self.pass_fds = pass_fds
+        self.stop_signal = stop_signal
+        self.process: subprocess.Popen[bytes] | None = None
+        self._young_deaths = 0
+        self._started = 0.0
+        self._not_before = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+        self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
+
+    def ended(self) -> str | None:
+        """How it ended, in words, once per death; None while it lives or waits for its restart."""
+        if self.process is None:
+            return None
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.process = None
+        now = time.monotonic()
+        self._young_deaths = self._young_deaths + 1 if now - self._started < self.YOUNG_SECONDS else 0
+        self._not_before = now + pause_seconds(
+            self._young_deaths - 1, first=self.FIRST_PAUSE_SECONDS, longest=self.LONGEST_PAUSE_SECONDS
+        )
+        return how_it_ended(code)
+
+    def is_due(self) -> bool:
+        return self.process is None and time.monotonic() >= self._not_before
+
+    def terminate(self) -> None:
+        self.signal(self.stop_signal)
+
+    def signal(self, signum: int) -> None:
+        if self.process is not None:
+            send(self.process.pid, signum)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            send(self.process.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+
+def send(pid: int, signum: int) -> None:
+    """Signal a process that may be gone by now."""
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+
+def how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def last_line(log: Path, *, containing: str = "") -> str:
+    """The last line in a log that says something, for messages; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 65_536))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    matching = [line.strip() for line in lines if line.strip() and containing in line]
+    return matching[-1] if matching else ""
+
+
+class Lines:
+    """What a child writes for us, line by line, on a descriptor (`theirs`) that it is handed whenever it is started."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = os.pipe()
+        os.set_blocking(self._ours, False)
+        self._begun = b""
+
+    def take(self) -> list[str]:
+        """The lines that came since the last call."""
+        while True:
+            try:
+                self._begun += os.read(self._ours, 4096)  # never at its end: we hold the writing end, too
+            except BlockingIOError:
+                break
+        *whole, self._begun = self._begun.split(b"\n")
+        return [line.decode(errors="replace") for line in whole]
+
+    def close(self) -> None:
+        os.close(self._ours)
+        os.close(self.theirs)
+
+
+def shorten_log(log: Path) -> None:
+    """Keep one generation: a log past the limit is copied to `<name>.1` and cut to nothing.
+
+    Copied and cut rather than renamed, because the child goes on writing to the file it has open.
+    """
+    try:
+        if log.stat().st_size <= LOG_LIMIT_BYTES:
+            return
+        shutil.copyfile(log, log.with_name(log.name + ".1"))
+        os.truncate(log, 0)
+    except OSError:
+        # A full disk can't be helped from here; the next round tries again.
+        return
+
+
+def family() -> dict[int, float]:
+    """All our descendants now: pid → start time. Kept on disk for the next start, because a
+    process that sets its own title overwrites the environment the marker is read from."""
+    started: dict[int, float] = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            started[process.pid] = process.create_time()
+        except psutil.Error:
+            continue
+    return started
+
+
+def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
+    """Processes of this installation that are alive and not descended from us."""
+    ours = set(family()) | {os.getpid()}
+    return [
+        process for process in psutil.process_iter() if process.pid not in ours and _is_of(process, mark, remembered)
+    ]
+
+
+def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            # It has ended: its record waits for a parent, it holds no port and no file.
+            return False
+        if remembered.get(process.pid) == process.create_time():
+            return True
+        return process.environ().get(MARKER) == mark
+    except (psutil.Error, OSError):
+        # Gone meanwhile, or somebody else's: not one of ours.
+        return False
+
+
+def end_strays(
+    mark: str,
+    remembered: Mapping[int, float],
+    *,
+    patience_seconds: float,
+    idle: Callable[[float], None],
+) -> None:
+    """Wait for what a killed `up` left behind; what stays longer than `patience_seconds` is killed.
+
+    Processes are held by pid *and* start time (psutil compares both before it signals), so a
+    number that was given to somebody else meanwhile is never hit.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while remaining := strays(mark, remembered):
+        if time.monotonic() > deadline:
+            for process in remaining:
+                try:
+                    process.kill()
+                except psutil.Error:
+                    continue
+            psutil.wait_procs(remaining, timeout=5)
+            return
+        idle(0.1)
+
+
+def give_memory_back() -> None:
+    """What large bodies, short-lived threads and a start have left free. The C library keeps it otherwise, so a crowd
+    that is long gone would still be seen in the size of this process. Where there is no such call there is nothing to
+    do."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,95 @@
+"""For whom a request comes, when it comes through proxies: what they say is believed only of those that are trusted.
+
+`X-Forwarded-For` grows on the right: each hop adds the address that it was called from. So it is read from the right,
+past the proxies that are ours, and the first address that isn't is the client. What stands left of it anybody may have
+written.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+
+from django.conf import settings
+
+from durableagents.server.limits import Receive, Scope, Send
+
+Address = IPv4Address | IPv6Address
+_SECURE = {"http": "https", "websocket": "wss"}
+_PLAIN = {"http": "http", "websocket": "ws"}
+# Nobody has more proxies in a row; a longer list is not worth reading.
+_MOST_HOPS = 20
+
+
+class Proxies:
+    """Puts the client's own address and scheme where everything behind looks for them, and takes the headers out that
+    told of it."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in _SECURE:
+            scope = {**scope, **seen_through(scope)}
+        await self._app(scope, receive, send)
+
+
+def seen_through(scope: Scope) -> dict[str, Any]:
+    """The scope's members that the proxies change."""
+    forwarded = {
+        name: [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+        for name in (b"x-forwarded-for", b"x-forwarded-proto")
+    }
+    headers = [pair for pair in scope["headers"] if not pair[0].startswith(b"x-forwarded-")]
+    peer = scope["client"][0] if scope.get("client") else ""
+    # Over a unix socket nobody has an address; who may connect to it is the file system's business, and that is the
+    # proxy.
+    if not (is_trusted(peer) if peer else settings.DURABLEAGENTS.proxy_networks):
+        return {"headers": headers}
+    client = client_behind(peer, ",".join(forwarded[b"x-forwarded-for"]))
+    # The last word is the nearest proxy's own.
+    proto = ",".join(forwarded[b"x-forwarded-proto"]).rpartition(",")[2].strip().lower()
+    scheme = {"https": _SECURE, "wss": _SECURE, "http": _PLAIN, "ws": _PLAIN}.get(proto)
+    port = scope["client"][1] if scope.get("client") and client == peer else 0
+    return {
+        "headers": headers,
+        "client": (client, port) if client else None,
+        "scheme": scheme[scope["type"]] if scheme else scope.get("scheme", _PLAIN[scope["type"]]),
+    }
+
+
+def client_behind(peer: str, forwarded: str) -> str:
+    """The rightmost address that is no proxy of ours. A list that can't be read is believed as far as it can."""
+    known = peer
+    for text in list(reversed(forwarded.split(",")))[:_MOST_HOPS]:
+        address = parsed(text)
+        if address is None:
+            break
+        known = str(address)
+        if not is_trusted(known):
+            break
+    return known
+
+
+def is_trusted(peer: str) -> bool:
+    """Whether an address is one of our proxies'."""
+    address = parsed(peer)
+    return address is not None and any(
+        address in network for network in settings.DURABLEAGENTS.proxy_networks if network.version == address.version
+    )
+
+
+def parsed(text: str) -> Address | None:
+    """An address as proxies write it: bare, with a port, or in brackets. IPv4 in IPv6 clothes is IPv4."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    if "%" in text or len(text) > 45:
+        return None
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

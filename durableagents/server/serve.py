@@ -1,0 +1,191 @@
+"""The web process as it runs: one listening socket, given or opened, and a way to hand it over.
+
+Two processes may hold the same listening socket, and the kernel gives each connection to one of them. So a restart
+without an outage is: start the new process on the socket of the old one, and when it serves, send the old one SIGTERM.
+It then
+
+1. accepts nothing more; what comes next goes to the new process, and nothing is refused, since the socket never closes;
+2. closes its WebSockets with 1012 (*service restart*), at which pages connect again;
+3. answers what is in flight, and whatever comes on connections that clients keep alive, each answer with `Connection:
+   close`, so that nobody sends a request into a connection that is just being closed;
+4. ends when no connection is left, or at its deadline.
+
+SIGINT ends without step 3: for a stop after which nobody serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from time import monotonic, sleep
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from durableagents.server.doors import Doorkeeper, protocols
+from durableagents.server.limits import HEADER_LIMIT, Message, Receive, Scope, Send
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 5
+# From the signal on until what is still unanswered is cut.
+STOP_SECONDS = 2
+# Pages say nothing over their sockets.
+SOCKET_BYTES = 16 * 1024
+# Then goodbye is said to the fleet, and threads end what they do: none of it is waited for longer, as it may hang on a
+# database that stands still.
+LAST_SECONDS = 5
+_TICK_SECONDS = 0.05
+_CLOCK_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which any number of processes may serve. Raises OSError."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def answers_ready(port: int) -> bool:
+    """Whether the installation behind a port of this host says that it can work."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class LastAnswers:
+    """Once `is_leaving`, every answer asks the client to close the connection."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.is_leaving = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def parting(message: Message) -> None:
+            if self.is_leaving and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive, parting if scope["type"] == "http" else send)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which says when it serves and leaves in the order above."""
+
+    def __init__(self, app: Any, keeper: Doorkeeper, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
+        self._answers = LastAnswers(app)
+        self._patience_seconds, self._on_ready = patience_seconds, on_ready
+        self._is_handing_over = False
+        self._wake: Callable[[], object] = lambda: None  # while it starts
+        http, socket = protocols(keeper)
+        super().__init__(
+            uvicorn.Config(
+                self._answers, http=http, ws=socket, h11_max_incomplete_event_size=HEADER_LIMIT,
+                ws_max_size=SOCKET_BYTES, access_log=False, server_header=False, proxy_headers=False,
+                log_level="warning", timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS,
+                backlog=BACKLOG,
+            )
+        )  # fmt: skip
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn would raise the signal again at the end, and a clean stop would look like a death."""
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, self.handle_exit)
+        yield
+
+    async def main_loop(self) -> None:
+        """Once a second for the clock in the answers' head, and at once when told to end: uvicorn looks ten times a
+        second at all hours."""
+        is_woken = asyncio.Event()
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, is_woken.set)
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_woken.wait(), _CLOCK_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first SIGTERM hands over; SIGINT, or a second signal, doesn't wait."""
+        self._is_handing_over = sig == signal.SIGTERM and not self.should_exit
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._wake()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._wake = lambda: None  # the loop may be closed when the next signal comes
+        threading.Thread(
+            target=_end_after,
+            args=(self._patience_seconds * self._is_handing_over + STOP_SECONDS + LAST_SECONDS,),
+            daemon=True,
+        ).start()
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        if self._is_handing_over:
+            await self._hand_over()
+        await super().shutdown()
+
+    async def _hand_over(self) -> None:
+        """Answer what is there until it is gone. The first tick is for connections that were accepted and not heard
+        yet."""
+        self._answers.is_leaving = True
+        until = monotonic() + self._patience_seconds
+        await asyncio.sleep(2 * _TICK_SECONDS)
+        closing: set[Any] = set()
+        while self.server_state.connections and monotonic() < until and self._is_handing_over:
+            # Once each: asked a second time uvicorn cuts the socket, and in the middle of its handshake it answers 500.
+            sockets = {each for each in self.server_state.connections if getattr(each, "handshake_complete", False)}
+            for connection in sockets - closing:
+                connection.shutdown()
+            closing |= sockets
+            await asyncio.sleep(_TICK_SECONDS)
+
+
+def _end_after(seconds: float) -> None:
+    sleep(seconds)
+    log.warning("something hangs that was to end; ended without it")
+    logging.shutdown()
+    os._exit(0)
+
+
+def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:
+    """Serve on `listener` until told to stop. Writes a line to `ready_fd` when it serves. The exit code."""
+    from django.conf import settings
+
+    from durableagents.server.asgi import application
+
+    def say_ready() -> None:
+        if ready_fd is not None:
+            os.write(ready_fd, b"ready\n")
+            os.close(ready_fd)
+
+    known = settings.DURABLEAGENTS
+    keeper = Doorkeeper(known.connections, known.connections_per_address)
+    server = Server(application, keeper, patience_seconds=patience_seconds, on_ready=say_ready)
+    server.run(sockets=[listener])
+    return 0

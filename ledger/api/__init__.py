@@ -1,0 +1,1 @@
+"""The journal, the ledger and what people did, over HTTP, read only."""

@@ -1,0 +1,96 @@
+"""What the journal and its verification look like from outside, and what of it is shown to nobody."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from ledger import events
+from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
+from ledger.codec import unpack
+from ledger.models import Event, OverrideRecord
+from ledger.verification.registers import Listed
+from ledger.verification.runs import Verification
+
+MASK = "…"
+MOST_PROBLEMS = 200
+# A callback token is a capability: whoever holds it can complete the call. It is stored, since a repeat must
+# send the same bytes, and it is shown to nobody.
+_OUR_CALLBACK = re.compile(r"(/api/v1/callbacks/)[^\s\"'?#/]+")
+_COLUMNS = ("kind", "slot", "attempt")
+
+
+def event_row(event: Event) -> EventRow:
+    """One line of a journal. One that is damaged must not hide the rest of the journal from whoever looks into it."""
+    clear: dict[str, Any] = {}
+    try:
+        clear = _clear_of(event)
+        content = {"payload": payload_of(event)}
+    except (ValueError, RecursionError) as error:
+        content = {"payload": None, "damage": str(error)}
+    return EventRow.of(
+        event,
+        data={name: value for name, value in clear.items() if name not in _COLUMNS},
+        hash=bytes(event.hash).hex(),
+        prev_hash=bytes(event.prev_hash).hex(),
+        **content,
+    )
+
+
+def _clear_of(event: Event) -> dict[str, Any]:
+    """The clear metadata. Raises ValueError on bytes that were tampered with."""
+    clear = json.loads(bytes(event.clear))
+    if not isinstance(clear, dict):
+        raise ValueError("the event's clear bytes are no object")
+    return clear
+
+
+def payload_of(event: Event) -> Any:
+    """The payload without callback tokens. Raises ValueError on bytes that were tampered with."""
+    payload = unpack(event.sealed)
+    if event.kind == events.ApprovalRequested.KIND:
+        return payload  # what a decision binds is shown byte for byte; a plan holds no token
+    if event.kind == events.ToolInvoked.KIND and isinstance(payload, dict) and payload.get("callback_token"):
+        payload = {**payload, "callback_token": MASK}
+    return masked(payload)
+
+
+def masked(value: Any) -> Any:
+    """The same value with the token taken out of every callback address of ours."""
+    if isinstance(value, dict):
+        return {name: masked(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(inner) for inner in value]
+    if isinstance(value, str) and "/callbacks/" in value:
+        return _OUR_CALLBACK.sub(rf"\g<1>{MASK}", value)
+    return value
+
+
+def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:
+    """The payloads of single events of several runs, in one query; `places` holds (run, seq)."""
+    if not places:
+        return {}
+    rows = Event.objects.filter(pk__in=list(places)).only("run_id", "seq", "kind", "sealed")
+    return {event.run_id: payload_of(event) for event in rows}
+
+
+def override_row(record: OverrideRecord) -> OverrideRow:
+    """One act of a person on a run."""
+    return OverrideRow.of(record, chain=bytes(record.chain).hex())
+
+
+def verification_row(verification: Verification) -> VerificationRow:
+    """What checking one run's record came to."""
+    return VerificationRow.of(verification, chain=verification.head_hash, **_verdict(verification.problems))
+
+
+def list_row(listed: Listed) -> ListRow:
+    """What checking one list of records that belong to no run came to."""
+    return ListRow.of(listed, chain=listed.hash, **_verdict(listed.problems))
+
+
+def _verdict(problems: list[str]) -> dict[str, Any]:
+    return {"holds": not problems, "problems": problems[:MOST_PROBLEMS], "problem_count": len(problems)}

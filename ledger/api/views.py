@@ -1,0 +1,123 @@
+"""What happened to a run, read only: its journal, its side effects, what people did to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.functions import Length
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.api.present import event_row, list_row, override_row, verification_row
+from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, VerificationPage, VerificationRow
+from ledger.append import is_recorded
+from ledger.errors import NotFound
+from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.verification.registers import verify_registers
+from ledger.verification.runs import Verification, verify, verify_all
+from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
+from ledger.web.roles import APPROVERS, AUDITOR, OPERATOR
+
+PAGE_BYTES = 4 * 1024 * 1024
+# How long one answer may go on verifying: what is left is the next page.
+PAGE_SECONDS = 5.0
+AUDIT = {"GET": (AUDITOR, OPERATOR, *APPROVERS)}
+
+
+class Events(ApiView):
+    """`?after=seq`: what came later, ascending. Following `next` never skips: seq is gapless."""
+
+    roles = READ
+
+    @described("A run's journal", EventPage, query=("after", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
+        rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
+        query.limit = fitting(rows.annotate(size=Length("sealed")).values_list("size", flat=True)[: query.limit])
+        events = known(run_id, list(rows[: query.limit + 1]))
+        return query.page(events, lambda row: {"after": str(row.seq)}, event_row)
+
+
+class Entries(ApiView):
+    """The side-effect ledger, ascending."""
+
+    roles = READ
+
+    @described("A run's side effects", EntryPage, query=("after", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        return by_id(request, run_id, LedgerEntry.objects.all(), EntryRow.of)
+
+
+class Overrides(ApiView):
+    """What people did to the run, and why, ascending."""
+
+    roles = READ
+
+    @described("What people did to a run", OverridePage, query=("after", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        return by_id(request, run_id, OverrideRecord.objects.all(), override_row)
+
+
+class RunVerification(ApiView):
+    """Computed from the stored rows, now. A run whose head or row is gone is an alarm; only one without any trace is
+    unknown."""
+
+    roles = READ
+
+    @described("Whether a run's record is what was written", VerificationRow)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(verification_row(verify(run_id)))
+
+
+class Verifications(ApiView):
+    """Every run, by id. A page ends after `limit` runs or a few seconds; following `next` comes to all of them. The
+    first page also tells of the records that belong to no run."""
+
+    roles = AUDIT
+
+    @described("Whether the whole record is what was written", VerificationPage, query=("cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query, until = Query(request, "cursor"), time.monotonic() + PAGE_SECONDS
+        after = query.uuid("cursor")
+        checked: list[Verification] = []
+        for each in verify_all(after):
+            checked.append(each)
+            if len(checked) > query.limit:
+                break
+            if time.monotonic() > until:
+                query.limit = len(checked)
+        answer = query.page(checked, lambda each: {"cursor": str(each.run_id)}, verification_row)
+        answer.data["lists"] = [list_row(each) for each in verify_registers()] if after is None else []
+        return answer
+
+
+def fitting(sizes: Iterable[int | None]) -> int:
+    """How many rows make a page: stored payloads of a few megabytes together, or one row however large."""
+    total = count = 0
+    for size in sizes:
+        total += size or 0
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    return max(count, 1)
+
+
+def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], shown: Callable[[Any], Any]) -> Response:
+    """A page of what a run has of something, ascending. Raises NotFound."""
+    query = Query(request, "after")
+    after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
+    records = known(run_id, list(rows.filter(run_id=run_id, id__gt=after).order_by("id")[: query.limit + 1]))
+    return query.page(records, lambda row: {"after": str(row.id)}, shown)
+
+
+def known(run_id: UUID, rows: list[Any]) -> list[Any]:
+    """`rows` as they are, if the run exists: an empty list must not stand for an unknown run. Raises NotFound."""
+    if not rows and not is_recorded(run_id):
+        raise NotFound("run", run_id)
+    return rows

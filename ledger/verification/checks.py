@@ -1,0 +1,223 @@
+"""The ledger's own tables against the journal: what people did, and the head that every step touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ledger import events as e
+from ledger.codes import row_code
+from ledger.keys import code_key
+from ledger.models import ActRecord, OverrideRecord
+from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
+
+# What an act's first event is.
+_ACTS: dict[str, tuple[type[e.Event], ...]] = {
+    "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
+    "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,),
+}  # fmt: skip
+_BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
+# Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
+_NO_PERSON = ("operator", "hook", "worker:", "system:", "outside:")
+_PERSON = ("user:", "key:")
+
+
+class Overrides:
+    """Each act of a person has its record, on the state it was done on, and each record its event."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.acts: dict[int, e.Event] = {}
+        self._last: Line | None = None
+
+    def see(self, line: Line) -> None:
+        """Keep the first event of each act: one that settles several stops at once writes one for each."""
+        if isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event) and not self._goes_on(line):
+            self.acts[line.seq] = line.event
+        self._last = line
+
+    def _goes_on(self, line: Line) -> bool:
+        last = self._last
+        return (
+            last is not None
+            and isinstance(line.event, e.WaitResolved)
+            and isinstance(last.event, e.WaitResolved)
+            and _is_a_persons(last.event)
+        )
+
+    def problems(self) -> Iterator[str]:
+        seqs = []
+        for row in OverrideRecord.objects.filter(run_id=self.journal.run_id).order_by("id"):
+            seqs.append(row.seq)
+            yield from self._about(row)
+        yield from at_most_once("the override record on event", seqs)
+        for seq in sorted({seq - 1 for seq in self.acts} - set(seqs)):
+            yield f"event {seq + 1}, {self.acts[seq + 1].KIND}, is a person's act without an override record"
+
+    def _about(self, row: OverrideRecord) -> Iterator[str]:
+        what = f"override record {row.id}"
+        if row.code is None:
+            if row.seq >= self.journal.coded_after:
+                yield f"{what} has no code: none of our processes wrote it"
+        elif bytes(row.code) != row_code(code_key(), "override", row.coded()):
+            yield f"{what} was not written with this installation's key, or was changed"
+        event = self.acts.get(row.seq + 1)
+        if event is None or not isinstance(event, _ACTS.get(row.action, ())):
+            yield f"{what}, {row.action}, has no event after event {row.seq}"
+            return
+        payload = event.payload if isinstance(event.payload, dict) else {}
+        yield from compared(what, row, {
+            "by": getattr(event, "by", None), "justification": payload.get("justification"),
+            "chain": self.journal.hash_at(row.seq),
+        })  # fmt: skip
+        if not (self.journal.is_about(row.seq + 1, row.at)):
+            yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"
+
+
+def _is_a_persons(event: e.Event) -> bool:
+    if isinstance(event, e.WaitResolved) and event.resolution != "retried":
+        return False
+    return not str(getattr(event, "by", "")).startswith(_NO_PERSON)
+
+
+class _Act(NamedTuple):
+    """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
+
+    seq: int
+    is_coded: bool
+    columns: dict[str, Any]
+
+
+class Acts:
+    """What people did without overriding anything has its record, on the state it was done on, and each record its
+    event."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.acts: dict[tuple[str, int], _Act] = {}
+
+    def see(self, line: Line) -> None:
+        """Keep what the record of an act has to say, under its name and the event that it names as the last one."""
+        event, columns = line.event, dict[str, Any]()
+        match event:
+            case e.RunCreated(by=by):
+                # Its record is written when there is a journal, so it names the event itself.
+                name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
+            case e.SignalReceived(by=by):
+                name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
+            case e.InputAnswered(by=by):
+                justification = event.payload.get("justification", "") if isinstance(event.payload, dict) else ""
+                # What was put on record afterwards, for answers from before, lacks it.
+                name, seq, columns = (
+                    "answer",
+                    line.seq - 1,
+                    {
+                        "by": by,
+                        "role": event.role,
+                        "justification": justification if line.is_coded else {justification, ""},
+                    },
+                )
+            case _:
+                return
+        if by.startswith(_PERSON):
+            self.acts[name, seq] = _Act(line.seq, line.is_coded, columns)
+
+    def problems(self) -> Iterator[str]:
+        missing, keys = dict(self.acts), []
+        for row in ActRecord.objects.filter(run_id=self.journal.run_id).order_by("id"):
+            keys.append((row.action, row.seq))
+            yield from self._about(row)
+            missing.pop((row.action, row.seq or 0), None)
+        yield from at_most_once("the record of act", keys)
+        for (name, _), act in missing.items():
+            if act.is_coded or act.seq > self.journal.coded_after:
+                yield f"event {act.seq} is a person's {name} without a record of the act"
+
+    def _about(self, row: ActRecord) -> Iterator[str]:
+        what = f"act record {row.id}, {row.action},"
+        if row.code is None:
+            if row.seq is None or row.seq > self.journal.acts_coded_after:
+                yield f"{what} has no code: none of our processes wrote it"
+        elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
+            yield f"{what} was not written with this installation's key, or was changed"
+        if (row.n, row.prev_hash, row.hash) != (None, None, None):
+            yield f"{what} has a place among those that belong to no run"
+        act = self.acts.get((row.action, row.seq or 0))
+        if act is None:
+            yield f"{what} has no event"
+            return
+        yield from compared(what, row, act.columns | {"chain": self.journal.hash_at(row.seq or 0)})
+        if not self.journal.is_about(act.seq, row.at):
+            yield f"{what} has a time, {row.at.isoformat()}, that is not that of event {act.seq}"
+
+
+class HeadCheck:
+    """What the head says beside number and link: who holds the run, what people asked for, what was used."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.epoch = self.claimed_seq = self.deaths = 0
+        self.is_held = self.is_pause = self.is_cancel = False
+        self.tokens_in = self.tokens_out = self.model_calls = self.tool_calls = self.perhaps = 0
+
+    def see(self, line: Line) -> None:
+        """Fold one event in."""
+        match line.event:
+            case e.RunClaimed(epoch=epoch):
+                self.epoch, self.claimed_seq, self.is_held = epoch, line.seq, True
+            case e.RunReleased():
+                self.is_held = False
+            case e.RunParked():
+                self._rest()
+            case e.WorkerLost(deaths=deaths):
+                self.is_held, self.deaths = False, deaths
+            case e.RunRetried() | e.OperatorNeeded(reason="engine_failed") | e.WaitResolved(resolution="retried"):
+                self.deaths = 0
+            case e.PauseRequested():
+                self.is_pause = True
+            case e.RunPaused():
+                self.is_pause = False
+                self._rest()
+            case e.RunResumed():
+                self.is_pause = False
+            case e.CancelRequested():
+                self.is_cancel, self.is_pause = True, False
+            case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
+                self.is_pause = self.is_cancel = False
+                self._rest()
+                self.deaths = 0 if isinstance(line.event, e.RunCancelled) else self.deaths
+            case _:
+                self._count(line.event)
+
+    def _rest(self) -> None:
+        """What a worker comes to a rest by puts the deaths before behind it; what people and the watchdog do to a run
+        that nobody holds doesn't."""
+        self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
+
+    def _count(self, event: e.Event) -> None:
+        match event:
+            case e.ModelResponded():
+                self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
+                self.model_calls += 1
+            case e.ModelFailed():
+                self.model_calls += 1
+            case e.ToolRead() | e.ToolReturned() | e.ToolAccepted() | e.ToolFailed():
+                self.tool_calls += 1
+            case e.ToolReconciled(by="hook"):
+                self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
+            case _:
+                pass
+
+    def problems(self) -> Iterator[str]:
+        head = self.journal.head
+        if head is None:
+            return
+        calls = set(range(self.tool_calls, self.tool_calls + self.perhaps + 1))
+        yield from compared("the head", head, {
+            "epoch": self.epoch, "claimed_seq": self.claimed_seq, "is_pause_requested": self.is_pause,
+            "is_cancel_requested": self.is_cancel, "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
+            "model_calls": self.model_calls, "tool_calls": calls, "steps": {self.model_calls + head.tool_calls},
+            "deaths": self.deaths,
+        })  # fmt: skip
+        if self.is_held != (head.lease is not None):
+            yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"

@@ -1,0 +1,146 @@
+"""Whether the records that belong to no run are what was written: acts such as declaring a host dead, and what was done
+to accounts.
+
+Both lists are numbered and linked by the database (sql/0010_registers.sql), so a row that is gone, changed, put in
+between or out of its place is found. Acts carry a code besides, which covers number and link: nobody without the key
+makes that list whole again. The database, which has none, writes what was done to accounts: whoever owns it could write
+that list anew from some row on. And no list knows that its end was cut off together with the row that says where it
+stands. Against both helps number and hash noted down elsewhere (docs/decisions/0025).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from ledger.codes import is_rows_code
+from ledger.keys import code_key
+from ledger.models import NO_RUN, ActRecord, Register, Uncoded
+from ledger.verification.runs import snapshot
+
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What checking one list came to. Number and hash of its last record are what to note down elsewhere."""
+
+    name: str
+    records: int
+    hash: str
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """One list: where it stands, and what one of its rows is called."""
+
+    name: str
+    what: str
+    table: str
+    body: str
+    condition: str = "true"
+
+
+LISTS = (
+    _List("acts", "act record", "ledger_actrecord", "ledger_act_body", "t.run_id IS NULL"),
+    _List("accounts", "account record", "ledger_accountrecord", "ledger_account_body"),
+)
+# The database itself says when something was done, so nothing was done later than now; and the record is younger than
+# this century.
+_ROWS = """
+SELECT t.id, t.n, t.prev_hash, t.hash, {body}(t), t.at BETWEEN '2000-01-01' AND clock_timestamp() + interval '1 minute'
+FROM {table} t WHERE {condition} AND (t.n > %s OR t.n IS NULL AND t.id > %s) ORDER BY t.n, t.id LIMIT %s
+"""
+
+
+def verify_registers() -> list[Listed]:
+    """Check every list, from one snapshot of the database."""
+    with snapshot():
+        return [_Reading(each).through() for each in LISTS]
+
+
+class _Reading:
+    """One walk along one list."""
+
+    def __init__(self, of: _List) -> None:
+        self.of = of
+        self.stands = Register.objects.filter(pk=of.name).first()
+        self.may_lack_code = Uncoded.objects.filter(pk=NO_RUN).exists()
+        self.n, self.rows = 0, 0
+        self.hash = hashlib.sha256(f"register:{of.name}".encode()).digest()
+        self.codes: set[bytes] = set()
+        self.problems: list[str] = []
+
+    def through(self) -> Listed:
+        """From the first row to the last, then what the list's own row says of both."""
+        unplaced = 0
+        while rows := self._next(unplaced):
+            good = [row for row in rows if self._follows(row)]
+            unplaced = max((row[0] for row in rows if row[1] is None), default=unplaced)
+            if self.of.name == "acts":
+                self._check_codes([row[0] for row in good])
+        self.problems += self._where_it_stands()
+        return Listed(self.of.name, self.rows, self.hash.hex() if self.n else "", self.problems)
+
+    def _next(self, unplaced: int) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _ROWS.format(body=self.of.body, table=self.of.table, condition=self.of.condition),
+                [self.n, unplaced, _BATCH],
+            )
+            return cursor.fetchall()
+
+    def _follows(self, row: Sequence[Any]) -> bool:
+        """Whether a row can be looked at further, after saying what is wrong with its place, its links and its time."""
+        id, n, prev, link, body, is_time = row
+        what, self.rows = f"{self.of.what} {id}", self.rows + 1
+        if not is_time:
+            self.problems.append(f"{what} claims a time that the database's clock has never shown")
+        if n is None:
+            self.problems.append(
+                f"{what} has no place in the list: it was not written by way of the database's own functions"
+            )
+            return is_time
+        if n != self.n + 1:
+            self.problems.append(
+                f"{self.of.what}s {self.n + 1} to {n - 1} of the list are missing"
+                if n > self.n + 2
+                else f"{self.of.what} {self.n + 1} of the list is missing"
+            )
+        elif bytes(prev or b"") != self.hash:
+            self.problems.append(f"{what}, number {n}, does not link to the record before it")
+        if hashlib.sha256(bytes(prev or b"") + n.to_bytes(8, "big", signed=True) + body.encode()).digest() != bytes(
+            link or b""
+        ):
+            self.problems.append(f"{what}, number {n}, was changed: its content does not give its hash")
+        self.n, self.hash = n, bytes(link or b"")
+        return bool(is_time)
+
+    def _check_codes(self, ids: list[int]) -> None:
+        for row in ActRecord.objects.filter(pk__in=ids).order_by("n", "id"):
+            what = f"act record {row.id}, {row.action},"
+            code = bytes(row.code or b"")
+            if not code:
+                if not self.may_lack_code and (row.n is None or self.stands is None or row.n > self.stands.uncoded):
+                    self.problems.append(f"{what} has no code: none of our processes wrote it")
+            elif code in self.codes:
+                self.problems.append(f"{what} is a copy: its code was used before")
+            elif not any(is_rows_code(code_key(), "act", coded, code) for coded in row.forms):
+                self.problems.append(
+                    f"{what} was not written with this installation's key, or not at its place, or was changed"
+                )
+            self.codes.add(code)
+
+    def _where_it_stands(self) -> Iterator[str]:
+        if self.stands is None:
+            if self.rows:
+                yield f"what says where the list of {self.of.name} stands is gone"
+        elif self.stands.n != self.n:
+            yield f"the list of {self.of.name} ends at number {self.n}, and should at {self.stands.n}"
+        elif self.n and bytes(self.stands.chain) != self.hash:
+            yield f"the last record of {self.of.name} is not the one that the list should end with"

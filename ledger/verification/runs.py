@@ -1,0 +1,320 @@
+"""Whether the whole record of a run is what was written: its journal, and every table that tells the same story.
+
+One pass over the events checks chain, columns and codes and shows each event to the checks, which afterwards hold their
+own tables against what they saw. `ledger` has checks of its own; `runs` and `approvals` register theirs. Nothing is
+kept that a check doesn't need, so a long journal takes little memory. All of one run is read from one snapshot of the
+database: what is written meanwhile disturbs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.chain import Link, genesis
+from ledger.codec import unpack
+from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.errors import NotFound
+from ledger.keys import code_key
+from ledger.models import NO_RUN, ActRecord, Event, Head, Uncoded
+
+# Times of rows and of the event that tells of them are read one after the other in one transaction.
+SLACK = timedelta(minutes=1)
+# Payloads of a batch are in memory together.
+_BATCH = 100
+
+log = logging.getLogger("ledger.verification.runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event as the checks see it. `is_coded`: its code, checked already, vouches for it."""
+
+    seq: int
+    epoch: int
+    at: datetime
+    hash: bytes
+    event: e.Event
+    is_coded: bool
+
+
+@dataclass
+class ReadJournal:
+    """What the checks may ask of the journal once it has been read: where and when its events stand, who held the
+    run."""
+
+    run_id: UUID
+    head: Head | None = None
+    at: list[datetime] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    claims: dict[int, e.RunClaimed] = field(default_factory=dict)
+    coded_after: int = 0  # up to here events and rows may lack codes
+    acts_coded_after: int = 0  # and the records of acts, which had theirs later
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def seq(self) -> int:
+        """The last event."""
+        return len(self.at)
+
+    def hash_at(self, seq: int) -> bytes | None:
+        """An event's hash; before the first there is what the chain begins with."""
+        return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
+
+    def is_just_after(self, seq: int, at: datetime | None) -> bool:
+        """Whether a row that was written in the transaction of an event, after it, has its time."""
+        if at is None or not 0 < seq <= self.seq:
+            return False
+        return self.at[seq - 1] <= at <= (self.at[seq] if seq < self.seq else at)
+
+    def is_about(self, seq: int, at: datetime | None) -> bool:
+        """Whether a time is that of an event, give or take what a transaction lasts."""
+        return at is not None and 0 < seq <= self.seq and abs(at - self.at[seq - 1]) <= SLACK
+
+    def holder(self, line: Line) -> str:
+        """The worker under whose claim an event stands, as rows name it."""
+        claimed = self.claims.get(line.epoch)
+        return f"worker:{claimed.worker}" if claimed else ""
+
+
+class Check(Protocol):
+    """One look at one run: it sees each event in order, then says what is wrong with its tables."""
+
+    def __init__(self, journal: ReadJournal) -> None: ...
+
+    def see(self, line: Line) -> None: ...
+
+    def problems(self) -> Iterator[str]: ...
+
+
+checks: list[Callable[[ReadJournal], Check]] = []
+# Tables whose rows belong to runs, and the column that says to which.
+tables: dict[str, str] = {
+    "ledger_head": "run_id", "ledger_event": "run_id", "ledger_ledgerentry": "run_id",
+    "ledger_overriderecord": "run_id", "ledger_actrecord": "run_id",
+}  # fmt: skip
+
+
+def register(*more: Callable[[ReadJournal], Check], **of: str) -> None:
+    """Add an app's checks, and its tables with the column that holds the run. Doing so again changes nothing."""
+    checks.extend(check for check in more if check not in checks)
+    tables.update(of)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What checking one run's record found. `problems` is empty when it holds."""
+
+    run_id: UUID
+    events: int
+    uncoded: int
+    first_at: datetime | None
+    last_at: datetime | None
+    head_hash: str
+    problems: list[str]
+
+
+def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | None = None) -> Verification:
+    """Check one run: its journal, with every registered check or only with those that are named. Raises NotFound where
+    no table has a trace of it."""
+    with snapshot():
+        return _verify(run_id, checks if using is None else using)
+
+
+def verify_all(after: UUID | None = None) -> Iterator[Verification]:
+    """Check every run of which any table has a trace, one after the other, in the order of their ids."""
+    while run_ids := known_runs(after, 200):
+        for run_id in run_ids:
+            try:
+                yield verify(run_id)
+            except NotFound:
+                continue  # the owner forgot it between the two looks
+        after = run_ids[-1]
+
+
+def known_runs(after: UUID | None, limit: int) -> list[UUID]:
+    """The next runs, by id, of which any table has a trace: one whose head or row was deleted is still told of by the
+    others."""
+    # Each table gives its own next ones, by walking an index: so a page costs the same wherever it begins.
+    each = " UNION ".join(
+        f"(SELECT {column} AS id FROM {table} WHERE {column} > %(after)s "
+        f"GROUP BY {column} ORDER BY {column} LIMIT %(limit)s)"
+        for table, column in tables.items()
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT id FROM ({each}) AS every ORDER BY id LIMIT %(limit)s", {"after": after or NO_RUN, "limit": limit}
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """All that is read inside is of one moment. Inside somebody's transaction it is theirs."""
+    if connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Verification:
+    journal = ReadJournal(run_id, Head.objects.filter(pk=run_id).first())
+    journal.coded_after, journal.acts_coded_after = _uncoded_until(run_id)
+    running = [make(journal) for make in using]
+    problems, uncoded = journal.problems, 0
+    for line in _read(journal, problems):
+        uncoded += not line.is_coded
+        for check in running:
+            check.see(line)
+    if (
+        journal.head is None
+        and not journal.at
+        and not any(_has(table, column, run_id) for table, column in tables.items())
+    ):
+        raise NotFound("run", run_id)
+    problems += _head_problems(journal)
+    for check in running:
+        problems.extend(_problems_of(check))
+    at, head = journal.at, journal.head
+    return Verification(
+        run_id,
+        journal.seq,
+        uncoded,
+        at[0] if at else None,
+        at[-1] if at else None,
+        bytes(head.chain).hex() if head else "",
+        problems,
+    )
+
+
+def _problems_of(check: Check) -> list[str]:
+    """What a check finds. A row that no check can make sense of is a finding too, and hides neither the others nor the
+    runs after it."""
+    problems: list[str] = []
+    try:
+        problems.extend(check.problems())
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        log.warning("%s could not be finished", type(check).__name__, exc_info=error)
+        problems.append(f"{type(check).__name__}: a row can't be made sense of: {type(error).__name__}: {error}")
+    return problems
+
+
+def _has(table: str, column: str, run_id: UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {column} = %s)", [run_id])
+        return bool(cursor.fetchone()[0])
+
+
+def _uncoded_until(run_id: UUID) -> tuple[int, int]:
+    """Up to which event codes may be missing, of the record and of what people did: without end while an upgrade is
+    under way."""
+    marks = {
+        of: (seq, max(seq, acts))
+        for of, seq, acts in Uncoded.objects.filter(run_id__in=[run_id, NO_RUN]).values_list("run_id", "seq", "acts")
+    }
+    return (2**63, 2**63) if NO_RUN in marks else marks.get(run_id, (0, 0))
+
+
+def _head_problems(journal: ReadJournal) -> Iterator[str]:
+    head = journal.head
+    if head is None:
+        yield "the run's head is gone"
+    elif head.seq != journal.seq:
+        yield f"the journal ends at event {journal.seq}, the head says {head.seq}"
+    elif bytes(head.chain) != journal.hash_at(journal.seq):
+        yield "the last event's hash is not the one that the head names"
+
+
+def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
+    """Every event that can be read, after checking chain, columns and code."""
+    rows = Event.objects.filter(run_id=journal.run_id).order_by("seq")
+    prev, used = genesis(journal.run_id), set[bytes]()
+    for row in rows.iterator(chunk_size=_BATCH):
+        expected = journal.seq + 1
+        if row.seq != expected:
+            problems.append(f"event {expected} is missing: the next one found is {row.seq}")
+        # A gap leaves a place, so that rows are still compared with the event of their own number.
+        missing = min(row.seq - expected, 10**6)
+        if missing >= 0:
+            journal.at.extend([row.at] * (missing + 1))
+            journal.hashes.extend([*[b""] * missing, bytes(row.hash)])
+        if bytes(row.prev_hash) != prev:
+            problems.append(f"event {row.seq} does not link to the event before it")
+        prev = bytes(row.hash)
+        line = _line(journal, row, problems, used)
+        if line is not None:
+            if isinstance(line.event, e.RunClaimed):
+                journal.claims[line.epoch] = line.event
+            yield line
+
+
+def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes]) -> Line | None:
+    """One row as the checks see it; None where it can't be read."""
+    link, code = Link.of(row), None if row.code is None else bytes(row.code)
+    body = link.body()
+    if not link.is_as_written(body):
+        problems.append(f"event {row.seq} was changed: its content does not give its hash")
+    try:
+        event = e.decode(link.clear, unpack(link.sealed))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        problems.append(f"event {row.seq} can't be read: {type(error).__name__}: {error}")
+        return None
+    if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):
+        problems.append(f"event {row.seq}: its columns say {row.kind} at {row.slot}, its content says something else")
+    if code is None:
+        if not may_lack_code(event) and row.seq > journal.coded_after:
+            problems.append(f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it")
+    elif code in used:
+        problems.append(f"event {row.seq}, {event.KIND}, is a copy: its code was used before")
+    elif event.KIND in SQL_MADE or not is_genuine(code_key(), journal.run_id, row.seq, body, code):
+        problems.append(
+            f"event {row.seq}, {event.KIND}, was not written with this installation's key, "
+            "or not at its place in this run"
+        )
+    if code is not None:
+        used.add(code)
+    return Line(row.seq, row.epoch, row.at, link.hash, event, code is not None)
+
+
+def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:
+    """Each column of a row that doesn't say what the journal says. A set holds all that would be right."""
+    for column, right in expected.items():
+        value = getattr(row, column)
+        value = bytes(value) if isinstance(value, memoryview) else value
+        if value not in right if isinstance(right, (set, frozenset)) else value != right:
+            yield f"{what}: {column} says {_shown(value)}, the journal {_shown(right)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (set, frozenset)):
+        return " or ".join(sorted(_shown(each) for each in value)) or "nothing that fits"
+    text = value.hex() if isinstance(value, bytes) else value.isoformat() if isinstance(value, datetime) else str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def at_most_once(what: str, keys: Sequence[Any]) -> Iterator[str]:
+    """What several rows say of one thing."""
+    seen: set[Any] = set()
+    for key in keys:
+        if key in seen:
+            yield f"{what} {key} is there more than once"
+        seen.add(key)
+
+
+def started_by(run_id: UUID) -> int | None:
+    """The account that started a run, as the record of that act has it, which `ledger` checks. What the system starts
+    has none."""
+    return (
+        ActRecord.objects.filter(run_id=run_id, action="start").order_by("id").values_list("person", flat=True).first()
+    )

@@ -1,0 +1,284 @@
+"""What the API views of every app share: one view class, strict bodies, strict queries, pages.
+
+Authentication and the problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import HttpRequest, QueryDict
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import ParseError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ledger.actors import Actor
+from ledger.errors import Busy, InvalidInput, TooLarge
+from ledger.web import cursors, strict_json
+from ledger.web.bodies import Body, does_not_fit, fit, unstorable
+from ledger.web.renderers import AnyTextRenderer
+from ledger.web.roles import ROLES, HasRole, actor
+from ledger.web.shapes import Problem
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
+MAX_SEQ = 2**63 - 1
+
+
+# Reading JSON holds the interpreter, so more at once would not be faster, only everybody else slower.
+_LARGE_BYTES = 32 * 1024
+_READERS = threading.BoundedSemaphore(2)
+_READER_WAITS_SECONDS = 2.0
+
+
+class StrictJSONParser(BaseParser):
+    """Reads at most 1 MiB and takes only I-JSON (see strict_json) that can be kept. Large bodies are read few at a
+    time."""
+
+    media_type = "application/json"
+    # Of our own bodies. What another system answers is kept packed, as it came.
+    has_to_be_storable: ClassVar[bool] = True
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        body = stream.read(strict_json.MAX_BYTES + 1)
+        if len(body) > strict_json.MAX_BYTES:
+            raise TooLarge("body", strict_json.MAX_BYTES)
+        if not body:
+            return {}
+        if len(body) < _LARGE_BYTES:
+            return self._read(body)
+        if not _READERS.acquire(timeout=_READER_WAITS_SECONDS):
+            raise Busy("Other large bodies are being read")
+        try:
+            return self._read(body)
+        finally:
+            _READERS.release()
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            value = strict_json.loads(body)
+        except strict_json.MalformedJSON as error:
+            raise ParseError(str(error)) from None
+        if self.has_to_be_storable and strict_json.is_doubtful(body) and (errors := unstorable(value)):
+            raise does_not_fit(errors)
+        return value
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """There is one representation, so `Accept` can't be wrong (RFC 9110 §12.5.1 leaves that to the server)."""
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        kind = (request.content_type or "").split(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type in (kind, "*/*")), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        (only,) = renderers
+        return only, str(only.media_type)
+
+
+class ApiView(APIView):
+    """Base of every API view. Says who may by `roles`; without it nobody may."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {}
+    acting_role: str | None = None
+    http_method_names = ["get", "head", "post"]
+    permission_classes: Sequence[type[BasePermission]] = [HasRole]
+    parser_classes: Sequence[type[BaseParser]] = [StrictJSONParser]
+    renderer_classes: Sequence[type[BaseRenderer]] = [AnyTextRenderer]
+    content_negotiation_class = AlwaysJSON
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """A chunked request has no length, which DRF would take for an empty body: read it and say how long it is."""
+        if not request.META.get("CONTENT_LENGTH"):
+            request.META["CONTENT_LENGTH"] = str(len(request.body))
+        return super().initialize_request(request, *args, **kwargs)
+
+    @property
+    def by(self) -> Actor:
+        """The caller under the role that opened the door."""
+        return actor(self.request, self.acting_role or "")
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answers tell of a moment and of one caller: no cache may keep them."""
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final.headers.setdefault("Cache-Control", "no-store")
+        return final
+
+
+READ = {"GET": ROLES}
+
+_PROBLEMS = {
+    400: "Malformed",
+    401: "No or no valid key",
+    403: "None of your roles allows this",
+    404: "Unknown id",
+    409: "The state does not allow this",
+    413: "Larger than 1 MiB",
+    415: "Not JSON",
+    422: "Understood, and wrong: see errors",
+    503: "Busy, or the database does not answer; come back after Retry-After",
+}
+
+
+def described(
+    summary: str,
+    answer: Any,
+    *,
+    status: int = 200,
+    body: Any = None,
+    query: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    name: str | None = None,
+) -> Callable[[Any], Any]:
+    """What OpenAPI says about a view's method: its answer, its body, the names it takes; its own `name` where the
+    address gives none."""
+    can_go_wrong = [400, 401, 403, 404, 503] if body is None else list(_PROBLEMS)
+    parameters = [
+        *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
+        *(OpenApiParameter(name, str, "header") for name in headers),
+    ]
+    problems = {
+        (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
+        for code in can_go_wrong
+    }
+    return extend_schema(
+        operation_id=name,
+        summary=summary,
+        request=body,
+        parameters=parameters,
+        responses={(status, "application/json"): answer, **problems},
+    )
+
+
+_QUERY_TYPES = {"limit": int, "after": int, "run_id": UUID}
+
+
+def is_empty(request: Request) -> bool:
+    """Whether the request came without a body."""
+    return request.META["CONTENT_LENGTH"].strip() in ("", "0")
+
+
+# --- bodies -----------------------------------------------------------------------------------
+
+
+def read_body(request: Request, shape: type[Body]) -> Body:
+    """The request's body as `shape`. Raises InvalidInput naming every field that is wrong."""
+    data = request.data
+    if isinstance(data, QueryDict):
+        data = {}
+    if not isinstance(data, dict):
+        raise InvalidInput(
+            "The body must be a JSON object.",
+            errors=[{"field": "", "problem": f"is {_json_type(data)}", "fix": "send an object"}],
+        )
+    return fit(shape, data)
+
+
+LONGEST_TEXT = 500  # of a query parameter
+
+
+def _json_type(value: Any) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+# --- queries and pages --------------------------------------------------------------------------
+
+
+class Query:
+    """The query string, checked: an unknown or doubled name is refused rather than silently ignored."""
+
+    def __init__(self, request: Request, *known: str) -> None:
+        self._request = request
+        self._values = request.query_params
+        allowed = {*known, "limit"}
+        for name, given in self._values.lists():
+            if name not in allowed:
+                raise ParseError(f"Unknown query parameter {name[:60]!r}. Known here: {', '.join(sorted(allowed))}.")
+            if len(given) > 1:
+                raise ParseError(f"Query parameter {name!r} is given {len(given)} times; give it once.")
+        self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
+
+    def text(self, name: str) -> str | None:
+        """The value, or None when it is absent or empty. Raises ParseError on text nothing is stored as."""
+        value = self._values.get(name) or None
+        if value is not None and "\x00" in value:
+            raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")
+        if value is not None and len(value) > LONGEST_TEXT:
+            raise ParseError(f"Query parameter {name!r} has {len(value)} characters; the limit is {LONGEST_TEXT}.")
+        return value
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str | None:
+        value = self.text(name)
+        if value is not None and value not in allowed:
+            raise ParseError(f"Unknown {name} {value[:60]!r}. Known: {', '.join(allowed)}.")
+        return value
+
+    def integer(self, name: str, *, default: int, lowest: int, highest: int) -> int:
+        value = self._values.get(name)
+        if value is None or value == "":
+            return default
+        if not re.fullmatch(r"[0-9]{1,19}", value, re.ASCII) or not lowest <= int(value) <= highest:
+            raise ParseError(f"Query parameter {name!r} must be an integer from {lowest} to {highest}.")
+        return int(value)
+
+    def uuid(self, name: str) -> UUID | None:
+        value = self.text(name)
+        try:
+            return UUID(value) if value else None
+        except ValueError:
+            raise ParseError(f"Query parameter {name!r} must be a UUID.") from None
+
+    def moment(self, name: str = "cursor") -> tuple[datetime, UUID] | None:
+        """The place a time-ordered list goes on from, as `page` wrote it."""
+        value = self.text(name)
+        if value is None:
+            return None
+        place = cursors.opened(value)
+        if place is None:
+            raise _no_cursor(name)
+        return place
+
+    def place(self, name: str = "cursor") -> tuple[int, int] | None:
+        """The place a list in a journal's order goes on from: an event, and how many rows of it were shown."""
+        value = self.text(name)
+        if value is None:
+            return None
+        numbers = cursors.numbers_of(value, 18, 9)
+        if numbers is None:
+            raise _no_cursor(name)
+        seq, nth = numbers
+        return seq, nth
+
+    def page(
+        self,
+        rows: Sequence[Any],
+        place: Callable[[Any], dict[str, str]],
+        show: Callable[[Any], Any],
+    ) -> Response:
+        """One page. `rows` holds up to limit + 1; `place` names the query parameters that go on after a row."""
+        shown = rows[: self.limit]
+        following = self._url(place(shown[-1])) if len(rows) > self.limit else None
+        return Response({"results": [show(row) for row in shown], "next": following})
+
+    def _url(self, changed: dict[str, str]) -> str:
+        values = self._values.copy()
+        for name, value in changed.items():
+            values[name] = value
+        return self._request.build_absolute_uri(f"{self._request.path}?{values.urlencode()}")
+
+
+def _no_cursor(name: str) -> ParseError:
+    return ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.")

@@ -1,0 +1,88 @@
+"""What somebody sends with an act, checked: one rule for the API's bodies and for the console's forms."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ledger.errors import InvalidInput
+from ledger.web import misfit, strict_json
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """Base of request bodies: no unknown names, no conversions between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:
+    """What was sent as `shape`. Raises InvalidInput naming every field that is wrong."""
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        known = ", ".join(shape.model_fields)
+        raise does_not_fit([_explain(item, known) for item in error.errors(include_url=False)], what) from None
+
+
+def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInput:
+    """What is wrong, field by field, to be raised."""
+    fields = ", ".join(dict.fromkeys(item["field"] for item in errors))
+    return InvalidInput(f"The {what} does not fit: see {fields or 'errors'}.", errors=errors)
+
+
+def unstorable(data: Any) -> list[dict[str, str]]:
+    """Values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact. The first
+    twenty."""
+    errors: list[dict[str, str]] = []
+    for path, leaf in strict_json.walk(data):
+        if len(errors) == 20:
+            break
+        if not isinstance(leaf, (str, int)):
+            continue
+        field = ".".join(str(part) for part in path).replace("\x00", "\\u0000")[:200]
+        if isinstance(leaf, str) and "\x00" in leaf:
+            errors.append({"field": field, "problem": "holds a NUL character", "fix": "remove it"})
+        elif isinstance(leaf, int) and abs(leaf) > strict_json.MAX_EXACT_INTEGER:
+            errors.append(
+                {
+                    "field": field,
+                    "problem": "is an integer beyond ±(2^53 - 1), which many JSON readers round",
+                    "fix": "send it as a string",
+                }
+            )
+    return errors
+
+
+# What a body's shape calls the forms of a value that has two: no part of what was sent, so no part of the path to what
+# is wrong with it.
+ARRAY, OBJECT = "<array>", "<object>"
+
+_FIXES = {
+    "tags_type": "send an array or an object",
+    "missing": "add it",
+    "string_type": "send text",
+    "string_too_long": "shorten it",
+    "string_too_short": "lengthen it",
+    "uuid_parsing": "send a UUID",
+    "uuid_type": "send a UUID",
+    "dict_type": "send an object",
+    "list_type": "send an array",
+    "too_long": "send fewer",
+}
+
+
+def _explain(item: Any, known: str) -> dict[str, str]:
+    context = item.get("ctx", {})
+    fix = _FIXES.get(item["type"], "correct it")
+    if item["type"] == "extra_forbidden":
+        fix = f"remove it; known here: {known}"
+    elif item["type"] == "literal_error":
+        fix = f"send {context['expected']}"
+    return {
+        "field": misfit.path(item["loc"], unsent=(ARRAY, OBJECT))[:200],
+        "problem": misfit.problem(item),
+        "fix": fix,
+    }

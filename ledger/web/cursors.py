@@ -1,0 +1,105 @@
+"""Pages of long tables by what stands at their edge, each read from one end of an index and no further; and that edge
+in an address.
+
+A filter that holds for several values (three states, two queues) is as many *arms*: each is read in order from its own
+index, and the database merges them. `column IN (…)` with an ORDER BY would walk the order and throw away what doesn't
+fit.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models.expressions import RawSQL
+
+from ledger.chain import microseconds
+from ledger.web.tally import Counted
+
+Place = tuple[datetime, UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A table in the order of a moment and an id. `only` is a condition on every row, in the words of a partial index.
+
+    The names are the code's own, never a caller's: they become SQL as they are.
+    """
+
+    table: str
+    moment: str
+    is_newest_first: bool = True
+    only: str = ""
+
+    def ids(
+        self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False
+    ) -> RawSQL:
+        """Up to `limit` ids of the rows that fit one of the arms, the first that come after `beyond` (with it, if
+        `is_from`): for `filter(id__in=…)`, whose rows the caller then sorts."""
+        direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
+        sign += "=" if is_from else ""
+        order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
+        parts, values = [], []
+        for arm in arms:
+            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
+            values += list(arm.values())
+            if beyond is not None:
+                conditions.append(f"({self.moment}, id) {sign} (%s, %s)")
+                values += beyond
+            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+            parts.append(f"(SELECT id, {self.moment} FROM {self.table} {where} {order})")
+            values.append(limit)
+        return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
+
+    def counted(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> Counted:
+        """How many fit, to be counted no further than one beyond `to`. In the list's order, so that the list's index is
+        what is counted."""
+        direction = "DESC" if self.is_newest_first else "ASC"
+        parts: list[tuple[str, list[Any]]] = []
+        for arm in arms:
+            conditions = [*([self.only] if self.only else []), *(f"{column} = %s" for column in arm)]
+            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+            order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
+            parts.append((f"SELECT 1 FROM {self.table} {where} {order}", [*arm.values(), to + 1]))
+        return Counted(to, parts)
+
+
+def closed(at: datetime, id: UUID) -> str:
+    """A place as it stands in an address, of a page or of the API."""
+    return base64.urlsafe_b64encode(microseconds(at).to_bytes(8, "big") + id.bytes).decode()
+
+
+def opened(cursor: str) -> Place | None:
+    """A place's parts; None for one that was cut or made up."""
+    try:
+        raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    at = at_microseconds(int.from_bytes(raw[:8], "big")) if len(raw) == 24 else None
+    return None if at is None else (at, UUID(bytes=raw[8:]))
+
+
+def at_microseconds(count: int) -> datetime | None:
+    """A moment of ledger.chain.microseconds; None where no calendar here has it."""
+    try:
+        return datetime.fromtimestamp(count // 10**6, UTC).replace(microsecond=count % 10**6)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def numbered(*numbers: int) -> str:
+    """A place that is some numbers, as it stands in an address."""
+    return ".".join(map(str, numbers))
+
+
+def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
+    """As many numbers as there are `digits`, each of at most so many; None for a cursor that was cut or made up."""
+    pattern = r"\.".join(f"([0-9]{{1,{most}}})" for most in digits)
+    match = re.fullmatch(pattern, cursor, re.ASCII)
+    return tuple(map(int, match.groups())) if match else None

@@ -1,0 +1,37 @@
+"""What Pydantic finds wrong, told to somebody who has sent JSON. Pure: no Django, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+# Pydantic speaks of Python's types.
+_WORDS = [
+    (re.compile(r" after validation| or instance of \w+"), ""),
+    (re.compile(r"\bdictionary\b"), "object"),
+    (re.compile(r"\b(valid )?list\b(?= should|$)"), r"\1array"),
+    (re.compile(r"\bstring(?= should)"), "text"),
+]
+
+
+def problem(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, from one item of `ValidationError.errors()`; a type may say so itself, in the error's
+    context."""
+    context = error.get("ctx") or {}
+    if context.get("problem") is not None:
+        return str(context["problem"])
+    if error["type"] == "string_too_long" and isinstance(error.get("input"), str):
+        return f"too long: {len(error['input'])} characters, and at most {context['max_length']} are taken"
+    message: str = "is missing" if error["type"] == "missing" else error["msg"][:1].lower() + error["msg"][1:]
+    for pythons, ours in _WORDS:
+        message = pythons.sub(ours, message)
+    return message
+
+
+def path(loc: Sequence[int | str], *, unsent: Collection[str] = ()) -> str:
+    """The way to what is wrong, as it was sent: without the names of forms (`unsent`), and without the mark for a
+    member's name being wrong."""
+    if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in unsent:
+        loc = loc[:-1]
+    return ".".join(str(part) or '""' for part in loc if part not in unsent)

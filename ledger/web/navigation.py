@@ -1,0 +1,72 @@
+"""What stands around every page, as the apps above declare it: the sections with their numbers, and accounts to go on
+as.
+
+The common ground names no section itself: whoever wires the apps together (`durableagents/navigation.py`) declares
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.web.roles import ROLES
+from ledger.web.tally import BADGE_TO, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number beside a section: which of the tally's badges, what is said of it to who can't see it, and its tone."""
+
+    badge: str
+    words: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A place in the navigation. `name` is what its pages call their section, `view` the address's name."""
+
+    name: str
+    label: str
+    view: str
+    roles: frozenset[str] = frozenset(ROLES)
+    number: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A section as somebody sees it, with its number: "99+" beyond what is counted, empty for none."""
+
+    section: Section
+    count: str = ""
+
+
+_sections: list[Section] = []
+_accounts: list[Callable[[], list[Any]]] = []
+
+
+def declare(sections: Iterable[Section], accounts: Callable[[], list[Any]]) -> None:
+    """What every page has around it; what was declared before is replaced."""
+    _sections[:] = sections
+    _accounts[:] = [accounts]
+
+
+def entries(held: frozenset[str], tally: Tally) -> list[Entry]:
+    """The sections for somebody with these roles, in their order."""
+    return [
+        Entry(one, shown_count(tally.badge(one.number.badge), BADGE_TO) if one.number else "")
+        for one in _sections
+        if held & one.roles
+    ]
+
+
+def accounts() -> list[Any]:
+    """Accounts that the reader may go on as; none outside the demo."""
+    return [account for each in _accounts for account in each()]
+
+
+def shown_count(number: int, to: int) -> str:
+    """A number for the navigation: "99+" beyond `to`, empty for none."""
+    return "" if not number else str(number) if number <= to else f"{to}+"

@@ -1,0 +1,138 @@
+"""What every page of the console shares: who may come in, who acts as what, and how a page renders whole or in part.
+
+It lies in the lowest app because imports go one way and all three apps have pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.views import View
+
+from ledger.actors import Actor
+from ledger.clock import moment_of
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import ROLE_NAMES, ROLES, actor, roles
+from ledger.web.shared_rendering import renderings
+from ledger.web.tally import Tally
+
+EVERYONE = frozenset(ROLES)
+
+
+class Page(View):
+    """One page or one act. `allowed` are the roles that may; whoever isn't signed in is sent to do so first."""
+
+    allowed: ClassVar[frozenset[str]] = EVERYONE
+    template: ClassVar[str] = ""
+    section: ClassVar[str] = ""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            if is_fragment(request):
+                return HttpResponse(status=401)
+            return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")
+        if not self.may_open(roles(request.user)):
+            return self.refuse(request)
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except DurableAgentsError as error:
+            return self.trouble(request, error)
+
+    def may_open(self, held: frozenset[str]) -> bool:
+        """Whether somebody with these roles may come in."""
+        return bool(held & self.allowed)
+
+    def refuse(self, request: HttpRequest) -> HttpResponse:
+        """403 in words: which role would do."""
+        needed = [ROLE_NAMES[role] for role in ROLES if role in self.allowed]
+        return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
+
+    def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
+        """A domain error that the page had no form to show it in."""
+        return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
+
+    def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
+        """The signed-in user under the one role that allows this act: the first preferred that they hold, else any that
+        does."""
+        held = roles(request.user)
+        order = [*prefer, *(role for role in ROLES if role in self.allowed)]
+        return actor(request, next((role for role in order if role in held), ""))
+
+    def show(
+        self, request: HttpRequest, context: dict[str, Any], *, template: str = "", status: int = 200
+    ) -> HttpResponse:
+        """Render the page, or only its live part when the page asks to be brought up to date."""
+        base = self.base(roles(request.user), is_part=is_fragment(request), as_of=read_at(request))
+        response = render(request, template or self.template, {**base, **context}, status=status)
+        return self.private(request, response)
+
+    def base(self, held: frozenset[str], *, is_part: bool, as_of: int) -> dict[str, Any]:
+        """What every page's template knows."""
+        return {
+            "layout": "layouts/live.html" if is_part else "layouts/page.html",
+            "section": self.section,
+            "as_of": as_of,
+            "held": held,
+            "is_operator": "operator" in held,
+            "may_start": bool(held & {"operator", "integrator"}),
+            "tally": Tally(held),
+        }
+
+    def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        # What is on screen is a person's private view of records that move: neither caches nor "back" may bring an old
+        # one.
+        response["Cache-Control"] = "no-store"
+        if is_fragment(request) and response.status_code == 200:
+            response["X-Live"] = "1"
+        return response
+
+
+class SharedPage(Page):
+    """A page that says the same to everybody with the same roles. Whoever watches it is authenticated as for any other,
+    and then given the one rendering that serves them all.
+
+    Its content is made of the address and the roles and of nothing else: neither `told` nor, for the live part, the
+    template is handed the request, so nothing of one person (a name, a token, a message) can come into what another is
+    shown.
+    """
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        """What the template is told."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        held = roles(request.user)
+        if not is_fragment(request):
+            tally = Tally(held)
+            return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
+        query = request.GET.copy()
+        began = read_at(request)
+        since = moment_of(query.get("since", "")) or began  # whoever names no moment is shown this one
+        for name in ("fragment", "since"):
+            query.pop(name, None)
+
+        def make() -> str:
+            tally = Tally(held)
+            content = self.content(query, held, tally)
+            return render_to_string(
+                self.template, {**self.base(held, is_part=True, as_of=began), **content, "tally": tally}
+            )
+
+        rendering = renderings.get((type(self), query.urlencode(), held), since=since, began=began, make=make)
+        return self.private(request, HttpResponse(rendering.body))
+
+
+def read_at(request: HttpRequest) -> int:
+    """When it was read who asks, by the database's clock: all that this request reads is at least as new. 0 if that is
+    not known."""
+    return int(getattr(request.session, "read_at", 0))
+
+
+def is_fragment(request: HttpRequest) -> bool:
+    """Whether a page that is open asks for its live part only."""
+    return request.method == "GET" and request.GET.get("fragment") == "live"

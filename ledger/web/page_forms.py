@@ -1,0 +1,106 @@
+"""A form of the console as it was sent: held to the shape that the API's body for the same act is held to, and kept
+word by word where it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.http import HttpRequest
+from pydantic import BaseModel
+
+from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
+from ledger.web import strict_json
+from ledger.web.bodies import does_not_fit, fit, unstorable
+
+Body = TypeVar("Body", bound=BaseModel)
+
+_OURS = "csrfmiddlewaretoken"
+_STRAY_SHOWN = 20
+
+
+class Sent:
+    """What a person sent. `texts` are the fields by name, with line ends as they typed them."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._lists = {name: [*map(str, given)] for name, given in request.POST.lists() if name != _OURS}
+        self._files = [*request.FILES]
+        self.texts = {name: given[-1].replace("\r\n", "\n").strip() for name, given in self._lists.items() if given}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The texts as a page shows them again: NUL, which no page can hold, as the sign for what can't be shown."""
+        typed = {name: given[-1].replace("\r\n", "\n") for name, given in self._lists.items() if given}
+        if "justification" in typed:
+            typed["justification"] = typed["justification"].strip()
+        return {name: text.replace("\x00", "\ufffd") for name, text in typed.items()}
+
+    def check(self, known: Iterable[str]) -> None:
+        """Raises TooLarge for more than an API's body may hold, and InvalidInput for fields that the form doesn't have
+        or that came twice: what was written there would be lost without a word."""
+        sizes = {name: sum(len(text.encode("utf-8", "replace")) for text in all_) for name, all_ in self._lists.items()}
+        if sum(sizes.values()) > strict_json.MAX_BYTES:
+            largest = max(sizes, key=lambda name: sizes[name])
+            told = {
+                "problem": f"holds {sizes[largest]} bytes",
+                "fix": f"at most {strict_json.MAX_BYTES} in the whole form",
+            }
+            raise TooLarge("form", strict_json.MAX_BYTES, errors=[{"field": largest, **told}])
+        refuse_stray({*self._lists, *self._files} - {*known})
+        twice = [name for name, given in self._lists.items() if len(given) > 1]
+        if twice:
+            told = {"problem": "came more than once", "fix": "fill it in once"}
+            raise does_not_fit([{"field": name, **told} for name in twice[:_STRAY_SHOWN]], "form")
+
+    def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
+        """The form as `shape`; a field that was left empty counts as not sent. `values` say what a field's text stands
+        for where that isn't the text. Raises InvalidInput, TooLarge."""
+        self.check(shape.model_fields)
+        if problems := unstorable(self.texts):
+            raise does_not_fit(problems, "form")
+        found = {name: values[name](text) if name in values else text for name, text in self.texts.items() if text}
+        if problems := unstorable(found):
+            raise does_not_fit(problems, "form")
+        return fit(shape, found, "form")
+
+
+def refuse_stray(names: Iterable[str]) -> None:
+    """Raises InvalidInput where there are any: they are no fields of the form."""
+    if stray := sorted(names):
+        told = {"problem": "no field of this form", "fix": "reload the page and fill in what it shows"}
+        raise InvalidInput(
+            f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it does not have.",
+            errors=[{"field": name.replace("\x00", "\ufffd")[:200], **told} for name in stray[:_STRAY_SHOWN]],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An act that was not done: why, and what the person had written, so that nothing is lost."""
+
+    act: str
+    error: DurableAgentsError
+    typed: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """The reason that they gave."""
+        return self.typed.get("justification", "")
+
+    @property
+    def at(self) -> dict[str, str]:
+        """What is wrong, by the field where it stands."""
+        found: dict[str, list[str]] = {}
+        for problem in self.error.extra.get("errors", []):
+            name, _, within = str(problem.get("field", "")).partition(".")
+            words = in_words(problem)
+            found.setdefault(name, []).append(f"{within}: {words}" if within else words)
+        return {name: "; ".join(all_) for name, all_ in found.items()}
+
+
+def in_words(problem: Mapping[str, Any]) -> str:
+    """One error of a list as a form says it."""
+    return "; ".join(
+        part for part in (str(problem.get("problem", "")).rstrip("."), str(problem.get("fix", ""))) if part
+    )

@@ -1,0 +1,212 @@
+"""Every error of the API as a problem document (RFC 9457), from one place.
+
+`type` is a stable URN, `title` its name, `detail` what is wrong this time; domain errors add their own members.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from http import HTTPStatus
+from typing import Any
+
+import psycopg
+from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import DataError, InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.template import TemplateDoesNotExist, loader
+from django.views import defaults
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from ledger.errors import Busy, DurableAgentsError, first_line
+from ledger.web.pressure import busy_notice, is_busy
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 2
+_UNAVAILABLE = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+
+_CODES = {
+    exceptions.ParseError: "malformed",
+    exceptions.NotAuthenticated: "unauthenticated",
+    exceptions.AuthenticationFailed: "unauthenticated",
+    exceptions.PermissionDenied: "forbidden",
+    exceptions.NotFound: "not-found",
+    exceptions.MethodNotAllowed: "method-not-allowed",
+    exceptions.UnsupportedMediaType: "unsupported-media-type",
+    exceptions.Throttled: "throttled",
+}
+
+
+def document(status: int, code: str, title: str, detail: str, **extra: Any) -> dict[str, Any]:
+    """A problem document. Members of our own never replace the standard ones."""
+    own = {name: value for name, value in extra.items() if name not in _STANDARD}
+    return {
+        "type": f"urn:durableagents:problem:{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **own,
+    }
+
+
+_STANDARD = {"type", "title", "status", "detail", "code"}
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's hook. What it doesn't know is a bug of ours: Django logs it and `handler500` answers."""
+    known = _known(error)
+    if known is None:
+        return None
+    body, headers = known
+    set_rollback()
+    answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
+    # Said above, in one line; Django would add an error for every request of an outage.
+    answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
+    return answer
+
+
+def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
+    if isinstance(error, DurableAgentsError):
+        if error.status >= 500 and not isinstance(error, Busy):
+            log.error("a domain error without a status of its own", exc_info=error)
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
+        return document(error.status, error.code, error.title, error.detail, **error.extra), headers
+    if isinstance(error, Http404):
+        return document(404, "not-found", "Not found", "There is nothing at this address."), {}
+    if isinstance(error, PermissionDenied):
+        return document(403, "forbidden", "Not allowed", "None of your roles allows this."), {}
+    if isinstance(error, exceptions.APIException):
+        return _from_framework(error)
+    if isinstance(error, RequestDataTooBig):
+        return document(413, "too-large", "Too large", "The body is larger than is accepted here."), {}
+    if isinstance(error, SuspiciousOperation):
+        return document(400, "malformed", "Malformed request", "The request can't be read."), {}
+    if isinstance(error, _UNAVAILABLE):
+        return _outage(error), {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    if isinstance(error, (DataError, psycopg.DataError)):
+        return document(
+            422,
+            "invalid-input",
+            "The input does not fit",
+            "The request holds a value that can't be stored.",
+        ), {}
+    return None
+
+
+def busy() -> dict[str, Any]:
+    """Nothing is broken, and it says so: whoever reads *the database does not answer* looks for a fault that isn't
+    there."""
+    error = Busy()
+    return document(error.status, error.code, error.title, error.detail)
+
+
+def _outage(error: BaseException) -> dict[str, Any]:
+    """The document for a statement that got no answer: everything was taken, or the database is away."""
+    if is_busy(error):
+        busy_notice.note()
+        return busy()
+    log.warning("database not available: %s", first_line(error))
+    return _unavailable()
+
+
+def _unavailable() -> dict[str, Any]:
+    return document(
+        503,
+        "database-unavailable",
+        "The database does not answer",
+        "The database does not answer. What was acknowledged is kept, and runs go on by themselves when it is back. "
+        "Try again in a moment.",
+    )
+
+
+def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dict[str, str]]:
+    status = error.status_code
+    code = next(
+        (name for kind, name in _CODES.items() if isinstance(error, kind)),
+        str(error.default_code).replace("_", "-"),
+    )
+    title = {400: "Malformed request", 401: "Not authenticated", 403: "Not allowed"}.get(
+        status, HTTPStatus(status).phrase
+    )
+    detail = error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
+    headers = {}
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if getattr(error, "wait", None):
+        headers["Retry-After"] = f"{error.wait:.0f}"  # type: ignore[attr-defined]
+    return document(status, code, title, str(detail)), headers
+
+
+# --- outside DRF: addresses that lead nowhere, and what nobody caught ---------------------------
+
+
+@csrf_exempt
+def unknown_address(request: HttpRequest) -> HttpResponse:
+    """The last route under /api/."""
+    return _answer(document(404, "not-found", "Not found", "There is nothing at this address."))
+
+
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.bad_request(request, exception)
+    detail = str(exception) if isinstance(exception, BadRequest) else "The request can't be read."
+    return _answer(document(400, "malformed", "Malformed request", detail))
+
+
+def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.permission_denied(request, exception)
+    return _answer(document(403, "forbidden", "Not allowed", "None of your roles allows this."))
+
+
+def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    return unknown_address(request) if _is_api(request) else defaults.page_not_found(request, exception)
+
+
+def handler500(request: HttpRequest) -> HttpResponseBase:
+    """Django calls this while it handles the exception, so that a lost database can be told from a bug."""
+    error = sys.exc_info()[1]
+    problem = _outage(error) if isinstance(error, _UNAVAILABLE) else busy() if isinstance(error, Busy) else None
+    if _is_api(request):
+        body = (
+            problem
+            if problem is not None
+            else document(
+                500,
+                "internal-error",
+                "Internal error",
+                "This is our fault; it was logged. Nothing half-done was kept.",
+            )
+        )
+        answer = _answer(body)
+    elif problem is not None:
+        answer = HttpResponse(page_503(problem), status=503)
+    else:
+        return defaults.server_error(request)
+    if problem is not None:
+        answer["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return answer
+
+
+def page_503(problem: dict[str, Any]) -> str:
+    try:
+        return loader.get_template("503.html").render({"problem": problem})
+    except TemplateDoesNotExist:
+        return f"<!doctype html><title>{problem['title']}</title><p>{problem['detail']}"
+
+
+def _answer(body: dict[str, Any]) -> HttpResponse:
+    answer = HttpResponse(json.dumps(body), status=body["status"], content_type=CONTENT_TYPE)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return f"{request.path_info}/".startswith("/api/")

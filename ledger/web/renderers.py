@@ -1,0 +1,39 @@
+"""How answers become JSON: the documented shapes by the names that were set, and everything else as Django REST
+framework writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.renderers import JSONRenderer
+from rest_framework.utils.encoders import JSONEncoder
+
+from ledger.web.shapes import Shape
+
+
+class ShapeEncoder(JSONEncoder):
+    def default(self, obj: Any) -> Any:
+        return obj.shown() if isinstance(obj, Shape) else super().default(obj)
+
+
+class ShapeRenderer(JSONRenderer):
+    encoder_class = ShapeEncoder
+
+
+class EscapingRenderer(ShapeRenderer):
+    ensure_ascii = True
+
+
+class AnyTextRenderer(ShapeRenderer):
+    """Sends half a character, which only a damaged row holds and UTF-8 can't, in its escaped form: the rest of the
+    answer is sound."""
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
+    ) -> bytes:
+        try:
+            text: bytes = super().render(data, accepted_media_type, renderer_context)
+        except UnicodeEncodeError:
+            text = EscapingRenderer().render(data, accepted_media_type, renderer_context)
+        return text

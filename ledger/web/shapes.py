@@ -1,0 +1,58 @@
+"""What every documented answer of the API is made of, whatever it is about."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Shape(BaseModel):
+    """Base of documented answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def of(cls, stored: object, **more: Any) -> Self:
+        """What is stored, by the documented names; `more` is what it has under another name, or not at all.
+
+        Nothing is checked or converted: a row that was damaged is shown as it stands, and hides no other.
+        """
+        given = {
+            name: getattr(stored, name)
+            for name, field in cls.model_fields.items()
+            if name not in more and field.is_required()
+        }
+        return cast(Self, cls.model_construct(**given, **more))
+
+    def shown(self) -> dict[str, Any]:
+        """What the answer says: all names that were set."""
+        return {name: value for name, value in self.__dict__.items() if name in self.model_fields_set}
+
+
+class Page(Shape):
+    """One page of a list. `next` is the address of the following page."""
+
+    results: list[Any]
+    next: str | None
+
+
+class FieldError(Shape):
+    """One field that is wrong, what is wrong with it and what would be right."""
+
+    field: str
+    problem: str
+    fix: str
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457). `code` is stable; some problems carry further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldError] | None = None

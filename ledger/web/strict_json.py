@@ -1,0 +1,141 @@
+"""JSON as outsiders may send it: RFC 8259 in the narrower sense of I-JSON (RFC 7493).
+
+Python's own reader also takes NaN, 1e999, repeated names, half surrogate pairs and any depth. Each of
+these means something else to the next reader of the same bytes, so none gets in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+# Items of arrays and members of objects together. A container costs a hundred times its bytes to read, so bytes alone
+# are no bound.
+MAX_VALUES = 50_000
+MAX_EXACT_INTEGER = 2**53 - 1
+
+
+class MalformedJSON(ValueError):
+    """The bytes are no acceptable JSON; the message says what is wrong, in words for the sender."""
+
+
+def loads(body: bytes) -> Any:
+    """The value of a JSON text in UTF-8. Raises MalformedJSON."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedJSON(f"The body is not UTF-8 (byte {error.start}).") from None
+    if text.startswith("\ufeff"):
+        raise MalformedJSON("The body starts with a byte order mark; send it without one.")
+    if _values(text) > MAX_VALUES:
+        raise MalformedJSON(f"The body holds more than {MAX_VALUES} values.")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+    except MalformedJSON:
+        raise
+    except json.JSONDecodeError as error:
+        raise MalformedJSON(f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
+    except RecursionError:
+        raise MalformedJSON(_too_deep()) from None
+    except ValueError:
+        # The interpreter's own limit on the digits of an integer.
+        raise MalformedJSON("The body holds a number with thousands of digits.") from None
+    if not _is_shallow(value):
+        raise MalformedJSON(_too_deep())
+    # Raw halves don't survive the decoding above, so only an escape can bring one.
+    if "\\ud" in text.lower() and not all(_is_text(leaf) for _, leaf in walk(value) if isinstance(leaf, str)):
+        raise MalformedJSON("The body holds half of a surrogate pair, which is no character.")
+    return value
+
+
+def is_doubtful(body: bytes) -> bool:
+    """Whether a text that `loads` has read may hold a NUL or an integer beyond ±(2^53 - 1): a quick look that errs to
+    yes."""
+    return rb"\u0000" in body or _SIXTEEN_DIGITS.search(body) is not None
+
+
+def walk(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every name and every leaf with the path to it, without recursion. A path for each is dear: for values that are in
+    doubt only."""
+    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while stack:
+        path, item = stack.pop()
+        if isinstance(item, dict):
+            for name, inner in item.items():
+                yield (*path, name), name
+                stack.append(((*path, name), inner))
+        elif isinstance(item, list):
+            stack.extend(((*path, index), inner) for index, inner in enumerate(item))
+        else:
+            yield path, item
+
+
+_SIXTEEN_DIGITS = re.compile(rb"[0-9]{16}")
+_CONTAINERS = (dict, list)
+
+
+def _is_shallow(value: Any) -> bool:
+    """Level by level, so that the cost is one look at each value and no path is made."""
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for items in inner for item in items if isinstance(item, _CONTAINERS)]
+        if not level:
+            return True
+    return False
+
+
+def _values(text: str) -> int:
+    """At least as many as the values in a JSON text, before anything is made of it: a comma or an opening bracket comes
+    with each.
+
+    The first count takes in what stands inside strings; only where that is too many are the strings cut out. Everything
+    here is linear, which a pattern for strings is not on a text that leaves one open.
+    """
+    count = _structure(text)
+    if count > MAX_VALUES:
+        bare = text.replace("\\\\", "").replace('\\"', "")
+        count = _structure("".join(bare.split('"')[::2]))
+    return count
+
+
+def _structure(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
+
+
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_deep() -> str:
+    return f"The body is nested deeper than {MAX_DEPTH} levels."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise MalformedJSON(f"The body names {twice[:60]!r} twice in one object.")
+    return members
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedJSON(f"{name} is not a JSON number.")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise MalformedJSON(f"{digits[:40]} is beyond any number that can be stored.")
+    return number

@@ -1,0 +1,235 @@
+"""Text from outside, shown so that nothing in it can hide or pose as something else. Pure: no Django, no I/O.
+
+An agent must not be able to dress up its own approval. What a reader can't see (format and control characters, odd
+blanks, tags, fillers) becomes a mark that names the code point; letters that look Latin but aren't, inside a word that
+is, are marked too; long runs of blanks are counted instead of drawn, so that they can't push what matters off the
+screen. Where a line is all that a value may take, it is cut to one, and the cut is named. Names in a path are quoted
+unless they are plain words, so that no two paths look alike.
+
+Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection (UTS
+#39 §5).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NEWLINES = 2
+MAX_BLANKS = 8
+MAX_INDENT = 120
+MAX_MARKS_PER_LETTER = 2
+MAX_LINE = 80
+MAX_PATH = 160
+
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+# Drawn as nothing, although their category says letter, mark or symbol.
+_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Scripts whose letters pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
+_LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
+_RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
+
+# Nearly all text: printable ASCII without long runs of blanks or line breaks has nothing to name.
+_HARMLESS = re.compile(r"[ -~\n]*")
+_LONG_BLANKS, _LONG_BREAKS = " " * (MAX_BLANKS + 1), "\n" * (MAX_NEWLINES + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text to draw as it is, or a mark (`is_mark`) that stands for something unseen; `title` explains a
+    mark."""
+
+    text: str
+    is_mark: bool = False
+    title: str = ""
+
+
+def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
+    """`text` cut into what may be drawn and what must be named. In code, indentation is drawn, not counted."""
+    if is_harmless(text):
+        return [Piece(text)] if text else []
+    shown: list[Piece] = []
+    plain: list[str] = []
+    for piece in _walk(text, is_code):
+        if not piece.is_mark:
+            plain.append(piece.text)
+            continue
+        if plain:
+            shown.append(Piece("".join(plain)))
+            plain = []
+        shown.append(piece)
+    if plain:
+        shown.append(Piece("".join(plain)))
+    return shown
+
+
+def is_harmless(text: str) -> bool:
+    """Whether the text can be drawn as it stands: nothing in it is hidden, poses as something else or pushes the rest
+    away."""
+    return _HARMLESS.fullmatch(text) is not None and _LONG_BLANKS not in text and _LONG_BREAKS not in text
+
+
+def line(text: str, most: int = MAX_LINE) -> list[Piece]:
+    """`text` as one line of at most `most` characters, its end named if it was cut: what a title or a list can hold of
+    a foreign value."""
+    shown: list[Piece] = []
+    for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
+        shown += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
+        shown += pieces(part) if part else []
+    rest = len(text) - most
+    return (
+        shown
+        if rest <= 0
+        else [*shown, Piece(f"… {rest:,} more", True, f"{rest:,} more characters are not drawn here")]
+    )
+
+
+def middle(text: str, most: int = MAX_PATH) -> list[Piece]:
+    """`text` on one line with both its ends: of a long path the last name matters as much as the first."""
+    if len(text) <= most:
+        return line(text, most)
+    head, tail = text[: most // 2], text[-(most // 2) :]
+    left_out = len(text) - len(head) - len(tail)
+    return [
+        *line(head, most),
+        Piece(f"… {left_out:,} …", True, f"{left_out:,} characters in between are not drawn here"),
+        *line(tail, most),
+    ]
+
+
+def _walk(text: str, is_code: bool) -> Iterator[Piece]:
+    at = 0
+    for match in _RUNS.finditer(text):
+        yield from _characters(text[at : match.start()])
+        run = match.group()
+        if run[0] == "\n":
+            yield Piece("\n")
+            yield Piece(f"line break × {len(run):,}", True, f"{len(run):,} line breaks in a row, drawn as one")
+            yield Piece("\n")
+        elif run[0] == " " and is_code and len(run) <= MAX_INDENT:
+            yield Piece(run)
+        elif run[0] == " ":
+            yield Piece(f"space × {len(run):,}", True, f"{len(run):,} spaces in a row")
+        else:
+            yield from _word(run)
+        at = match.end()
+    yield from _characters(text[at:])
+
+
+def _characters(text: str) -> Iterator[Piece]:
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        yield _mark(character) if is_hidden(character) or marks > MAX_MARKS_PER_LETTER else Piece(character)
+
+
+def _word(word: str) -> Iterator[Piece]:
+    suspects = look_alikes(word)
+    if not suspects:
+        yield from _characters(word)
+        return
+    for character in word:
+        if character in suspects:
+            name = unicodedata.name(character, "unnamed").lower()
+            yield Piece(f"{character} U+{ord(character):04X}", True, f"Looks like a Latin letter but is {name}")
+        else:
+            yield from _characters(character)
+
+
+def _mark(character: str) -> Piece:
+    name = unicodedata.name(character, "a character without a name")
+    return Piece(f"U+{ord(character):04X}", True, f"Can't be seen when drawn: {name.lower()}")
+
+
+def is_hidden(character: str) -> bool:
+    """Whether drawing the character shows nothing, or changes how its neighbours are drawn."""
+    if character in "\n ":
+        return False
+    if character in _BLANK_LETTERS or unicodedata.category(character) in _HIDDEN_CATEGORIES:
+        return True
+    point = ord(character)
+    return 0xFE00 <= point <= 0xFE0F or 0xE0000 <= point <= 0xE0FFF or 0x180B <= point <= 0x180F
+
+
+def look_alikes(word: str) -> set[str]:
+    """Letters of another script inside a word that also has Latin ones; empty for a word of one script."""
+    names = {character: unicodedata.name(character, "") for character in set(word) if character.isalpha()}
+    if not any(name.startswith("LATIN") for name in names.values()):
+        return set()
+    return {character for character, name in names.items() if name.startswith(_LOOK_ALIKE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value of a JSON document with the way to it, for example `lines[0].sku`. `kind` is its JSON type.
+
+    No two leaves of a document have one path: a name that isn't a plain word stands in quotes and brackets, as in
+    `lines[0]["a.b"]`.
+    """
+
+    path: str
+    text: str
+    kind: str
+
+
+def leaves(value: Any, path: str = "") -> list[Leaf]:
+    """Every leaf of a JSON value in document order, empty containers included. Iterative: depth is the sender's
+    choice."""
+    flat: list[Leaf] = []
+    todo: list[tuple[str, Any]] = [(path, value)]
+    while todo:
+        where, item = todo.pop()
+        if isinstance(item, dict) and item:
+            todo.extend(reversed([(_below(where, str(key)), inner) for key, inner in item.items()]))
+        elif isinstance(item, list) and item:
+            todo.extend(reversed([(f"{where}[{n}]", inner) for n, inner in enumerate(item)]))
+        else:
+            flat.append(_leaf(where, item))
+    return flat
+
+
+_PLAIN_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+def _below(where: str, name: str) -> str:
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{where}[{json.dumps(name, ensure_ascii=False)}]"
+    return f"{where}.{name}" if where else name
+
+
+def _leaf(path: str, item: Any) -> Leaf:
+    if item is None:
+        return Leaf(path, "null", "null")
+    if isinstance(item, bool):
+        return Leaf(path, "true" if item else "false", "boolean")
+    if isinstance(item, (int, float)):
+        return Leaf(path, str(item), "number")
+    if isinstance(item, (dict, list)):
+        return Leaf(path, "{}" if isinstance(item, dict) else "[]", "empty")
+    return Leaf(path, str(item), "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One leaf against the earlier version: `what` is same, changed, added or removed."""
+
+    path: str
+    what: str
+    new: Leaf | None
+    old: Leaf | None
+
+
+def compare(new: Iterable[Leaf], old: Iterable[Leaf]) -> list[Change]:
+    """Leaves of the new version in its order, then those that only the old one had."""
+    before = {leaf.path: leaf for leaf in old}
+    changes = []
+    for leaf in new:
+        earlier = before.pop(leaf.path, None)
+        what = "added" if earlier is None else "same" if earlier == leaf else "changed"
+        changes.append(Change(leaf.path, what, leaf, earlier))
+    changes.extend(Change(path, "removed", None, leaf) for path, leaf in before.items())
+    return changes

@@ -1,0 +1,1 @@
+"""Runs over HTTP. Nobody imports from here but the address table."""

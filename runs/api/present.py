@@ -1,0 +1,138 @@
+"""What runs and agents look like from outside; whole lists in a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+
+from ledger import events as e
+from ledger.api.present import masked, payload_at, payload_of
+from ledger.models import Event, Head
+from runs.api.schemas import AgentRow, GateRow, NodeRow, RunRow, SampleRow, ToolRow, Usage, WaitRow
+from runs.engine.agents import Agent
+from runs.fleet import agent_versions
+from runs.models import ENDED, WAITING, Run, State, Wait
+from runs.services.lifecycle import Accepted
+
+
+def status_of(state: str) -> str:
+    """The group a state belongs to: running, waiting, paused, completed, failed or cancelled."""
+    if state in WAITING:
+        return "waiting"
+    if state in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        return "running"
+    return str(state)
+
+
+# Between the position that an operator's wait is named by and what was found there: what came from outside in that
+# moment.
+_NEAR = 16
+
+
+def wait_row(wait: Wait, evidence: Any = None) -> WaitRow:
+    """One thing a run waits for. `evidence` is what stopped it, where it waits for an operator: of two calls that
+    differ, both."""
+    # Whatever stands in the row: one that was damaged must not hide the list that it is in.
+    known = wait.detail if isinstance(wait.detail, dict) else {}
+    detail = masked(known) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
+    if wait.kind == Wait.Kind.INPUT:
+        detail["schema"] = known.get("schema")  # the agent's own code; whoever answers needs every name in it
+    return WaitRow.of(wait, since=wait.opened_at, detail=detail)
+
+
+def run_rows(runs: Sequence[Run]) -> list[RunRow]:
+    """Runs with their heads, open waits and endings, in four further queries however many they are."""
+    ids = [run.id for run in runs]
+    heads = Head.objects.in_bulk(ids)
+    waits: dict[UUID, list[Wait]] = {}
+    for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
+        waits.setdefault(wait.run_id, []).append(wait)
+    endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
+    is_any_ready = any(run.ready_at is not None and run.owner is None for run in runs)
+    drivable = agent_versions.drivable() if is_any_ready else frozenset()
+    blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
+    evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
+    heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
+    return [
+        run_row(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], evidence)
+        for run in runs
+    ]
+
+
+def accepted_row(accepted: Accepted) -> RunRow:
+    """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
+    run = accepted.run
+    return run_row(run, accepted.head, (), None, agent_versions.why_not_driven(run, accepted.drivable))
+
+
+def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
+    """What each wait for an operator is about, by the wait's id: in one query, and none where nobody waits for one."""
+    near = Q()
+    for wait in stops:
+        position = wait.slot.rpartition("/")[2]
+        if position.isdecimal():
+            near |= Q(run_id=wait.run_id, seq__gt=int(position), seq__lte=int(position) + _NEAR)
+    if not near:
+        return {}
+    events = list(
+        Event.objects.filter(near, kind=e.OperatorNeeded.KIND).only("run_id", "seq", "kind", "sealed").order_by("seq")
+    )
+    payloads = {event.run_id: payload_of(event) for event in reversed(events)}
+    return {wait.id: payloads.get(wait.run_id) for wait in stops}
+
+
+def run_row(
+    run: Run,
+    head: Head,
+    waits: Iterable[Wait],
+    ending: Any = None,
+    blocked: str | None = None,
+    evidence: Mapping[UUID, Any] = MappingProxyType({}),
+) -> RunRow:
+    """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
+    it; `evidence` what its waits for an operator are about."""
+    is_over = run.state in ENDED
+    return RunRow.of(
+        run,
+        state=str(run.state),
+        status=status_of(run.state),
+        blocked=blocked,
+        waiting_for=[] if is_over else [wait_row(wait, evidence.get(wait.id)) for wait in waits],
+        step_index=head.steps,
+        epoch=head.epoch,
+        seq=head.seq,
+        ended_at=run.ended_at if is_over else None,
+        output=ending if run.state == State.COMPLETED else None,
+        error=_error(run, ending),
+        node=run.node or None,
+        resumable=run.state in (State.PAUSED, State.FAILED),
+        pause_requested=head.is_pause_requested,
+        cancel_requested=head.is_cancel_requested,
+        usage=Usage.of(head),
+    )
+
+
+def _error(run: Run, ending: Any) -> dict[str, Any] | None:
+    if run.state != State.FAILED:
+        return None
+    failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
+    return {"code": run.error_code or "failed", "message": "", **failure}
+
+
+def agent_row(agent: Agent) -> AgentRow:
+    """One agent version, with all that is needed to start it."""
+    return AgentRow.of(
+        agent,
+        input_schema=agent.input.model_json_schema(),
+        output_schema=agent.output.model_json_schema() if agent.output else None,
+        samples=[SampleRow.of(sample) for sample in agent.samples],
+        nodes=[NodeRow.of(node) for node in agent.nodes.values()],
+        tools=[
+            ToolRow.of(tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None)
+            for tool in agent.all_tools()
+        ],
+    )

@@ -1,0 +1,174 @@
+"""The API's answers about runs, as documented. A test holds the answers to these shapes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import ConfigDict, Field
+
+from ledger.web.shapes import Page, Shape
+from runs.fleet.incidents import IncidentRow
+from runs.models import State, Wait
+
+
+class WaitRow(Shape):
+    """One thing that a run waits for."""
+
+    id: UUID
+    kind: Wait.Kind
+    since: datetime
+    deadline: datetime
+    detail: dict[str, Any]
+    slot: str
+
+
+class Usage(Shape):
+    tokens_in: int
+    tokens_out: int
+    usd_micro: int
+    tool_calls: int
+    model_calls: int
+
+
+class Trouble(Shape):
+    """Why a run failed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: str
+    message: str
+
+
+class RunRow(Shape):
+    """One run as it is now."""
+
+    id: UUID
+    agent: str
+    version: str
+    state: State
+    status: Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
+    waiting_for: list[WaitRow]
+    step_index: int = Field(description="Steps done so far.")
+    epoch: int = Field(description="Rises with every worker that takes the run over.")
+    seq: int = Field(description="The journal's last event.")
+    last_checkpoint_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    output: Any
+    error: Trouble | None
+    blocked: str | None = Field(
+        description="Why nothing drives it though it is ready: no running worker has its version."
+    )
+    tags: list[str] | dict[str, str]
+    trace_id: str
+    created_by: str
+    node: str | None
+    visit: int
+    resumable: bool = Field(description="A person can let it go on: resume if paused, retry if failed.")
+    pause_requested: bool
+    cancel_requested: bool
+    usage: Usage
+
+
+class RunPage(Page):
+    results: list[RunRow]
+
+
+class SentRow(Shape):
+    """A signal that a run was sent."""
+
+    name: str
+    n: int = Field(
+        description="Its number among the run's signals of that name, from 1 in the order in which they came."
+    )
+
+
+class MessageRow(Shape):
+    """One thing said in a conversation between the run and its models."""
+
+    conversation: str
+    idx: int
+    role: Literal["system", "user", "agent", "tool", "engine"]
+    content: Any
+    about: str | None
+    tool: str | None
+    node: str | None
+    model: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    seq: int
+    at: datetime
+
+
+class MessagePage(Page):
+    results: list[MessageRow]
+
+
+class SampleRow(Shape):
+    label: str
+    input: dict[str, Any]
+
+
+class NodeRow(Shape):
+    name: str
+    title: str
+    edges: list[str]
+    doc: str
+
+
+class GateRow(Shape):
+    queue: str
+    rule: str
+
+
+class ToolRow(Shape):
+    name: str
+    title: str
+    system: str
+    effect: str
+    replay_class: str
+    gate: GateRow | None
+
+
+class AgentRow(Shape):
+    """One version of an agent, with all that is needed to start it."""
+
+    name: str
+    version: str
+    graph_id: str
+    title: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    samples: list[SampleRow]
+    start: str
+    nodes: list[NodeRow]
+    tools: list[ToolRow]
+
+
+class AgentPage(Page):
+    results: list[AgentRow]
+
+
+class ProcessRow(Shape):
+    """One process that is alive now."""
+
+    kind: str
+    host: str
+    pid: int
+    started_at: datetime
+    last_heartbeat_at: datetime
+    slots_used: int
+    slots_total: int
+
+
+class ProcessPage(Page):
+    results: list[ProcessRow]
+
+
+class IncidentPage(Page):
+    results: list[IncidentRow]

@@ -1,0 +1,21 @@
+from django.urls import path
+
+from runs.api import incidents, views
+
+urlpatterns = [
+    path("runs", views.Runs.as_view(), name="api-runs"),
+    path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
+    path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
+    path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
+    path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),
+    path("runs/<uuid:run_id>/cancel", views.Steer.as_view(action="cancel"), name="api-run-cancel"),
+    path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
+    path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
+    path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
+    path("incidents", incidents.Incidents.as_view(), name="api-incidents"),
+    path("runs/<uuid:run_id>/signals/<str:name>", views.Signals.as_view(), name="api-run-signals"),
+    path("runs/<uuid:run_id>/answers/<uuid:wait_id>", views.Answers.as_view(), name="api-run-answers"),
+    path("callbacks/<str:token>", views.Callback.as_view(), name="api-callback"),
+    path("agents", views.Agents.as_view(), name="api-agents"),
+    path("fleet", views.Fleet.as_view(), name="api-fleet"),
+]

@@ -1,0 +1,245 @@
+"""Runs over HTTP: start, read, steer, settle; callbacks; agents; the fleet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db import transaction
+from django.http import HttpResponse
+from rest_framework.exceptions import ParseError
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.errors import Forbidden, NotFound
+from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, read_body
+from ledger.web.cursors import closed, numbered
+from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
+from runs.api.present import accepted_row, agent_row, run_rows
+from runs.api.schemas import AgentPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
+from runs.engine.agents import registry
+from runs.fleet import members
+from runs.models import Run, State
+from runs.queries.run_list import Filters, newest
+from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
+from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
+from runs.services.forgeries import forgeries
+from runs.story.conversation import transcript
+
+
+class Runs(ApiView):
+    """The runs, newest first; and the place to start one."""
+
+    roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
+
+    @described("List runs", RunPage, name="v1_runs_list", query=("state", "agent", "q", "cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "state", "agent", "q", "cursor")
+        filters = Filters(
+            state=query.choice("state", State.values) or "",
+            agent=query.text("agent") or "",
+            q=(query.text("q") or "").strip(),
+        )
+        runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
+        shown = {row.id: row for row in run_rows(runs[: query.limit])}
+        return query.page(runs, _place, lambda run: shown[run.id])
+
+    @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        body = read_body(request, StartBody)
+
+        def start() -> tuple[int, RunRow]:
+            return 201, accepted_row(lifecycle.accept(body.agent, body.input, by=self.by, tags=body.tags))
+
+        if key is None:
+            with transaction.atomic():
+                status, answer = start()
+            return Response(answer, status=status, headers=_location(answer.id))
+        principal = f"user:{request.user.pk}"
+        status, text = idempotency.answer_once(principal, key, request.data, start)
+        headers = _location(json.loads(text)["id"])
+        return HttpResponse(text, status=status, headers=headers, content_type="application/json")
+
+
+class OneRun(ApiView):
+    roles = READ
+
+    @described("A run", RunRow)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(one(run_id))
+
+
+class Transcript(ApiView):
+    """What was said: model requests and answers, tool calls and results, in order."""
+
+    roles = READ
+
+    @described("What was said in a run", MessagePage, query=("after", "cursor", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after", "cursor")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        since = query.place()
+        lifecycle.find(run_id)
+        rows = transcript(run_id, most=query.limit + 1, since=since or (0, 0), skip=0 if since else after)
+        return query.page(rows, lambda row: {"cursor": numbered(*row.following)}, lambda row: row.shown)
+
+
+class Steer(ApiView):
+    """Pause, resume or cancel: `action` comes from the route. Who may depends on the run, so the route lets in whoever
+    may stop some run, and the run decides. The record is the service's business."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
+    action: ClassVar[str] = ""
+
+    @described("Pause, resume, cancel or retry a run", RunRow, body=SteerBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        run = lifecycle.find(run_id)
+        role = authority.role_to(self.action, run, held=roles(request.user), person=request.user.pk)
+        body = read_body(request, SteerBody)
+        _ACTS[self.action](run_id, by=replace(self.by, role=role), justification=body.justification)
+        return Response(one(run_id))
+
+
+class Retry(Steer):
+    """Trying again sends calls anew, so it stays with those who run the fleet."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
+
+
+_ACTS: Mapping[str, Callable[..., Run]] = {
+    "pause": lifecycle.pause,
+    "resume": lifecycle.resume,
+    "cancel": lifecycle.cancel,
+    "retry": lifecycle.retry,
+}
+
+
+class Reconcile(ApiView):
+    """Settle an unknown outcome."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        lifecycle.find(run_id)
+        body = read_body(request, ReconcileBody)
+        reconciling.reconcile(
+            run_id,
+            verdict=body.verdict,
+            receipt=body.receipt,
+            sender_is_gone=body.sender_is_gone,
+            justification=body.justification,
+            by=self.by,
+            wait_id=body.wait_id,
+        )
+        return Response(one(run_id))
+
+
+class Signals(ApiView):
+    """Tell a run something that it waits for, or will wait for."""
+
+    roles = {"POST": (INTEGRATOR, OPERATOR)}
+
+    @described("Send a signal to a run", SentRow, status=202, body=SignalBody, headers=("Idempotency-Key",))
+    def post(self, request: Request, run_id: UUID, name: str) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        lifecycle.find(run_id)
+        body = read_body(request, SignalBody)
+
+        def send() -> tuple[int, SentRow]:
+            sent = signals.signal(run_id, name, body.payload, by=self.by, sender_id=body.id)
+            return 202 if sent.is_new else 200, SentRow.of(sent, name=name)
+
+        if key is None:
+            status, answer = send()
+            return Response(answer, status=status)
+        requested = {"run": str(run_id), "signal": name, "body": request.data}
+        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, send)
+        return HttpResponse(text, status=status, content_type="application/json")
+
+
+class Answers(ApiView):
+    """Answer what a run asks. Who may depends on the question, so the route lets every role in and the question
+    decides."""
+
+    roles = {"POST": ROLES}
+
+    @described("Answer a run's question", RunRow, body=AnswerBody)
+    def post(self, request: Request, run_id: UUID, wait_id: UUID) -> Response:
+        allowed = questions.roles_for(questions.question(run_id, wait_id))
+        role = next((role for role in allowed if role in roles(request.user)), None)
+        if role is None:
+            raise Forbidden(f"Only {' or '.join(allowed)} answers this.")
+        body = read_body(request, AnswerBody)
+        questions.answer(run_id, wait_id, body.answer, by=replace(self.by, role=role), justification=body.justification)
+        return Response(one(run_id))
+
+
+class AnyTypeJSON(StrictJSONParser):
+    """The outside may not say what it sends; it is JSON or it is refused."""
+
+    media_type = "*/*"
+    has_to_be_storable = False
+
+
+class Callback(ApiView):
+    """Where the outside answers a call that it took earlier. The token in the address is the authority."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+    parser_classes = (AnyTypeJSON,)
+
+    @described("Answer a call that was taken earlier", dict, body=dict)
+    def post(self, request: Request, token: str) -> Response:
+        """Whoever has no token gets nothing of the body read: reading costs far more than looking up."""
+        if not callbacks.is_awaited(token):
+            forgeries.note(request.META.get("REMOTE_ADDR", ""))
+            raise NotFound("callback for the token", token[:8] + "…")
+        if is_empty(request):
+            raise ParseError("The body is empty; send JSON.")
+        return Response(callbacks.receive_callback(token, request.data))
+
+
+class Agents(ApiView):
+    """What can be started, with schemas and samples. Few, so one page unless asked otherwise."""
+
+    roles = READ
+
+    @described("List agents", AgentPage, query=("after", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        rows = registry.agents()[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, agent_row)
+
+
+class Fleet(ApiView):
+    """The processes that are alive now."""
+
+    roles = {"GET": (OPERATOR, AUDITOR)}
+
+    @described("List the processes alive now", ProcessPage, query=("after", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        rows = members.alive()[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, ProcessRow.of)
+
+
+def one(run_id: UUID) -> RunRow:
+    """A run as it is now. Raises NotFound."""
+    return run_rows([lifecycle.find(run_id)])[0]
+
+
+def _place(run: Run) -> dict[str, str]:
+    return {"cursor": closed(run.created_at, run.id)}
+
+
+def _location(run_id: Any) -> dict[str, str]:
+    return {"Location": f"/api/v1/runs/{run_id}"}

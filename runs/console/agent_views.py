@@ -1,0 +1,126 @@
+"""What can run, and what runs it: agents with their graphs and tools, and the fleet."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+
+from ledger.web.page_base import Page, SharedPage
+from ledger.web.roles import AUDITOR, OPERATOR
+from ledger.web.tally import Tally
+from runs.console.graph_svg import Drawing, draw
+from runs.engine.agents import Agent, registry
+from runs.fleet import agent_versions, incidents, members
+from runs.models import Incident, Process, Run
+from runs.queries import run_list
+from runs.queries.tool_cards import cards_of
+
+
+def graph_of(agent: Agent) -> Drawing:
+    """The agent's declared graph."""
+    nodes = {node.name: node.edges for node in agent.nodes.values()}
+    return draw(nodes, agent.start, {node.name: node.title for node in agent.nodes.values()})
+
+
+class AgentsPage(Page):
+    """Every agent version that this installation has."""
+
+    template = "agents/list.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        served = agent_versions.served()
+        cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
+        return self.show(request, {"cards": cards, "unserved": agent_versions.unserved()})
+
+
+class AgentPage(Page):
+    """One agent version: graph, tools, input, samples."""
+
+    template = "agents/agent.html"
+    section = "agents"
+
+    def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
+        agent = registry.find(graph_id)
+        versions = [other for other in registry.agents() if other.name == agent.name]
+        context = {
+            "agent": agent,
+            "versions": versions,
+            "tools": cards_of(agent).values(),
+            "drawing": graph_of(agent),
+            "schema": agent.input.model_json_schema(),
+            "recent": run_list.cards(
+                list(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5])
+            ),
+        }
+        return self.show(request, context)
+
+
+# Of django-q2's processes only the worker drives runs: its others stand beside it, several to each, and say nothing to
+# an operator.
+HELPER = "cluster"
+
+
+class FleetPage(SharedPage):
+    """Every living process with its pid."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "fleet/fleet.html"
+    section = "fleet"
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        rows = members.alive()
+        workers = [row for row in rows if row.kind == "worker"]
+        return {
+            "rows": [row for row in rows if row.kind != HELPER],
+            "helpers": [row for row in rows if row.kind == HELPER],
+            "kinds": [(kind, sum(row.kind == kind for row in rows)) for kind in members.KINDS if kind != HELPER],
+            "used": sum(row.slots_used for row in workers),
+            "slots": sum(row.slots_total for row in workers),
+            "recoveries": Incident.objects.order_by("-id")[:1],
+            "unserved": agent_versions.unserved(),
+            "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
+        }
+
+
+class RecoveriesPage(SharedPage):
+    """Every time that a run was taken from a worker, newest first."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
+    template = "fleet/recoveries.html"
+    section = "fleet"
+    shown: ClassVar[int] = 50
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        wanted = {
+            name: query.get(name, "").strip().replace("\x00", "")[:200] for name in ("cause", "host", "run", "before")
+        }
+        rows = Incident.objects.order_by("-id")
+        if wanted["cause"] in Incident.Cause.values:
+            rows = rows.filter(cause=wanted["cause"])
+        if wanted["host"]:
+            rows = rows.filter(host=wanted["host"])
+        if wanted["run"]:
+            rows = rows.filter(run_id=as_uuid(wanted["run"]))
+        if wanted["before"].isascii() and wanted["before"].isdigit() and len(wanted["before"]) < 18:
+            rows = rows.filter(id__lt=int(wanted["before"]))
+        page = list(rows[: self.shown + 1])
+        filters = {name: value for name, value in wanted.items() if value and name != "before"}
+        more = urlencode({**filters, "before": page[self.shown - 1].id}) if len(page) > self.shown else ""
+        return {
+            "rows": incidents.described(page[: self.shown]),
+            "more": more,
+            "filters": filters,
+            "causes": [(cause, urlencode({**filters, "cause": cause})) for cause in Incident.Cause.values],
+        }
+
+
+def as_uuid(text: str) -> UUID:
+    """The run's id; what is none names no run."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)

@@ -1,0 +1,186 @@
+"""What a run's page holds by the hundred, drawn by hand: an effect of the lane, an event of the journal, a thing said,
+the bars of a row.
+
+To draw one by Django's templates takes some 200 microseconds, which for a first look at a run was most of its page. All
+else is markup in templates. Everything that isn't a number of ours goes through `visible` or `escape`, which is what a
+template does by itself.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from django.urls import NoReverseMatch, reverse
+from django.utils.safestring import SafeString
+
+from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
+from ledger.templatetags.console import said as without_class
+from runs.console.tables.event_words import phrase
+from runs.queries.tool_cards import ToolCard
+from runs.story import Effect, Line
+from runs.story.effects import CALLED_BACK
+from runs.story.scale import Placed
+from runs.story.transcript import Said
+
+# How each standing of an effect is called: chip and its tone, a note and its.
+STANDINGS: dict[str, tuple[str, str, str, str]] = {
+    "held": ("held", "wait", "Waits for a decision; nothing has been sent.", "muted"),
+    "cleared": ("approved", "ok", "Approved; about to be sent.", "muted"),
+    "rejected": ("rejected", "", "Rejected; never sent.", "muted"),
+    "sent": ("in flight", "run", "", ""),
+    "accepted": ("accepted", "wait", "Upstream took it and answers later.", "muted"),
+    "not_sent": ("not sent", "hold", "Provably nothing left; tried again by itself.", "muted"),
+    "committed": ("committed", "ok", "", ""),
+    "failed": ("refused", "bad", "", ""),
+    "unknown": ("unknown", "unsure", "May or may not have happened; never repeated unasked.", "muted"),
+    "settled_not": ("did not happen", "hold", "Settled by a person; about to be sent again.", "muted"),
+}
+_CLASSES = {"idempotent_with_key": "keyed", "unsafe_on_replay": "unsafe to repeat", "": "never sent"}
+_LATE = {"refused": "was refused", "accepted": "was taken"}
+_BELIED = {"did_not": "it did not happen", "fail": "fail the run"}
+
+
+def effect(e: Effect, tools: dict[str, Any]) -> SafeString:
+    """An effect, whatever its standing."""
+    chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
+    is_answered = e.result is not None
+    if e.belied and e.status == "settled_not":
+        note = "Settled by a person, who is asked again before anything is sent."
+    return SafeString(
+        f'<div class="e" id="effect-{e.seq}"><b>{visible(title_of(tools, e.tool))}</b>'
+        f'<span class="chip {tone}">{escape(chip)}</span>\n'
+        f'<span class="small muted break">{_upstream(e, tools.get(e.tool))}{_sending(e)}</span>'
+        f'<span class="small muted">{clock(e.changed_at, "brief")}</span>\n'
+        f"{_wide(note_tone, note) if note else ''}\n{_afterwards(e)}\n"
+        f"{_wide('break', visible(without_class(e.error))) if e.error and e.status != 'committed' else ''}\n"
+        f'<details class="more wide-row" id="effect-more-{e.seq}">'
+        f"<summary>Arguments{' and result' if is_answered else ''}</summary>"
+        f"{drawn_leaves(e.arguments)}{_RESULT + drawn_leaves(e.result) if is_answered else ''}"
+        f'<dl class="pairs small">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in _pairs(e))}</dl>'
+        "</details></div>\n\n"
+    )
+
+
+_RESULT = '<p class="small muted">Result</p>'
+
+
+def _wide(tone: str, html: str) -> str:
+    return f'<span class="wide-row small {tone}">{html}</span>'
+
+
+def _upstream(e: Effect, tool: ToolCard | None) -> str:
+    """Which system has it, and under which name."""
+    named = visible(e.external_id) if e.external_id else ""
+    if tool is not None and tool.system:
+        return f"{visible(tool.system)}{f' {named}' if named else ''} · "
+    return f"{named} · " if named else ""
+
+
+def _sending(e: Effect) -> str:
+    html = f"{escape(_CLASSES.get(e.replay_class, e.replay_class))}\n"
+    if e.sends > 1:
+        html += f" · sent {e.sends} times{', one effect' if e.is_keyed else ''}"
+    elif e.sends == 1:
+        html += " · sent once"
+    return f"{html} · {e.attempts} attempts" if e.attempts > 1 else html
+
+
+def _afterwards(e: Effect) -> str:
+    """What the other side, or the worker that had sent it, said when it was settled already."""
+    how = f"the worker that had sent the call has said since that it {_LATE.get(e.late, 'happened')}"
+    if e.late == CALLED_BACK:
+        how = "the other side has answered since"
+    if e.belied:
+        return _wide("bad", f"<b>Look into this:</b> the verdict was <b>{_belied(e)}</b>, and {how}.")
+    return _wide("muted", f"{how}: recorded, without effect") if e.late else ""
+
+
+def _belied(e: Effect) -> str:
+    return _BELIED.get(e.belied) or escape(words(e.belied))
+
+
+def _pairs(e: Effect) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    if e.key:
+        pairs.append(("key", f"<code>{visible(e.key)}</code>"))
+    if e.sent_at:
+        pairs.append(("intent", f"{clock(e.sent_at)} · event {e.seq}"))
+    if e.plan_hash:
+        pairs.append(("bound to", _plan(e)))
+    if e.interrupted:
+        pairs.append(("crashes", f"a worker died {_times(e.interrupted)} while it was in flight"))
+    if e.not_sent:
+        pairs.append(("not sent", f"{_times(e.not_sent)}, provably; tried again"))
+    if e.verdict and e.settled_by:
+        pairs.append(("settled", f"{escape(words(e.verdict))} by {escape(e.settled_by)}"))
+    return pairs
+
+
+def _times(number: int) -> str:
+    return f"{number} time{'' if number == 1 else 's'}"
+
+
+def _plan(e: Effect) -> str:
+    digest = f"<code>{escape(short(e.plan_hash))}</code>"
+    try:
+        return f'<a href="{escape(reverse("approval", args=[e.approval_id]))}">{digest}</a>'
+    except NoReverseMatch:  # a name that no approval can have
+        return digest
+
+
+def event(line: Line) -> SafeString:
+    """A line of the journal. One that is damaged says nothing of its kind."""
+    kind = escape(line.kind) if line.is_known else datum(line.kind)
+    says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else phrase(line)
+    slot = f" · slot {visible(line.slot)}" if line.slot else ""
+    says += f'<br><b class="bad">{escape(line.gap)}</b>' if line.gap else ""
+    digest = line.hash_hex
+    return SafeString(
+        f'<div class="event" id="e{line.seq}"><span class="seq">{line.seq}</span>\n'
+        f'<span class="break"><span class="kind">{kind}</span> <span class="small">{says}</span></span>\n'
+        f'<span class="small muted when">{clock(line.at)}</span>\n'
+        f'<details class="more" id="ev-{line.seq}">'
+        f"<summary>epoch {line.epoch}{slot} · <code>{digest[:12]}…</code></summary>\n"
+        f"{drawn_leaves(line.facts)}{drawn_leaves(line.shown) if line.shown is not None else ''}\n"
+        f'<p class="hash muted">hash {quads(digest)}<br>after {quads(line.prev_hex)}</p></details></div>\n'
+    )
+
+
+def thing_said(said: Said) -> SafeString:
+    """One thing said in a conversation."""
+    who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
+    title = f"<span>{visible(said.title)}</span>" if said.title else ""
+    tool = f"<code>{visible(said.tool)}</code>" if said.tool else ""
+    tokens = (
+        "" if said.tokens_in is None else f" · {escape(str(said.tokens_in))} in, {escape(str(said.tokens_out))} out"
+    )
+    text = f'<div class="text" tabindex="0">{visible(said.text)}</div>' if said.text else ""
+    return SafeString(
+        f'<div class="said {escape(said.role)}"><p class="who-said">{who}{title}{tool}'
+        f'<span class="right">{clock(said.at)}{tokens}</span></p>'
+        f"{text}{drawn_leaves(said.data) if said.data is not None else ''}</div>\n"
+    )
+
+
+def track(p: Placed, *, has_seam: bool = False, point: str = "") -> SafeString:
+    """The bars of a row of the timeline, with a point where it is a moment, or a seam where a worker was lost."""
+    bars = "".join(
+        f'<rect class="bar {bar.tone}" x="{bar.x}" y="1" width="{bar.width}" height="14" rx="3"'
+        f"{_HATCHED if bar.tone == 'wait' else ''}/>"
+        for bar in p.bars
+    )
+    seam = f'<line class="seam" x1="{p.at}" x2="{p.at}" y1="-2" y2="18"/>' if has_seam else ""
+    moment = (
+        f'<svg x="{p.at}" overflow="visible"><circle class="point {escape(point)}" cx="3" cy="8" r="4"/></svg>'
+        if point
+        else ""
+    )
+    return SafeString(f"{_TRACK}{bars}{seam}{moment}</svg>\n")
+
+
+_TRACK = (
+    '<svg class="track" width="100%" height="16" aria-hidden="true" focusable="false">'
+    '<rect class="base" width="100%" height="16" rx="3"/>'
+)
+_HATCHED = ' fill="url(#hatch)"'

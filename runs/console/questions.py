@@ -1,0 +1,122 @@
+"""A run's questions as forms on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ledger.errors import DurableAgentsError, RecordDamaged
+from runs.console.forms import Beside, Bound, SchemaForm
+from runs.models import Wait
+from runs.services import questions
+from runs.story import Line
+
+
+@dataclass
+class Wrong:
+    """An answer that was not taken: what was sent, and why it was refused."""
+
+    wait_id: UUID
+    data: Mapping[str, Any]
+    text: str
+    error: DurableAgentsError
+
+
+@dataclass
+class Question:
+    """One question as a form. The fields' names begin with the question's own, so that a page may hold several."""
+
+    wait: Wait
+    may: bool
+    form: SchemaForm | None = None
+    wrong: Wrong | None = None
+    is_damaged: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return () if self.is_damaged else questions.roles_for(self.wait)
+
+    @property
+    def fields(self) -> list[Bound]:
+        """The form's fields. The question's own title stands above: the group around its fields needs no second one."""
+        roots = self.form.roots if self.form else []
+        return [inner for root in roots for inner in root.children or [root]]
+
+    @property
+    def above(self) -> list[str]:
+        """What is wrong with the answer as a whole."""
+        if self.form is None:
+            return []
+        groups = (root for root in self.form.roots if root.children)
+        return [*self.form.non_field_errors(), *(words for root in groups for words in root.errors)]
+
+    @property
+    def key(self) -> str:
+        """What the page calls it, also when it is asked no more."""
+        return key_of(self.wait.slot, self.wait.n)
+
+
+def key_of(slot: str | None, n: object) -> str:
+    """One name for a question and for the event that answers it."""
+    return f"answer {slot} {n}"
+
+
+def open_questions(
+    waits: Iterable[Wait],
+    held: frozenset[str],
+    wrong: Wrong | None = None,
+    put: Callable[[Wait], Line | None] = lambda wait: None,
+) -> list[Question]:
+    """What a run asks now, for a reader with these roles; a form for whoever may answer. `put` gives the event that
+    asked."""
+    shown = []
+    for wait in waits:
+        if wait.kind == Wait.Kind.INPUT:
+            ours = wrong if wrong and wrong.wait_id == wait.id else None
+            try:
+                shown.append(_question(wait, held, ours, put(wait)))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                # Its row was changed by other hands: there is no form to be made of it, and the run's page must still
+                # show.
+                shown.append(Question(wait, may=False, is_damaged=True))
+    return shown
+
+
+def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line | None) -> Question:
+    shown, schema = Question(wait, questions.may_answer(wait, held), wrong=wrong), _schema(wait, put)
+    if shown.may and wrong:
+        shown.form = SchemaForm(schema, data=wrong.data, beside=_beside(wait))
+        shown.form.mark(wrong.error, within="answer", root=_name(wait))
+    elif shown.may:
+        shown.form = SchemaForm(schema, document={_name(wait): wait.detail.get("prefilled")})
+    return shown
+
+
+def _beside(wait: Wait) -> dict[str, Beside]:
+    """What a question's form holds besides the answer."""
+    return {"justification": Beside("Why", f"why-{wait.id}")}
+
+
+def _name(wait: Wait) -> str:
+    return f"q{wait.id.hex[:8]}"
+
+
+def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
+    """The answer's schema below a name of its own. The journal keeps its fields in their author's order, which the
+    wait's column (jsonb) does not: where both say the same, the journal's is taken."""
+    schema = dict(wait.detail["schema"])
+    recorded = put.get("schema") if put is not None else None
+    schema = dict(recorded) if recorded == schema else schema
+    definitions = schema.pop("$defs", {})
+    return {"type": "object", "properties": {_name(wait): schema}, "required": [_name(wait)], "$defs": definitions}
+
+
+def answer_of(wait: Wait, data: Mapping[str, Any]) -> Any:
+    """The answer that a question's form, as it was sent, stands for. Raises InvalidInput, RecordDamaged."""
+    try:
+        form = SchemaForm(_schema(wait), data=data, beside=_beside(wait))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise RecordDamaged(wait.run_id, "a question that can be read") from None
+    return form.document()[_name(wait)]

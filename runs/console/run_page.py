@@ -1,0 +1,414 @@
+"""What one run's page shows, gathered in a fixed number of queries: what the tab that is open shows of the run, not all
+that it has lived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.models import Event, Head, OverrideRecord
+from ledger.web.text_safety import Change, compare, leaves
+from ledger.web.text_safety import line as one_line
+from runs.console.graph_svg import Drawing, draw
+from runs.console.questions import key_of
+from runs.engine.agents import Agent, registry
+from runs.fleet import agent_versions
+from runs.models import ENDED, Checkpoint, Run, Wait
+from runs.queries.display import detail_text, look, main_wait
+from runs.queries.tool_cards import ToolCard, cards_of
+from runs.search import subject
+from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
+from runs.story.drawn import Drawn
+from runs.story.scale import Scale, place
+from runs.story.transcript import latest
+
+ROWS_SHOWN = 100
+EVENTS_SHOWN = EFFECTS_SHOWN = 100
+SAID_SHOWN = 200
+POINTS_SHOWN = 25
+ACTS_SHOWN = 100
+# How a node is drawn that the run stands at, by what the run is doing.
+_NOW_STATUS = {
+    "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
+    "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
+}  # fmt: skip
+
+
+@dataclass
+class Point:
+    """One checkpoint: where, when, the state as plain data, and what of it is new since the one before."""
+
+    row: Checkpoint
+    before: Checkpoint | None
+
+    @property
+    def face(self) -> int:
+        """What it looks like."""
+        earlier = bytes(self.before.state) if self.before is not None else b""
+        return hash(
+            (
+                self.row.seq,
+                self.row.node,
+                self.row.visit,
+                self.row.at,
+                bytes(self.row.checksum),
+                bytes(self.row.state),
+                earlier,
+            )
+        )
+
+    @property
+    def digest(self) -> str:
+        return bytes(self.row.checksum).hex()
+
+    @cached_property
+    def state(self) -> Any:
+        return _state(self.row)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        before = leaves(_state(self.before)) if self.before is not None else []
+        return [change for change in compare(leaves(self.state), before) if change.what != "same"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One line of the tab on people: a gate, an override record, or an answer to a question."""
+
+    kind: str
+    at: datetime
+    gate: Gate | None = None
+    override: OverrideRecord | None = None
+    answer: Fact | None = None
+    justification: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a long list, counted in pages from its newest end. `older` and `newer` are the pages beside it, 0 if
+    there is none."""
+
+    items: list[Any]
+    older: int = 0
+    newer: int = 0
+    above: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What somebody looks at: a tab, and which part of what is too long for one page. `is_opened`: not only brought up
+    to date."""
+
+    tab: str = "timeline"
+    rows: int = 1
+    effects: int = 1
+    acts: int = 1
+    before: int | None = None
+    is_opened: bool = True
+
+    @property
+    def want(self) -> Want:
+        return Want(
+            row_page=self.rows if self.tab == "timeline" else 0,
+            rows=ROWS_SHOWN,
+            effect_page=self.effects,
+            effects=EFFECTS_SHOWN,
+            has_talks=self.tab == "transcript",
+            acts=self.acts * ACTS_SHOWN + 1 if self.tab == "decisions" else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A case of this run that is settled: what a page may say to somebody who is still writing about it."""
+
+    key: str
+    verb: str
+    by: str
+    at: datetime
+
+
+@dataclass
+class Dossier:
+    """One run, as of `head.seq`."""
+
+    run: Run
+    head: Head
+    story: Story
+    opened: folded.Opened
+    drawn: Drawn
+    drawn_effects: dict[tuple[int, int], str]
+    sight: Sight
+    waits: list[Wait]
+    question_seqs: Mapping[tuple[str | None, Any], int]
+    agent: Agent | None
+    now: datetime
+    is_headless: bool = False
+    cut: int = 0
+
+    @property
+    def url(self) -> str:
+        return reverse("run", args=[self.run.id])
+
+    @cached_property
+    def blocked(self) -> str | None:
+        """Why nobody drives the run though it is ready."""
+        is_ready = self.run.ready_at is not None and self.run.owner is None
+        return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if is_ready else None
+
+    @property
+    def look(self) -> str:
+        return look(self.run, self.head, self.waits)
+
+    @property
+    def wait(self) -> Wait | None:
+        return main_wait(self.waits)
+
+    @property
+    def about(self) -> str:
+        return subject(self.story.input)
+
+    @property
+    def name(self) -> str:
+        """What a browser's tab says: whom the run is about first, for of one agent's runs there are many."""
+        about = "".join(piece.text for piece in one_line(self.about)) if self.about else ""
+        return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
+
+    @property
+    def node_title(self) -> str:
+        return self.titles.get(self.story.node, self.story.node)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        return {node.name: node.title for node in self.agent.nodes.values()} if self.agent else {}
+
+    @cached_property
+    def tools(self) -> dict[str, ToolCard]:
+        """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
+        return cards_of(self.agent)
+
+    def scale(self, *, is_true: bool = False) -> Scale | None:
+        """The timeline, with long stretches drawn shortened unless it is to be true."""
+        return place(self.story.timeline, self.now, is_true=is_true)
+
+    @cached_property
+    def lane(self) -> Window:
+        """Effects, newest last, as many as a page can hold; each with its name upstream where only the result tells it
+        (a call that a person or a hook settled)."""
+        lane = self.story.effects
+        for effect in lane.shown:
+            card = self.tools.get(effect.tool)
+            if effect.external_id is None and card is not None and isinstance(effect.result, dict):
+                named = effect.result.get(card.external_field)
+                effect.external_id = None if named is None else str(named)
+        return Window(lane.shown, lane.older, lane.newer, lane.above)
+
+    @property
+    def closed(self) -> list[Closed]:
+        """The latest settled cases, for pages that hold a half-written form about one."""
+        cases: list[Closed] = []
+        for line in reversed(self.story.closed):
+            if line.kind == "InputAnswered":
+                cases.append(Closed(key_of(line.slot, line.clear["n"]), "Answered", line.clear["by"], line.at))
+            else:
+                cases.append(Closed(f"reconcile {line.slot} {line.attempt}", "Settled", line.clear["by"], line.at))
+        return cases
+
+    @cached_property
+    def talks(self) -> list[Talk]:
+        """The conversations, the latest of them whole; of a very long one the latest turns."""
+        return latest(self.story.talks, SAID_SHOWN, self.opened)
+
+    def put(self, wait: Wait) -> Line | None:
+        """The event with which a question was asked."""
+        seq = self.question_seqs.get((wait.slot, wait.n), 0)
+        return self.opened([seq]).get(seq) if seq else None
+
+    @property
+    def committed_effects(self) -> int:
+        return self.story.effects.count("committed")
+
+    @property
+    def unknown_effects(self) -> int:
+        return self.story.effects.count("unknown")
+
+    @property
+    def chain_hex(self) -> str:
+        return bytes(self.head.chain).hex()
+
+    @property
+    def case_key(self) -> str:
+        """What the page calls the unknown outcome, also when it is settled."""
+        return f"reconcile {self.wait.slot} {self.wait.attempt}" if self.wait is not None else ""
+
+    @property
+    def wall(self) -> float:
+        return ((self.story.ended_at or self.now) - self.run.created_at).total_seconds()
+
+    @property
+    def working(self) -> float:
+        return self.story.working
+
+    @property
+    def drawing(self) -> Drawing | None:
+        """The agent's graph with this run's path; without the agent's code only the path is known."""
+        path = self.story.path
+        if self.agent is not None:
+            nodes = {node.name: node.edges for node in self.agent.nodes.values()}
+            start = self.agent.start
+        elif path:
+            nodes = {name: tuple({b for a, b in self.story.edges if a == name}) for name in dict.fromkeys(path)}
+            start = path[0]
+        else:
+            return None
+        status = _NOW_STATUS.get(self.look, "now")
+        return draw(nodes, start, self.titles, path=path, now=self.story.node, now_status=status)
+
+    @property
+    def unknown(self) -> Effect | None:
+        """The call whose outcome a person has to settle now. Where the journal can't tell, what its wait says."""
+        wait = self.wait
+        if wait is None or wait.kind != Wait.Kind.RECONCILE:
+            return None
+        known = self.story.effects.case
+        return known or Effect(
+            wait.slot,
+            detail_text(wait, "tool", "title") or "a call",
+            "unknown",
+            0,
+            wait.opened_at,
+            changed_at=wait.opened_at,
+        )
+
+    @cached_property
+    def checkpoints(self) -> Window:
+        """Checkpoints, newest first, each with what changed since the one before. `older` is the seq that the next page
+        goes on before."""
+        older_rows = Checkpoint.objects.filter(run_id=self.run.id).order_by("-seq")
+        if self.sight.before is not None:
+            older_rows = older_rows.filter(seq__lt=self.sight.before)
+        rows = list(older_rows[: POINTS_SHOWN + 1])
+        shown = [Point(row, before) for row, before in zip(rows, [*rows[1:], None], strict=False)][:POINTS_SHOWN]
+        return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
+
+    @cached_property
+    def acts(self) -> Window:
+        """What people were asked and what they did, by time, the latest of them. A decision is told by its gate."""
+        most = self.sight.acts * ACTS_SHOWN
+        acts_ = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates]
+        records = OverrideRecord.objects.filter(run_id=self.run.id).order_by("-id")[: most + 1]
+        acts_ += [Shown("override", record.at, override=record) for record in records]
+        words = self.opened(line.seq for line in self.story.answers)
+        acts_ += [
+            Shown("answer", line.at, answer=line, justification=_why(words.get(line.seq)))
+            for line in self.story.answers
+        ]
+        acts_.sort(key=lambda shown: shown.at)
+        # Each kind was asked for one further than this page reaches, so what is on it is right, and whether there is
+        # more.
+        end = max(len(acts_) - most + ACTS_SHOWN, 0)
+        start = max(end - ACTS_SHOWN, 0)
+        return Window(acts_[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
+
+    @property
+    def doubts(self) -> list[tuple[int, str]]:
+        """Events that this page shows, or tells of, and that nobody should believe: where, and why."""
+        if self.sight.tab == "journal":
+            self.journal  # noqa: B018  read before it is drawn
+        return self.drawn.doubts
+
+    @property
+    def missing(self) -> int:
+        """How many events the journal lacks, up to the one that the head names as the last."""
+        return self.cut + (self.story.last.seq - self.story.length if self.story.last is not None else 0)
+
+    @cached_property
+    def journal(self) -> Window:
+        """A page of the journal, newest first. `older` is the seq that the next page goes on before."""
+        shown = self.opened.journal(self.sight.before, EVENTS_SHOWN)
+        return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
+
+
+def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
+    """Read what a page shows of one run. Raises NotFound."""
+    run = Run.objects.filter(id=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    waits = (
+        []
+        if run.state in ENDED
+        else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
+    )
+    now = datetime.now(UTC)
+    with folded.folded(run_id, is_opened=sight.is_opened) as kept:
+        fold, drawn = kept.fold, kept.drawn
+        story = fold.story(now, sight.want, case=case_of(waits))
+        question_seqs: dict[tuple[str | None, Any], int] = {
+            place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
+        }
+    # The head is read after the events: what is shown as current is never newer than what it is said to be.
+    head = Head.objects.filter(run_id=run_id).first()
+    is_headless = head is None
+    head = head or Head.standing_in(run_id)
+    last = story.last.seq if story.last is not None else 0
+    # What came in between is there. What isn't was cut off: whoever writes an event and whoever moves the head are one
+    # transaction.
+    cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
+    if story.last is not None:
+        head.seq = last
+    opened, agent = folded.Opened(run_id, drawn), _agent(run.graph_id)
+    # Looked up now: what is let go of meanwhile is drawn as it was.
+    lane = {
+        effect.face: html
+        for effect in story.effects.shown
+        if (html := drawn.get(("effect", agent is None, effect.face))) is not None
+    }
+    return Dossier(
+        run,
+        head,
+        story.open(opened, lane),
+        opened,
+        drawn,
+        lane,
+        sight,
+        waits,
+        question_seqs,
+        agent,
+        now,
+        is_headless,
+        cut,
+    )
+
+
+def case_of(waits: Iterable[Wait]) -> str | None:
+    """The slot of the call whose outcome a person has to settle now."""
+    wait = main_wait(list(waits))
+    return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None
+
+
+def _why(answer: Line | None) -> str:
+    return str(answer.get("justification") or "") if answer is not None else ""
+
+
+def _state(row: Checkpoint) -> Any:
+    """The state as plain data, or words about why it can't be read."""
+    try:
+        return unpack(row.state)
+    except (ValueError, RecursionError) as error:
+        return {"unreadable": str(error)}
+
+
+def _agent(graph_id: str) -> Agent | None:
+    """The run's agent version, if this process has it: old runs outlive the code that made them."""
+    try:
+        return registry.find(graph_id)
+    except DurableAgentsError:
+        return None

@@ -1,0 +1,223 @@
+"""Pages of runs, and what people do to them. A view parses, calls one service, renders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
+from ledger.web import strict_json
+from ledger.web.bodies import does_not_fit, fit, unstorable
+from ledger.web.cursors import opened
+from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR, actor, roles
+from ledger.web.tally import Tally
+from runs.console.questions import Wrong, answer_of, open_questions
+from runs.console.run_page import Sight, gather
+from runs.engine.agents import registry
+from runs.models import Run, Wait
+from runs.queries import run_list
+from runs.services import authority, lifecycle, questions, reconciling
+from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
+
+TABS = {
+    "timeline": "Timeline",
+    "transcript": "Transcript",
+    "checkpoints": "Checkpoints",
+    "decisions": "Approvals & overrides",
+    "journal": "Journal",
+}
+
+
+class RunsPage(SharedPage):
+    """All runs, filtered by what the address says."""
+
+    template = "runs/list.html"
+    section = "runs"
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        filters = run_list.Filters.of(query)
+        cards, more = run_list.page(filters)
+        names = list(dict.fromkeys(agent.name for agent in registry.agents()))
+        tabs = run_list.tabs(filters, run_list.counts(tally, filters))
+        return {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": tabs}
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    """A number from the address; anything else counts as not given."""
+    given = request.GET.get(name, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
+
+
+class RunPage(Page):
+    """One run: what it does, what it did, what can be done."""
+
+    template = "runs/run.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        return self.tell(request, run_id)
+
+    def tell(
+        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None
+    ) -> HttpResponse:
+        sight = sight_of(request)
+        dossier = gather(run_id, sight)
+        context: dict[str, Any] = {
+            "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab,
+            "tabs": TABS, "refused": refused, "not_taken": wrong,
+            "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
+            "may": authority.may(dossier.run, roles(request.user), request.user.pk),
+        }  # fmt: skip
+        if sight.tab == "timeline":
+            context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
+        not_done = refused or wrong
+        if not_done:
+            context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"
+        return self.show(request, context, status=not_done.error.status if not_done else 200)
+
+
+def sight_of(request: HttpRequest) -> Sight:
+    """What the address asks to see."""
+    tab = request.GET.get("tab", "timeline")
+    return Sight(
+        tab=tab if tab in TABS else "timeline",
+        rows=_number(request, "rows") or 1,
+        effects=_number(request, "effects") or 1,
+        acts=_number(request, "acts") or 1,
+        before=_number(request, "before"),
+        is_opened=not is_fragment(request),
+    )
+
+
+class Act(RunPage):
+    """One thing that a person does to a run. `verb` is the service's name, `done` what the page says afterwards. Who
+    may depends on the run: `authority` says so."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+    http_method_names = ["post"]
+    verb: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        service: Callable[..., Run] = getattr(lifecycle, self.verb)
+        try:
+            role = authority.role_to(
+                self.verb, lifecycle.find(run_id), held=roles(request.user), person=request.user.pk
+            )
+            service(run_id, by=actor(request, role), justification=form.read(SteerBody).justification)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused(self.verb, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class Pauses(Act):
+    verb, done = "pause", "Pause requested. It is on the record."
+
+
+class Resumptions(Act):
+    verb, done = "resume", "Resumed. It is on the record."
+
+
+class Cancellations(Act):
+    verb, done = "cancel", "Cancellation requested. It is on the record."
+
+
+class Retries(Act):
+    allowed = frozenset({OPERATOR})
+    verb, done = "retry", "The run goes on from the step that failed. It is on the record."
+
+
+class Reconciliations(Act):
+    """Settling what became of a call."""
+
+    allowed = frozenset({OPERATOR})
+    verb, done = "reconcile", "Settled. It is on the record."
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            if form.texts.get("verdict") not in ("happened", "did_not", "fail"):
+                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
+                raise InvalidInput("Choose what became of the call.", errors=[problem])
+            # A receipt counts only for what happened: what stands there otherwise need not be JSON.
+            receipt = receipt_of if form.texts["verdict"] == "happened" else str
+            body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked)
+            reconciling.reconcile(
+                run_id, verdict=body.verdict, receipt=body.receipt if body.verdict == "happened" else None,
+                sender_is_gone=body.sender_is_gone, justification=body.justification, by=self.acting(request),
+                wait_id=body.wait_id,
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused(self.verb, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class Answers(RunPage):
+    """Answering what a run asks. Who may is the question's business, so the service has the last word on it."""
+
+    allowed: ClassVar[frozenset[str]] = EVERYONE
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID, wait_id: UUID) -> HttpResponse:
+        wait, form = questions.question(run_id, wait_id), Sent(request)
+        try:
+            body = _answer(wait, form, request.POST)
+            by = self.acting(request, prefer=questions.roles_for(wait))
+            questions.answer(run_id, wait_id, body.answer, by=by, justification=body.justification)
+        except (InvalidInput, TooLarge) as error:
+            return self.tell(
+                request, run_id, wrong=Wrong(wait_id, request.POST, form.kept.get("justification", ""), error)
+            )
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused("answer", error, form.kept))
+        messages.success(request, "Answered. The run goes on.", extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
+    """What was answered, and why. Raises InvalidInput, TooLarge, RecordDamaged."""
+    form.check(data)
+    found = {"answer": answer_of(wait, data), "justification": form.texts.get("justification", "")}
+    if problems := unstorable(found):
+        raise does_not_fit(problems, "form")
+    return fit(AnswerBody, found, "form")
+
+
+def _ticked(text: str) -> bool | str:
+    """Whether a box was ticked; what no box sends is handed on as it came."""
+    return text == "on" or text
+
+
+def receipt_of(written: str) -> Any:
+    """What upstream gave as proof: JSON if it is JSON, else the words themselves."""
+    try:
+        return strict_json.loads(written.encode("utf-8", "replace"))
+    except strict_json.MalformedJSON as error:
+        if written[0] in "{[":
+            words = str(error).removeprefix("The body is not JSON: ")
+            problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
+            raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
+        return written
+
+
+class ReconcilePage(SharedPage):
+    """What only an operator can settle."""
+
+    template = "runs/reconcile.html"
+    section = "reconcile"
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        place = opened(query.get("beyond", ""))
+        cards, more = run_list.needing_operator(beyond=place)
+        return {"cards": cards, "more": more, "is_from_start": place is None}

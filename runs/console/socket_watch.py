@@ -1,0 +1,126 @@
+"""Whether the sockets of this process may stay open: asked for all of them together, so that it costs the same for one
+and for a thousand.
+
+In a thread of its own. A socket has none, and asgiref's one for all of them would make a thousand pages wait for each
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.models import Session
+from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from ledger.web.roles import roles
+
+T = TypeVar("T")
+CHECK_SECONDS = 3.0
+SIGNED_OUT, NOT_ALLOWED = 4401, 4403
+_THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sockets")
+
+
+async def in_thread(act: Callable[..., T], *args: Any) -> T:
+    """Ask the database in a thread of the sockets' own, and leave it no connection."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, _closing, act, *args)
+
+
+def _closing(act: Callable[..., T], *args: Any) -> T:
+    close_old_connections()
+    try:
+        return act(*args)
+    finally:
+        close_old_connections()
+
+
+class Guard:
+    """Looks all sessions up that a socket is open for, every `CHECK_SECONDS`, and new ones as they come."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str | None, set[asyncio.Future[int]]] = {}
+        self._pending: dict[str | None, set[asyncio.Future[int | None]]] = {}
+        self._rounds: asyncio.Task[None] | None = None
+        self._answers: asyncio.Task[None] | None = None
+
+    async def verdict(self, key: str | None) -> int | None:
+        """Why a socket may not be open, as a close code; None if it may. Who asks meanwhile is answered too."""
+        answer = asyncio.get_running_loop().create_future()
+        self._pending.setdefault(key, set()).add(answer)
+        if self._answers is None or self._answers.done():
+            self._answers = asyncio.create_task(self._answer(), name="socket verdicts")
+        return await answer
+
+    async def ended(self, key: str | None) -> int:
+        """Returns when a session has ended or lost its roles: the close code."""
+        ending = asyncio.get_running_loop().create_future()
+        self._ends.setdefault(key, set()).add(ending)
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._watch(), name="socket guard")
+        try:
+            return await ending
+        finally:
+            waiting = self._ends[key]
+            waiting.discard(ending)
+            if not waiting:
+                del self._ends[key]
+
+    async def _answer(self) -> None:
+        while self._pending:
+            pending, self._pending = self._pending, {}
+            try:
+                answers = await in_thread(verdicts, list(pending))
+            except BaseException as error:
+                failure = error if isinstance(error, Exception) else asyncio.CancelledError()
+                for future in (each for futures in pending.values() for each in futures if not each.done()):
+                    future.set_exception(failure)
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            for key, futures in pending.items():
+                for each in futures:
+                    if not each.done():
+                        each.set_result(answers[key])
+
+    async def _watch(self) -> None:
+        while self._ends:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                answers = await in_thread(verdicts, list(self._ends))
+            except DatabaseError:
+                continue  # nobody can sign out while the database is away; asked again as soon as it is back
+            for key, verdict in answers.items():
+                for each in self._ends.get(key, ()):
+                    if verdict is not None and not each.done():
+                        each.set_result(verdict)
+
+
+def verdicts(keys: Iterable[str | None]) -> dict[str | None, int | None]:
+    """Look sessions up: signed in, password unchanged, active, and with a role. Three queries for any number."""
+    answers: dict[str | None, int | None] = dict.fromkeys(keys, SIGNED_OUT)
+    sessions = Session.objects.filter(pk__in=[key for key in answers if key], expire_date__gt=timezone.now())
+    kept = {session.pk: session.get_decoded() for session in sessions}
+    wanted = {key: str(data[SESSION_KEY]) for key, data in kept.items() if SESSION_KEY in data}
+    people = get_user_model().objects.filter(pk__in=set(wanted.values()), is_active=True).prefetch_related("groups")
+    users = {str(user.pk): user for user in people}
+    for key, pk in wanted.items():
+        if pk in users:
+            answers[key] = _verdict(kept[key], users[pk])
+    return answers
+
+
+def _verdict(kept: dict[str, Any], user: Any) -> int | None:
+    if kept.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+        return SIGNED_OUT
+    if not constant_time_compare(str(kept.get(HASH_SESSION_KEY, "")), user.get_session_auth_hash()):
+        return SIGNED_OUT
+    return None if roles(user) else NOT_ALLOWED
+
+
+guard = Guard()

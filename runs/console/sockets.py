@@ -1,0 +1,118 @@
+"""Sockets relay sequence numbers, nothing else: content comes from the pages, through the one path that checks who
+reads.
+
+Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to
+lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. A
+socket closes with 4401 when its session has ended and 4403 when its user has no role any more, within
+`watch.CHECK_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.db import DatabaseError
+from django.http import parse_cookie
+
+from ledger.models import Head
+from runs.console.list_signals import ticks
+from runs.console.socket_watch import guard, in_thread
+from runs.journal.notify import hub
+
+NO_SUCH_RUN, BROKEN = 4404, 1011
+log = logging.getLogger(__name__)
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """Rings of all runs, or of the one that the address names."""
+
+    _tasks: list[asyncio.Task[None]]
+
+    async def connect(self) -> None:
+        self._tasks = []
+        run_id: UUID | None = self.scope["url_route"]["kwargs"].get("run_id")
+        key = session_key(self.scope)
+        try:
+            verdict = await guard.verdict(key)
+        except DatabaseError:
+            verdict = BROKEN  # the page tries again
+        # Closing before accepting would hide the reason behind a plain 403.
+        await self.accept()
+        if verdict is not None:
+            await self.close(verdict)
+            return
+        seq = 0
+        if run_id is not None:
+            newest = await in_thread(_seq, run_id)
+            if newest is None:
+                await self.close(NO_SUCH_RUN)
+                return
+            seq = newest
+        self._tasks = [asyncio.create_task(self._keep(part)) for part in (self._relay(run_id, seq), self._guard(key))]
+
+    async def disconnect(self, code: int) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Nothing that a page says is of interest."""
+
+    async def _keep(self, part: Coroutine[Any, Any, None]) -> None:
+        """A socket of which one half has died would be silently stale: close it, and the page opens another."""
+        try:
+            await part
+        except Exception:
+            log.exception("a live socket broke")
+            await self.close(BROKEN)
+
+    async def _relay(self, run_id: UUID | None, seq: int) -> None:
+        async with hub.subscribe(run_id) as rings:
+            await self._tell(run_id, seq)
+            async for ring in rings:
+                await (self._tell(None, 0) if ring is None else self._tell(*ring))
+
+    async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
+        await self.send(text_data=json.dumps({"run": str(run_id) if run_id else None, "seq": seq}))
+
+    async def _guard(self, key: str | None) -> None:
+        """Whoever signed out or lost their role stops listening, even on a page that stays open."""
+        await self.close(await guard.ended(key))
+
+
+class ListConsumer(LiveConsumer):
+    """For pages that show many runs: that something moved, and the moment that a page has to be as new as."""
+
+    async def _relay(self, run_id: UUID | None, seq: int) -> None:
+        async with ticks.watch() as moments:
+            async for at in moments:
+                await self.send(text_data=json.dumps({"run": None, "seq": 0, "at": at}))
+
+
+class NowhereConsumer(AsyncWebsocketConsumer):
+    """Any other address. Closing before accepting would hide the reason behind a plain 403."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(NO_SUCH_RUN)
+
+
+def session_key(scope: dict[str, Any]) -> str | None:
+    """What the browser's cookie says; whether it is true, the guard asks."""
+    for name, value in scope["headers"]:
+        if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
+            return (
+                None if "\x00" in key else str(key)
+            )  # all that ask meanwhile are looked up together: no one cookie may spoil it
+    return None
+
+
+def _seq(run_id: UUID) -> int | None:
+    return Head.objects.filter(run_id=run_id).values_list("seq", flat=True).first()

@@ -1,0 +1,102 @@
+"""Starting a run from a form that the agent's input schema draws."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import does_not_fit, fit, unstorable
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Sent
+from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.console.forms import Beside, SchemaForm
+from runs.engine.agents import Agent, registry
+from runs.services import lifecycle
+from runs.services.bodies import StartBody
+from runs.services.idempotency import answer_once
+
+# What the page's form holds besides the input.
+_BESIDE = {"agent": Beside(), "token": Beside(), "tags": Beside("Tags", "tags")}
+_TOKEN = re.compile(r"[0-9a-f-]{36}")
+
+
+class StartPage(Page):
+    """The form, prefilled from a sample; a POST starts the run."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({INTEGRATOR, OPERATOR})
+    template = "runs/start.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        agents = registry.agents()
+        if not agents:
+            return self.show(request, {"agents": []})
+        agent = registry.find(request.GET.get("agent") or agents[0].name)
+        chosen = request.GET.get("sample", "0" if agent.samples else "")
+        sample = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
+        document = agent.samples[sample].input if sample is not None else {}
+        form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_BESIDE)
+        return self._show(request, agent, form, sample=sample)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        agent = registry.find(request.POST.get("agent", ""))
+        form = SchemaForm(agent.input.model_json_schema(), data=request.POST, beside=_BESIDE)
+        sent = Sent(request)
+        token = sent.texts.get("token", "")
+        try:
+            sent.check(request.POST)
+            body = _asked(agent, form.document(), sent.texts.get("tags", ""))
+            run_id, is_new = self._start_once(request, agent, body, token if _TOKEN.fullmatch(token) else str(uuid4()))
+        except DurableAgentsError as error:
+            form.mark(error, within="input")
+            return self._show(request, agent, form, error=error, token=token, tags=sent.kept.get("tags", ""))
+        messages.success(
+            request, "Run started." if is_new else "This form had already started a run; here it is.", extra_tags="ok"
+        )
+        return redirect("run", run_id=run_id)
+
+    def _start_once(self, request: HttpRequest, agent: Agent, body: StartBody, token: str) -> tuple[UUID, bool]:
+        """Start under the form's own token: the same form sent twice starts one run, and both sendings lead to it."""
+        by = self.acting(request, prefer=(INTEGRATOR, OPERATOR))
+        is_new = False
+
+        def act() -> tuple[int, Any]:
+            nonlocal is_new
+            is_new = True
+            return 201, {"id": str(lifecycle.accept(agent.graph_id, body.input, by=by, tags=body.tags).run.id)}
+
+        requested = body.model_dump()
+        with transaction.atomic():
+            _, answer = answer_once(f"console {by.ref}", token, requested, act)
+        return UUID(json.loads(answer)["id"]), is_new
+
+    def _show(
+        self, request: HttpRequest, agent: Agent, form: SchemaForm, *, sample: int | None = None,
+        error: DurableAgentsError | None = None, token: str = "", tags: str = "",
+    ) -> HttpResponse:  # fmt: skip
+        context = {
+            "agent": agent, "agents": registry.agents(), "form": form, "error": error, "sample": sample, "tags": tags,
+            # A refused form keeps its token only if nothing was started under it: then it is still unused.
+            "token": token if error and error.code != "idempotency-mismatch" and token else str(uuid4()),
+        }  # fmt: skip
+        return self.show(request, context, status=error.status if error else 200)
+
+
+def _asked(agent: Agent, document: dict[str, Any], tags: str) -> StartBody:
+    """What the form asks for, as the API takes it. Raises InvalidInput."""
+    found = {
+        "agent": agent.graph_id,
+        "input": document,
+        "tags": [tag for tag in map(str.strip, tags.split(",")) if tag],
+    }
+    if problems := unstorable(found):
+        raise does_not_fit(problems, "form")
+    return fit(StartBody, found, "form")

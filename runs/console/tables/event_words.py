@@ -1,0 +1,129 @@
+"""What a line of the journal says of its event, beside the kind's name: one entry for each kind of the vocabulary.
+
+Each is handed the event's clear fields, of which one that may be left out is empty text, and its attempt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from ledger.templatetags.console import short, visible, words
+from runs.story import Line
+
+Facts = defaultdict[str, Any]
+
+
+def phrase(line: Line) -> str:
+    """An event in a few words; none for a kind that this version doesn't know."""
+    known = EVENTS.get(line.kind)
+    return known(facts(line), line.attempt) if known else ""
+
+
+def facts(line: Line) -> Facts:
+    return defaultdict(str, line.clear)
+
+
+def _plain(value: object) -> str:
+    return escape(str(value))
+
+
+def _words(value: object) -> str:
+    return escape(words(value))
+
+
+def _by(f: Facts, attempt: int) -> str:
+    return f"by {visible(f['by'])}"
+
+
+def _code(f: Facts, attempt: int) -> str:
+    return visible(words(f["code"]))
+
+
+def _tool(f: Facts, attempt: int) -> str:
+    return f"<code>{_plain(f['tool'])}</code>"
+
+
+def _tool_and(what: str) -> Callable[[Facts, int], str]:
+    return lambda f, attempt: f"{_tool(f, attempt)} · {what}"
+
+
+def _plan(f: Facts) -> str:
+    return f"plan <code>{_plain(short(f['plan_hash']))}</code>"
+
+
+def _turn(f: Facts) -> str:
+    return f"turn {f['turn'] + 1}"
+
+
+def _invoked(f: Facts, attempt: int) -> str:
+    again = f" · attempt {attempt + 1}" if attempt else ""
+    granted = " · approval consumed" if f["grant"] else ""
+    return f"{_tool(f, attempt)} · intent durable, {_words(f['replay_class'])}{again}{granted}"
+
+
+def _returned(f: Facts, attempt: int) -> str:
+    named = f" → {visible(f['external_id'])}" if f["external_id"] else ""
+    return f"{_tool(f, attempt)}{named}"
+
+
+def _late(f: Facts, attempt: int) -> str:
+    belied = f'<b class="bad">belies the verdict {_words(f["contradicts"])}</b>' if f["contradicts"] else ""
+    return f"{_tool(f, attempt)} {_words(f['outcome'])}, says {visible(f['by'])} · {belied or 'without effect'}"
+
+
+def _cancelled(f: Facts, attempt: int) -> str:
+    n = len(f["in_flight"])
+    return f"by {visible(f['by'])}; {n} call{'' if n == 1 else 's'} outstanding"
+
+
+def _lost(f: Facts, attempt: int) -> str:
+    at = f" · at {_words(f['reached'])}" if f["reached"] else ""
+    call = f" · in doubt {visible(f['call'])}" if f["call"] else ""
+    counted = f" · death {_plain(f['deaths'])} counted" if f["is_counted"] else ""
+    return f"pid {_plain(f['pid'])}: {_words(f['cause'])}: {visible(f['proof'])}{at}{call}{counted}"
+
+
+EVENTS: dict[str, Callable[[Facts, int], str]] = {
+    "RunCreated": _by,
+    "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
+    "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
+    "RunParked": lambda f, _: f"{_words(f['state'])}; the worker let go",
+    "RunReleased": lambda f, _: visible(f["reason"]),
+    "RunPaused": _by,
+    "PauseRequested": _by,
+    "RunResumed": _by,
+    "CancelRequested": _by,
+    "RunCancelled": _cancelled,
+    "RunFailed": _code,
+    "RunRetried": _by,
+    "RunCompleted": lambda f, _: "",
+    "OperatorNeeded": lambda f, _: visible(words(f["reason"])),
+    "WorkerLost": _lost,
+    "BranchesOpened": lambda f, _: f"{_plain(f['branches'])} branches",
+    "ValueRead": lambda f, _: _words(f["what"]),
+    "ToolRead": _tool,
+    "ToolInvoked": _invoked,
+    "ToolReturned": _returned,
+    "ToolFailed": lambda f, attempt: f"{_tool(f, attempt)} {_code(f, attempt)}",
+    "ToolNotDispatched": _tool_and("provably nothing left"),
+    "ToolRedispatched": _tool_and("sent again"),
+    "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
+    "ToolReconciled": lambda f, attempt: f"{_tool(f, attempt)} {_words(f['verdict'])} by {visible(f['by'])}",
+    "ToolAccepted": _tool,
+    "ToolAnsweredLate": _late,
+    "CallbackReceived": _tool,
+    "CallbackArrivedLate": _tool,
+    "ModelRequested": lambda f, _: f"{visible(f['model'])}, {_turn(f)}",
+    "ModelResponded": lambda f, _: f"{_turn(f)} · {_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out",
+    "ModelFailed": _code,
+    "WaitOpened": lambda f, _: f"{_plain(f['wait'])}, until {_plain(str(f['deadline'])[:19])}",
+    "WaitResolved": lambda f, _: f"{_plain(f['wait'])}: {visible(words(f['resolution']))} by {visible(f['by'])}",
+    "SignalReceived": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, sent by {visible(f['by'])}",
+    "SignalTaken": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}",
+    "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
+    "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
+    "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
+}

@@ -1,0 +1,272 @@
+"""What a run looks like while it does something: one entry for each word that `display.look` and the run list have for
+it.
+
+An entry holds the chip's label and tone, the verbs that its page offers, the words of its row in a list and the
+sentence at the head of its page that says why nothing moves, or what does. What isn't ours goes through `visible`,
+`datum` or `escape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
+from runs.console.run_page import Dossier
+from runs.console.tables.waits import began, sentence
+from runs.queries.display import detail_text, name_of
+from runs.queries.run_list import Card
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`row` is what a list says of the run, `why` the sentence of its page."""
+
+    label: str
+    tone: str
+    verbs: tuple[str, ...]
+    row: Callable[[Card], str]
+    why: Callable[[Dossier], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a person may do to a run: the button that asks, what it means, and the button that does it. `view` takes the
+    POST."""
+
+    label: str
+    view: str
+    opener: str
+    button: str
+    means: str
+
+
+def chip(look: str) -> SafeString:
+    """The word for what a run does, in its tone. Of a state that there is not (a damaged row) the state itself."""
+    known = LOOKS.get(look)
+    label, tone = (known.label, known.tone) if known else (look, "")
+    return SafeString(f'<span class="chip {tone}">{escape(label)}</span>\n')
+
+
+def verbs(look: str) -> dict[str, Verb]:
+    """What may be done to a run that looks so, in the order of the buttons."""
+    known = LOOKS.get(look)
+    return {name: VERBS[name] for name in known.verbs} if known else {}
+
+
+def row(card: Card) -> SafeString:
+    """What a list says of a run."""
+    known = LOOKS.get(card.look)
+    return SafeString(known.row(card) if known else _node(card))
+
+
+def why(dossier: Dossier) -> SafeString:
+    """Why nothing moves, or what does."""
+    known = LOOKS.get(dossier.look)
+    return SafeString(known.why(dossier) if known else _is_so(dossier))
+
+
+# --- rows of lists ----------------------------------------------------------------------------------------------------
+
+
+def _node(card: Card) -> str:
+    return escape(card.run.node or "")
+
+
+def _at(card: Card) -> str:
+    return f"at <b>{escape(words(card.run.node))}</b>"
+
+
+def _muted(html: str) -> str:
+    return f'<span class="muted">{html}</span>'
+
+
+def _failed_row(card: Card) -> str:
+    at = f" at {escape(words(card.run.node))}" if card.run.node else ""
+    return f"<b>{visible(words(card.run.error_code))}</b>{at}"
+
+
+def _person_row(card: Card) -> str:
+    if card.wait is None:
+        return ""
+    headline = detail_text(card.wait, "headline")
+    more = _muted(f"and {len(card.waits) - 1} more") if len(card.waits) > 1 else ""
+    queue = visible(detail_text(card.wait, "queue") or "a person")
+    return f"<b>{queue}</b> · {datum(detail_text(card.wait, 'title'))}\n{amount(headline) if headline else ''}\n{more}"
+
+
+def _event_row(card: Card) -> str:
+    return f"{visible(name_of(card.wait))}, due {until(card.wait.deadline)}" if card.wait else ""
+
+
+def _tool_row(card: Card) -> str:
+    return f"{visible(name_of(card.wait))}, {since(card.wait.opened_at)}" if card.wait else ""
+
+
+# --- the sentence of a run's page -------------------------------------------------------------------------------------
+
+
+def _is_so(d: Dossier) -> str:
+    return f"The run is {escape(words(d.look))}."
+
+
+def _here(d: Dossier) -> str:
+    return f"<b>{visible(d.node_title)}</b>"
+
+
+def _at_node(d: Dossier) -> str:
+    return f" at {_here(d)}" if d.node_title else ""
+
+
+def _by(d: Dossier) -> str:
+    return f" by <b>{escape(d.story.requested_by)}</b>" if d.story.requested_by else ""
+
+
+def _under_way(d: Dossier) -> str:
+    return f"<b>{visible(title_of(d.tools, d.story.under_way))}</b>"
+
+
+def _waits(otherwise: str) -> Callable[[Dossier], str]:
+    def words_for(d: Dossier) -> str:
+        sentences = " ".join(sentence(wait, d.tools) for wait in d.waits)
+        return f"{sentences or otherwise} No worker is held."
+
+    return words_for
+
+
+def _queued(d: Dossier) -> str:
+    ready = d.run.ready_at
+    if not d.blocked:
+        return f"Ready to go on{_at_node(d)}; queued for a worker since {began(ready)}."
+    until_one = "is" if d.blocked == "no worker is running" else "does"
+    return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.blocked)}: it waits until one {until_one}."
+
+
+def _running(d: Dossier) -> str:
+    if d.story.under_way:
+        text = f"Working at {_here(d)}: {_under_way(d)} is under way"
+    else:
+        text = f"Working at {_here(d)}" if d.node_title else "A worker has begun"
+    if owner := d.story.owner:
+        pid, host = escape(str(owner.clear["pid"])), visible(owner.clear["host"])
+        text += f", driven by pid {pid} on {host} since {clock(owner.at)}"
+    return f"{text}."
+
+
+def _pausing(d: Dossier) -> str:
+    ends = f"waits for {_under_way(d)} to end" if d.story.under_way else "stops at the next step boundary"
+    return f"Pausing: {ends}{_at_node(d)}. Nothing new is dispatched."
+
+
+def _cancelling(d: Dossier) -> str:
+    first = f"{_under_way(d)} was already sent and is recorded first" if d.story.under_way else ""
+    return f"Cancelling: {first or 'ends at the next step boundary'}. Nothing new is dispatched."
+
+
+def _paused(d: Dossier) -> str:
+    at = f", at {_here(d)}" if d.node_title else ""
+    # With `is_woken` a worker has more to do than wait, whether something came or it was paused in the middle.
+    is_due = d.run.is_woken and d.waits and all(wait.kind != "operator" for wait in d.waits)
+    goes_on = " Once it is resumed, a worker takes it at once." if is_due else ""
+    return (
+        f"Paused{_by(d)} since {began(d.run.updated_at)}{at}; stands still until someone resumes it.{goes_on}"
+        " No worker is held."
+    )
+
+
+def _unknown(d: Dossier) -> str:
+    opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
+    return (
+        f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so a person"
+        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}. No worker is held."
+    )
+
+
+def _stopped(d: Dossier) -> str:
+    reason = detail_text(d.wait, "reason")
+    return (
+        f"Stopped for an operator{f': <b>{visible(words(reason))}</b>' if reason else ''},\n"
+        f"since {began(d.wait.opened_at if d.wait else None)}. The engine does not guess. No worker is held."
+    )
+
+
+def _completed(d: Dossier) -> str:
+    return f"Completed at {clock(d.story.ended_at)}. Final."
+
+
+def _failed(d: Dossier) -> str:
+    at = f" in {_here(d)}" if d.node_title else ""
+    return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)} An operator can retry from this step."
+
+
+def _cancelled(d: Dossier) -> str:
+    last: Any = d.story.last.clear.get("in_flight") if d.story.last is not None else None
+    n = len(last) if isinstance(last, list) else 0
+    calls = f" {n} call{'' if n == 1 else 's'} had been sent and not answered: see side effects." if n else ""
+    return f"Cancelled{_by(d)} at {clock(d.story.ended_at)}. Final.{calls}"
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+_STOP = ("pause", "cancel")
+
+LOOKS: dict[str, Look] = {
+    "queued": Look("queued", "", _STOP, lambda card: _muted("for a worker"), _queued),
+    "blocked": Look(
+        "blocked", "hold", (), lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}", _is_so
+    ),
+    "running": Look("running", "run", _STOP, _at, _running),
+    "pausing": Look(
+        "pausing", "hold", ("resume", "cancel"), lambda card: f"{_at(card)}, stops at the step boundary", _pausing
+    ),
+    "cancelling": Look(
+        "cancelling", "hold", (), lambda card: f"{_at(card)}, settles what is in flight", _cancelling
+    ),
+    "waiting_human": Look("waiting for a person", "wait", _STOP, _person_row, _waits("Waits for a person.")),
+    "waiting_tool": Look("waiting for a system", "wait", _STOP, _tool_row, _waits("Waits.")),
+    "waiting_event": Look("waiting for time", "wait", _STOP, _event_row, _waits("Waits.")),
+    "unknown": Look(
+        "outcome unknown", "unsure", _STOP,
+        lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?", _unknown,
+    ),
+    "stopped": Look(
+        "needs an operator", "bad", ("retry", "pause", "cancel"),
+        lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")), _stopped,
+    ),
+    "paused": Look("paused", "hold", ("resume", "cancel"), _at, _paused),
+    "compensating": Look("undoing", "hold", (), _node, _is_so),
+    "completed": Look(
+        "completed", "ok", (), lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}"), _completed
+    ),
+    "failed": Look("failed", "bad", ("retry",), _failed_row, _failed),
+    "cancelled": Look(
+        "cancelled", "", (), lambda card: _muted(f"at {escape(words(card.run.node) or 'the start')}"), _cancelled
+    ),
+}  # fmt: skip
+
+VERBS: dict[str, Verb] = {
+    "pause": Verb(
+        "Pause", "pauses", opener="", button="main",
+        means="The step under way ends first; then the run stands still until someone resumes it."
+        " What it waits for may still arrive.",
+    ),
+    "resume": Verb(
+        "Resume", "resumptions", opener="go", button="go",
+        means="The run goes on from where it stands. Nothing that is on record is done again.",
+    ),
+    "cancel": Verb(
+        "Cancel", "cancellations", opener="stop", button="stop full",
+        means="Nothing more is sent. Effects already committed stay as they are; a call in flight is settled first."
+        " This is final.",
+    ),
+    "retry": Verb(
+        "Retry", "retries", opener="main", button="main",
+        means="The run enters the failed node again. Calls that succeeded are answered from the journal;"
+        " only definite failures are tried anew. A gated call goes out again under an approval that is still in time,"
+        " or its queue is asked anew.",
+    ),
+}  # fmt: skip

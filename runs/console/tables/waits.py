@@ -1,0 +1,94 @@
+"""What a run says of a wait, for each kind of it: one table. Everything that isn't ours goes through `visible` or
+`datum`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from django.urls import NoReverseMatch, reverse
+
+from ledger.templatetags.console import amount, clock, datum, since, until, visible, words
+from runs.models import Wait
+from runs.queries.display import detail_text, name_of
+from runs.queries.tool_cards import ToolCard
+
+# A wait, and the tools of its run's agent by name.
+Sentence = Callable[[Wait, Mapping[str, ToolCard]], str]
+
+
+def sentence(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    """What is waited for, since when and until when. A damaged row may name a kind that there is not."""
+    return WAITS.get(str(wait.kind), _other)(wait, tools)
+
+
+def began(at: datetime | None) -> str:
+    """Since when, and how long that is."""
+    return f"{clock(at)} ({since(at)})"
+
+
+def _other(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    return f"Waits for <b>{visible(name_of(wait))}</b> since {began(wait.opened_at)};\ndue {until(wait.deadline)}."
+
+
+def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    headline = detail_text(wait, "headline")
+    tool = tools.get(detail_text(wait, "tool"))
+    name = visible(tool.title) if tool and tool.title == name_of(wait) else datum(name_of(wait))
+    return (
+        f"Waits for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
+        f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{_linked(detail_text(wait, 'approval_id'), name)},\n"
+        f"since {began(wait.opened_at)};\n"
+        f"denied by itself if nobody has by {clock(wait.deadline)} ({until(wait.deadline)})."
+    )
+
+
+def _linked(approval_id: str, name: str) -> str:
+    try:
+        return f'<a href="{reverse("approval", args=[approval_id])}">{name}</a>'
+    except NoReverseMatch:  # a name that no approval can have
+        return name
+
+
+def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    return (
+        f"Asks <b>{visible(detail_text(wait, 'of') or 'somebody')}</b>: {datum(name_of(wait))},\n"
+        f"since {began(wait.opened_at)};\nnot waited for after {clock(wait.deadline)} ({until(wait.deadline)})."
+    )
+
+
+def _operator(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    return f"Stopped for an operator: <b>{visible(words(detail_text(wait, 'reason') or 'see below'))}</b>."
+
+
+def _reconcile(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    return f"A person has to settle what became of <b>{visible(name_of(wait))}</b>."
+
+
+def _signal(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    name = detail_text(wait, "name", "title") or "a signal"
+    return f"Waits to be told <b>{visible(name)}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+
+
+def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    if isinstance(wait.detail, dict) and wait.detail.get("retry"):
+        why = visible(detail_text(wait, "error"))
+        return f"<b>{visible(name_of(wait))}</b> could not be reached ({why});\ntried again {until(wait.deadline)}."
+    return f"Sleeps until {clock(wait.deadline)} ({until(wait.deadline)})."
+
+
+def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    name = visible(name_of(wait))
+    return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+
+
+WAITS: dict[str, Sentence] = {
+    "approval": _approval,
+    "input": _input,
+    "webhook": _webhook,
+    "timer": _timer,
+    "signal": _signal,
+    "reconcile": _reconcile,
+    "operator": _operator,
+    "child": _other,
+}

@@ -1,0 +1,22 @@
+"""The runs' pages. Acts are nouns that are POSTed to: each leaves a record of that name."""
+
+from django.urls import path
+
+from runs.console import agent_views, run_views, start_views
+
+urlpatterns = [
+    path("runs", run_views.RunsPage.as_view(), name="runs"),
+    path("runs/new", start_views.StartPage.as_view(), name="start"),
+    path("runs/<uuid:run_id>", run_views.RunPage.as_view(), name="run"),
+    path("runs/<uuid:run_id>/pauses", run_views.Pauses.as_view(), name="pauses"),
+    path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),
+    path("runs/<uuid:run_id>/cancellations", run_views.Cancellations.as_view(), name="cancellations"),
+    path("runs/<uuid:run_id>/retries", run_views.Retries.as_view(), name="retries"),
+    path("runs/<uuid:run_id>/reconciliations", run_views.Reconciliations.as_view(), name="reconciliations"),
+    path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
+    path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
+    path("agents", agent_views.AgentsPage.as_view(), name="agents"),
+    path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),
+    path("fleet/recoveries", agent_views.RecoveriesPage.as_view(), name="recoveries"),
+    path("fleet", agent_views.FleetPage.as_view(), name="fleet"),
+]

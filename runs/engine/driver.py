@@ -1,0 +1,263 @@
+"""Drive a claimed run until it waits, stops or ends: visit after visit, acting on each outcome.
+
+Everything that changes here is one call of the journal, under the claimant's lease. Losing the lease raises StaleLease
+out of any of them, and the caller simply lets go: somebody else has the run.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import plain, printable
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.outcomes import Broken, Crashed, Parked, Stopped
+from runs.engine.replay import Advanced, Finished, Outcome, run_visit
+from runs.engine.runtime import Control, Runtime
+from runs.engine.steps.doubt import settle_before_end
+from runs.engine.tape import LATE_NEWS, Tape
+from runs.engine.visit import Visit
+
+# What is on record has changed under a stop for an operator: read it and go on.
+_AGAIN = "again"
+_HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
+
+
+def waiting_state(kinds: set[str]) -> str:
+    """The state of a run that waits for these: the most human of them names it."""
+    if kinds & _HUMAN:
+        return "waiting_human"
+    return "waiting_tool" if "webhook" in kinds else "waiting_event"
+
+
+class Driver:
+    """One claim's work on one run."""
+
+    def __init__(
+        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, *, trace_id: str, generation: int = 0
+    ) -> None:
+        self.agent, self.journal, self.runtime, self.control = agent, journal, runtime, control
+        self.trace_id, self.generation = trace_id, generation
+        self.tape = Tape()
+        self._refused: Parked | None = None
+        self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
+        self.created: e.RunCreated | None = None
+        self._running: Visit | None = None
+
+    async def drive(self) -> str:
+        """Work until the run is let go of. Returns how: parked, paused, released, completed, failed, cancelled,
+        operator.
+
+        Raises StaleLease when another claimant has the run.
+        """
+        while True:
+            try:
+                how = await self._drive()
+            except JournalBroken as broken:
+                how = await self._operator(Broken(broken.reason, {"problem": str(broken)}))
+            if how != _AGAIN:
+                return how
+
+    async def _drive(self) -> str:
+        reply = await self._load()
+        if reply.stop is not None:
+            stopped = await self._stopped(reply.stop)
+            if stopped is not None:
+                return stopped
+        held = await self._held()
+        if held is not None:
+            return held
+        if not self.at.node:
+            begun = await self._begin()
+            if begun is not None:
+                return begun
+        while True:
+            outcome = await self._visit()
+            done = await self._act(outcome)
+            if done is not None:
+                return done
+
+    # --- from the journal to a position ---
+
+    async def _load(self) -> Reply:
+        history: History = await self.journal.load()
+        assert isinstance(history.created, e.RunCreated)
+        self.created = history.created
+        if history.snapshot is not None:
+            self.at = history.snapshot
+        self.tape = Tape(history.tail)
+        return history.reply
+
+    async def _begin(self) -> str | None:
+        """Validate the input into the first state and enter the first node."""
+        assert self.created is not None
+        try:
+            first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
+            state = plain(first)
+        except Exception as error:
+            return await self._fail(
+                Crashed("bad_input", f"the input gives no first state: {type(error).__name__}: {error}", "")
+            )
+        return await self._enter(self.agent.start, state)
+
+    async def _enter(self, node: str, state: object, buffered: tuple[e.Event, ...] = ()) -> str | None:
+        """The consistent cut: the visit's entry and its checkpoint, in one commit.
+
+        A visit that the journal already tells of (its checkpoint was damaged, so the one before it was taken) is
+        entered without writing: its recorded calls stay on the tape to be answered from.
+        """
+        visit = self.at.visit + 1
+        self.at = Snapshot(node, visit, self.generation, self.agent.fingerprint(), state)
+        if visit in self.tape.visits:
+            return None
+        self.tape = Tape()
+        reply = await self.journal.commit(Batch([*buffered, e.VisitEntered(node=node, visit=visit)], snapshot=self.at))
+        self.runtime.hit("CP7", "")
+        return None if reply.stop is None else await self._stopped(reply.stop)
+
+    async def _held(self) -> str | None:
+        """Whether an operator has to look before anything is done. A stop that is on record is one, though its worker
+        may have died before it let go; and so is news that came when the run had gone on without it, once somebody lets
+        the run go on."""
+        stop = self.tape.open_stop()
+        if stop is not None:
+            return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
+        if self.tape.unheard:
+            problem = (
+                "an answer came when the run had gone on without it; a retry keeps to what the journal tells, "
+                "and sends nothing for it: settle outside of this run what it was about, or cancel"
+            )
+            return await self._operator(Broken(LATE_NEWS, {"problem": problem, "late": self.tape.unheard}))
+        return None
+
+    async def _visit(self) -> Outcome:
+        assert self.created is not None
+        node = self.agent.nodes.get(self.at.node)
+        if node is None:
+            return Broken("unknown_node", {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"})
+        try:
+            state: BaseModel = self.agent.state.model_validate(self.at.state)
+        except ValidationError as error:
+            return Broken(
+                "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}
+            )
+        running = self._running = Visit(
+            self.agent, self.journal, self.runtime, self.control, self.tape,
+            node=node.name, number=self.at.visit, generation=self.at.generation, created=self.created,
+            trace_id=self.trace_id,
+        )  # fmt: skip
+        return await run_visit(running, node, state)
+
+    def _buffered(self) -> list[e.Event]:
+        """What the visit read and no commit has taken along yet."""
+        return self._running.take_buffered() if self._running is not None else []
+
+    # --- from an outcome to a commit ---
+
+    async def _act(self, outcome: Outcome) -> str | None:
+        """Make an outcome durable. None: the run goes on here."""
+        match outcome:
+            case Advanced():
+                return await self._enter(outcome.node, outcome.state, tuple(self._buffered()))
+            case Finished():
+                events = [*self._buffered(), e.RunCompleted(payload=outcome.output)]
+                return await self._end("completed", events)
+            case Parked():
+                return await self._park(outcome)
+            case Stopped():
+                return await self._stopped(outcome.reason)
+            case Crashed():
+                return await self._fail(outcome)
+            case Broken():
+                return await self._operator(outcome)
+            case _:
+                assert_never(outcome)
+
+    async def _park(self, parked: Parked) -> str | None:
+        self.runtime.hit("CP8", "")
+        state = waiting_state({kind for _, kind, _ in parked.waits})
+        event = e.RunParked(state=state, waits=[slot for _, _, slot in parked.waits])
+        reply = await self.journal.leave(
+            "park", [*self._buffered(), event], state=state, waits=[i for i, _, _ in parked.waits]
+        )
+        if reply.is_done:
+            return "parked"
+        if reply.stop is not None:
+            return await self._stopped(reply.stop)
+        if self._refused == parked:
+            waits = [slot for _, _, slot in parked.waits]
+            return await self._operator(
+                Broken("park_refused", {"waits": waits, "problem": "a wait is resolved, but not in the journal"})
+            )
+        self._refused = parked
+        await self._load()  # it was resolved before we parked: read what came and go on
+        return None
+
+    async def _stopped(self, reason: str) -> str | None:
+        match reason:
+            case "cancel":
+                return await self._cancel()
+            case "drain":
+                await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
+                return "released"
+            case "overtaken":
+                await self._load()  # the answer came while the call was thought unanswered: read it and go on
+                return None
+            case _:
+                reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
+                if reply.is_done:
+                    return "paused"
+                if reply.is_cancel_requested:
+                    return await self._cancel()
+                self.control.take_back_pause()  # resumed in the meantime
+                await self._load()
+                return None
+
+    async def _fail(self, crash: Crashed) -> str:
+        payload = printable({"message": crash.message, "traceback": crash.traceback})
+        event = e.RunFailed(code=crash.code, payload=payload)
+        return await self._end("failed", [*self._buffered(), event], error=crash.code)
+
+    async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
+        """The last move; a run that somebody cancelled meanwhile ends as cancelled."""
+        reply = await self.journal.leave("end", events, state=state, error=error)
+        return state if reply.is_done else await self._cancel()
+
+    async def _operator(self, broken: Broken) -> str:
+        """Stop rather than guess: a wait of kind `operator` with what is wrong, and a deadline."""
+        slot = f"operator/{self.journal.seq}"
+        detail = {"title": "Needs an operator", "reason": broken.reason}
+        wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
+        event = e.OperatorNeeded(reason=broken.reason, payload=printable(broken.payload))
+        await self.journal.commit(Batch([event, wait.opened()], wait=wait))
+        return await self._stand_still(wait)
+
+    async def _stand_still(self, wait: WaitSpec) -> str:
+        """Let go until somebody has looked; where somebody has in this very moment, the run goes on from what is on
+        record."""
+        # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before that.
+        parked = e.RunParked(state="waiting_human", waits=[wait.slot])
+        reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
+        return "operator" if reply.is_done else _AGAIN
+
+    # --- cancelling ---
+
+    async def _cancel(self) -> str:
+        """End the run by a person's wish. Nothing more is dispatched; what may have happened is settled first."""
+        while True:
+            await self._load()
+            doubtful = [slot for _, slot in self.tape.in_doubt()]
+            questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
+            waits = [wait for wait in questions if wait is not None]
+            if not waits:
+                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding())
+                await self.journal.leave("end", [event], state="cancelled")
+                return "cancelled"
+            parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])
+            reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[w.id for w in waits])
+            if reply.is_done:
+                return "parked"

@@ -1,0 +1,122 @@
+"""What the shell lends the engine, and its hand on a run that is being driven."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.engine.assistants import ModelTurn
+from runs.engine.canonical import Hasher
+from runs.engine.outcomes import LateAnswer, StopReason
+
+log = logging.getLogger("durableagents.engine")
+
+_STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Seconds throughout. In place the delay doubles from `first` to `longest` until `in_place` is used up; afterwards
+    the run parks for `timer_first`, doubling to `timer_longest`, and each later round tries in place for
+    `in_place_later` only: so an outage of hours leaves a handful of events an hour, and its end is noticed within about
+    as long as it lasted, 5 minutes at most.
+
+    What the other side asks for (`Retry-After`) is kept to, up to `asked_longest`. Everything is jittered, so that many
+    runs that were stopped by one outage don't come back at once."""
+
+    first: float = 0.1
+    longest: float = 2.0
+    in_place: float = 12.0
+    in_place_later: float = 2.0
+    timer_first: float = 5.0
+    timer_longest: float = 300.0
+    asked_longest: float = 3600.0
+
+    def delay(self, tries: int, *, retry_after: float | None = None) -> float:
+        """Before try number `tries` + 1, in place; never less than what the other side asked for."""
+        own = min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)
+        return own if retry_after is None else own + self._capped(retry_after)
+
+    def is_over(self, seconds: float, round_: int) -> bool:
+        """Whether a round (from 0) that would then have lasted so long gives way to a timer."""
+        return seconds > (self.in_place if round_ == 0 else min(self.in_place, self.in_place_later))
+
+    def timer(self, round_: int, *, retry_after: float | None = None) -> float:
+        """How long the durable timer of this round (from 0) runs."""
+        own = min(self.timer_longest, self.timer_first * 2.0 ** min(round_, 20))
+        return max(own, self._capped(retry_after or 0.0)) * (1.0 + random.random() / 4)
+
+    def _capped(self, seconds: float) -> float:
+        return min(max(seconds, 0.0), self.asked_longest)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
+    `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it back.
+    `hand_in` takes an answer that this process may no longer record. `queues` are those that somebody decides, `people`
+    the queues and roles that may be asked; None: any."""
+
+    hasher: Hasher
+    request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
+    callback_url: Callable[[str], str]
+    hit: Callable[[str, str], None] = lambda point, tool: None
+    threads: Executor | None = None
+    is_fenced: Callable[[], bool] = lambda: False
+    hand_in: Callable[[LateAnswer], None] = lambda late: None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    queues: Collection[str] | None = None
+    people: Collection[str] | None = None
+
+
+class Control:
+    """The shell's hand on a run that is being driven: ask it to stop at the next step boundary. One event loop only."""
+
+    def __init__(self) -> None:
+        self._reasons: set[StopReason] = set()
+        # In flight now. What is cut there is in doubt for good, so a drain lets it come to its own end.
+        self.unsafe_calls = 0
+        self.stop_asked = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    @property
+    def stop(self) -> StopReason | None:
+        """What was asked for, the strongest wish first."""
+        if not self._reasons:  # asked at each boundary, and nearly always so
+            return None
+        return next((r for r in _STRONGEST_FIRST if r in self._reasons), None)
+
+    def ask(self, reason: StopReason) -> None:
+        """Ask for a stop."""
+        self._reasons.add(reason)
+        self.stop_asked.set()
+        if reason == "cancel":
+            self.cancelled.set()
+
+    @contextmanager
+    def unsafe_call(self) -> Iterator[None]:
+        """From before an unsafe call leaves until its outcome is on record."""
+        self.unsafe_calls += 1
+        try:
+            yield
+        finally:
+            self.unsafe_calls -= 1
+
+    def take_back_pause(self) -> None:
+        """The run was resumed before it came to the boundary; other wishes stand."""
+        self._reasons.discard("pause")
+        if not self._reasons:
+            self.stop_asked.clear()
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own
+    making."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

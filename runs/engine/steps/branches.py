@@ -1,0 +1,103 @@
+"""Several lines of calls of one node at once: what `ctx.gather` and the tool calls of one model turn are made of.
+
+Each branch runs in a task of its own, which the visit knows, and numbers its calls below a path that is fixed when the
+branch is made: so what a call is called never depends on who was faster. A branch that must wait unwinds and lets the
+others go on; the node waits only when every branch has finished or waits, and then for all of it at once. So a replay
+comes to the same end whatever order things happened in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from ledger import events as e
+from runs.engine.outcomes import Unwind
+from runs.engine.places import Branch, path_of
+from runs.engine.runtime import is_being_cancelled
+from runs.engine.visit import Visit
+
+Work = Coroutine[Any, Any, Any]
+
+
+async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool) -> list[Any]:
+    """Run the node's coroutines as branches. Raises the first exception in their order, once all have finished."""
+    try:
+        for work in works:
+            if not inspect.iscoroutine(work):
+                raise TypeError(
+                    f"gather takes coroutines that have not begun, such as ctx.call(…), not {type(work).__name__}"
+                )
+        slot = visit.next_slot()
+        what = f"gather of {len(works)}"
+        if visit.recall(slot, what, "").what is None:
+            event = e.BranchesOpened(slot=slot, branches=len(works))
+            visit.tape.add(event)
+            visit.buffer(event)
+        path = path_of(slot)
+        branches = await fork(visit, [(f"{path}/{i}/", work) for i, work in enumerate(works)])
+    finally:
+        for work in works:
+            if inspect.iscoroutine(work):
+                work.close()
+    return [_outcome(branch, return_exceptions) for branch in branches]
+
+
+async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
+    """Run each coroutine as a branch that numbers its calls below the path given with it, until each has finished or
+    must wait.
+
+    Unwinds if the visit stops, which it does when what is in flight has been recorded, or if a branch must wait.
+    """
+    branches = [Branch(under) for under, _ in works]
+    tasks = [asyncio.create_task(_run(visit, branch, work)) for branch, (_, work) in zip(branches, works, strict=True)]
+    try:
+        with visit.step():
+            if tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await _end(tasks)
+        for _, work in works:
+            work.close()  # one whose task was cancelled before it began
+    # What is no outcome of a branch is the end of the process, or of the drive; the others were only cut off because of
+    # it.
+    for error in [task.exception() for task in tasks if not task.cancelled()]:
+        if error is not None:
+            raise error
+    if any(task.cancelled() for task in tasks):
+        raise asyncio.CancelledError
+    if visit.has_ended:
+        raise Unwind
+    waits = [wait for branch in branches for wait in branch.waits]
+    if waits:
+        visit.park(*waits)
+    return branches
+
+
+async def _run(visit: Visit, branch: Branch, work: Work) -> None:
+    with visit.places.running(branch):
+        try:
+            branch.result = await work
+        except Unwind:
+            pass  # the branch or the visit knows why
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            branch.error = error
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """No branch outlives its node: whoever is not done by now is cut off together with it."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _outcome(branch: Branch, return_exceptions: bool) -> Any:
+    if branch.error is None:
+        return branch.result
+    if return_exceptions and isinstance(branch.error, Exception):
+        return branch.error
+    raise branch.error

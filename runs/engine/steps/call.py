@@ -1,0 +1,194 @@
+"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → intend → send → record.
+
+Read `call_tool` first; what follows it are its stages in their order, except those in `doubt.py`, `gates.py` and
+`send.py`. What may go wrong between two of them, and what makes up for it, is docs/step-protocol.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.canonical import idempotency_key
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
+from runs.engine.journal import Batch, Grant, Reply, Usage
+from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
+from runs.engine.steps import doubt, gates
+from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
+from runs.engine.steps.retry import attempts
+from runs.engine.steps.send import come_back_later, one_try
+from runs.engine.tape import payload_of
+from runs.engine.tools import Evidence, Pending, Tool
+from runs.engine.visit import Visit
+
+STEP = Usage(steps=1, tool_calls=1)
+
+
+async def call_tool(
+    visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
+    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None,
+) -> BaseModel:  # fmt: skip
+    """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
+    if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
+        problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
+        raise MisusedContext(f"{visit.agent.graph_id} {problem}")
+    call = LogicalCall(visit, slot, tool, args, evidence, why, grant)
+    if call.past.outcome is not None:
+        return _recorded(call)
+    if call.past.intent is not None:
+        known = await doubt.resume(call, call.past.intent)
+        if known is not None:
+            return known.output
+    else:
+        if call.record.belied is not None:
+            await doubt.ask_anew(call, call.record.belied)
+        await _intend(call, await gates.passed(call) if call.may_be_gated else None)
+    # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
+    with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
+        outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
+        return await _record(call, outcome)
+
+
+# --- recorded: what a replay answers ----------------------------------------------------------------------------------
+
+
+def _recorded(call: LogicalCall) -> BaseModel:
+    """The outcome on record, as the live call gave it."""
+    tool, result = call.tool, call.past.outcome
+    payload = payload_of(result)
+    try:
+        match result:
+            case e.ToolFailed():
+                raise ToolFailure(tool.name, result.code, payload.get("message", ""), payload.get("details"))
+            case e.ToolRead() | e.ToolReturned():
+                return tool.output.model_validate(payload["result"])
+            case e.CallbackReceived():
+                return _from_callback(call, result)
+            case e.ToolReconciled() if "result" in payload:
+                return tool.output.model_validate(payload["result"])
+            case e.ToolReconciled():
+                return tool.output_from_receipt(call.args, payload.get("receipt"))
+            case _:
+                call.visit.stop(Broken("unexpected_record", {"slot": call.slot, "found": type(result).__name__}))
+    except (ValidationError, ValueError, KeyError) as error:
+        problem = f"the recorded result does not fit the tool's output: {error}"
+        call.visit.stop(Broken("recorded_result", {"slot": call.slot, "tool": tool.name, "problem": problem}))
+
+
+def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
+    try:
+        return call.tool.output_from_callback(payload_of(call.past.accepted).get("receipt"), event.payload)
+    except ValueError as error:
+        raise ToolFailure(call.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
+
+
+# --- intend: TX1 ------------------------------------------------------------------------------------------------------
+
+
+async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
+    """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
+    visit, tool = call.visit, call.tool
+    if tool.is_pure and grant is None:
+        call.park_on_timer()
+        visit.check_stop()
+        return
+    if not tool.is_unsafe and not tool.is_pure:
+        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
+    wait = None
+    stored: dict[str, Any] = {"arguments": call.arguments, "key": call.key}
+    if tool.key_ttl is not None:
+        call.intended_at = visit.journal.now()
+        stored["intended_at"] = call.intended_at.isoformat()
+    if tool.answers_later:
+        call.token = stored["callback_token"] = secrets.token_urlsafe(32)
+        stored["callback_base"] = call.callback_base
+        detail = {"tool": tool.name, "title": tool.title}
+        wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
+    event = e.ToolInvoked(
+        slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
+        requested_hash=call.requested_hash, executed_hash=call.requested_hash, grant=grant[0] if grant else None,
+    )  # fmt: skip
+    events = [event] if wait is None else [event, wait.opened()]
+    entries = [] if tool.is_pure else [call.intent().entry("pending")]
+    try:
+        await visit.commit(Batch(events, entries, wait, grant=grant, is_intent=True))
+    except ApprovalMissing as error:
+        if isinstance(error, ApprovalExpired) or call.record.grants:
+            await gates.ask_anew(call)
+        gates.refuse(call, str(error))
+    call.past.intent = event
+
+
+# --- record: TX2 ------------------------------------------------------------------------------------------------------
+
+
+async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
+    """Put the outcome on record, and give the node what it is told of it."""
+    if isinstance(outcome, Settled):
+        return outcome.output
+    if isinstance(outcome, Pending):
+        await _accepted(call, outcome)
+    if isinstance(outcome, Refusal):
+        await _refused(call, outcome)
+    tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
+    if call.past.intent is None:
+        event: e.Event = e.ToolRead(
+            slot=call.slot, attempt=call.attempt, tool=tool.name, requested_hash=call.requested_hash,
+            payload={"arguments": call.arguments, "result": result},
+        )  # fmt: skip
+    else:
+        event = e.ToolReturned(
+            slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
+        )
+    entries = call.booked("committed", result, external_id=external_id)
+    late = call.late(result=result, external_id=external_id)
+    reply = await _commit(call, Batch([event], entries, usage=STEP), late)
+    call.visit.runtime.hit("CP6", tool.name)
+    call.visit.boundary(reply)
+    return outcome.output
+
+
+async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
+    """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
+    wait = call.wait("webhook", call.past.last_wait("webhook")[0], within=answer.within)
+    payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
+    event = e.ToolAccepted(slot=call.slot, attempt=call.attempt, tool=call.tool.name, payload=payload)
+    reply = await _commit(call, Batch([event], wait=wait, usage=STEP), call.late(accepted=payload))
+    call.visit.boundary(reply)
+    call.visit.park(wait)
+
+
+async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
+    payload = {"message": no.message, "details": no.details, "arguments": call.arguments}
+    event = e.ToolFailed(
+        slot=call.slot, attempt=call.attempt, tool=call.tool.name, code=no.code,
+        requested_hash=call.requested_hash, payload=payload,
+    )  # fmt: skip
+    batch = Batch([event], call.booked("failed", payload), usage=STEP)
+    call.visit.boundary(await _commit(call, batch, call.late(failure=payload | {"code": no.code})))
+    raise ToolFailure(call.tool.name, no.code, no.message, no.details)
+
+
+async def _commit(call: LogicalCall, batch: Batch, late: LateAnswer) -> Reply:
+    """What can't be put on record here is handed in as news: it may settle what somebody who has the run by now doesn't
+    know, or spare a person the question where another branch's write was cut off, which ends this visit's. Where
+    another answer came first, that one stands, and the run goes on from it."""
+    visit = call.visit
+    try:
+        reply = await visit.commit(batch)
+    except Unwind:
+        is_asked_about = visit.is_torn and not doubt.may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent)
+        if call.is_booked and (visit.has_lost_lease or is_asked_about):
+            visit.runtime.hand_in(late)
+        raise
+    if not reply.is_done:
+        visit.runtime.hand_in(late)
+        visit.stop(Stopped("overtaken"))
+    return reply

@@ -1,0 +1,230 @@
+"""A call that may or may not have happened: what its replay class allows, who is asked, and how its outcome is put on
+record.
+
+The one place for it. `resume` is the stage of a call that is found with an intent and without an outcome;
+`settle_before_end` is the same question for a run that is cancelled; a worker that brings an answer late, and a
+person's verdict, take their facts from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import digest_of, plain
+from runs.engine.errors import ToolFailure, brief
+from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, Usage, WaitSpec
+from runs.engine.outcomes import Stopped
+from runs.engine.runtime import log
+from runs.engine.steps.logical_call import LogicalCall, Settled
+from runs.engine.tape import Slot, payload_of
+from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
+
+# --- what a replay class allows ---------------------------------------------------------------------------------------
+
+
+def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
+    """Whether a call of unknown outcome may go out again unasked: a read may, a keyed call while its key protects."""
+    match ReplayClass(replay_class):
+        case ReplayClass.PURE:
+            return True
+        case ReplayClass.IDEMPOTENT_WITH_KEY:
+            return not is_key_spent
+        case ReplayClass.UNSAFE_ON_REPLAY:
+            return False
+
+
+def intended_at(intent: e.Event) -> datetime | None:
+    """When the intent was made, where its tool's keys have a lifetime."""
+    stored = payload_of(intent).get("intended_at")
+    return None if stored is None else datetime.fromisoformat(stored)
+
+
+async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
+    """Ask the other side, by the tool's reconcile hook, what became of a call. None: no hook, or no usable answer."""
+    if tool.reconcile is None:
+        return None
+    try:
+        answer = await asyncio.wait_for(tool.reconcile(args, call), tool.timeout)
+        if isinstance(answer, Happened):
+            return Happened(tool.checked(answer.output).output)
+        return answer if isinstance(answer, DidNotHappen) else None
+    except Exception as error:  # whatever went wrong with asking, nothing is known that wasn't before
+        log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
+        return None
+
+
+# --- what is put on record of it --------------------------------------------------------------------------------------
+
+
+def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
+    """The call happened, says the other side: that is its outcome."""
+    result = plain(answer.output)
+    event, entry = intent.reconciled(
+        "happened", by="hook", payload={"result": result},
+        external_id=tool.external_id_of(result), digest=digest_of(result),
+    )  # fmt: skip
+    return Batch([event], [entry])
+
+
+def witnessed(
+    intent: Intent, result: Any, *, by: str, n: int, when: str, external_id: str | None
+) -> tuple[e.ToolReconciled, Entry]:
+    """A worker that had lost the run holds the call's answer. `when` says since when nobody was waiting for it any
+    more."""
+    payload = {"result": result, "receipt": {"from": f"the worker that sent the call, after {when}"}}
+    return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
+
+
+def unknown(intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool) -> Batch:
+    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more."""
+    event = e.ToolOutcomeUnknown(
+        slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done,
+        payload={"reason": reason, "arguments": arguments},
+    )  # fmt: skip
+    return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
+
+
+def question(intent: Intent, run_id: str, n: int, title: str, now: datetime) -> WaitSpec:
+    """The `n`-th wait for a person's verdict on a call."""
+    detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
+    return WaitSpec(run_id, intent.slot, intent.attempt, "reconcile", n, now + ATTENTION, detail)
+
+
+# --- the call's own stage ---------------------------------------------------------------------------------------------
+
+
+async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
+    """What is known by now of a call whose intent is on record. None: its replay class lets it go out again."""
+    past, stored = call.past, payload_of(intent)
+    call.is_resumed = True
+    call.key, call.token = stored.get("key"), stored.get("callback_token")
+    call.callback_base = stored.get("callback_base", call.callback_base)
+    call.arguments = stored["arguments"]
+    call.args = call.tool.input.model_validate(call.arguments)
+    if past.is_unknown:
+        return await _ask_again(call)
+    if past.accepted is not None:
+        n, resolution = past.last_wait("webhook")
+        if resolution == "timed_out":
+            reason = "no callback came before the deadline"
+            raise ToolFailure(call.tool.name, "no_answer", reason, payload_of(past.accepted))
+        call.visit.park(call.wait("webhook", n))
+    call.intended_at = intended_at(intent)
+    call.park_on_timer()
+    if past.is_in_doubt and not call.tool.is_pure:
+        return await find_out(call, is_sender_done=False)
+    return None
+
+
+async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
+    """What the other side says of it. None: it may be sent again. Parks where only a person can tell."""
+    answer = await ask_upstream(call.tool, call.args, call.tool_call())
+    if isinstance(answer, Happened):
+        return await _settle(call, answer)
+    if isinstance(answer, DidNotHappen):
+        # Nothing is there under the key: its time begins with the next send.
+        call.intended_at = call.visit.journal.now()
+    elif not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
+        why = "the worker ended after the intent and before an outcome was recorded"
+        if call.is_key_spent:
+            limit = call.tool.key_ttl
+            why = f"it is longer ago than the other side remembers keys ({limit}), and no outcome is on record"
+        await ask_person(call, why, is_sender_done=is_sender_done)
+    return None
+
+
+async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool) -> NoReturn:
+    """Never repeated unasked: a person settles it."""
+    wait = _question(call)
+    batch = unknown(call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done)
+    if not (await call.visit.commit(batch)).is_done:
+        call.visit.stop(Stopped("overtaken"))
+    call.visit.park(wait)
+
+
+async def _settle(call: LogicalCall, answer: Happened) -> Settled:
+    batch = replace(happened(call.intent(), call.tool, answer), usage=Usage(steps=1, tool_calls=1))
+    reply = await call.visit.commit(batch)
+    if not reply.is_done:
+        call.visit.stop(Stopped("overtaken"))
+    call.visit.boundary(reply)
+    return Settled(answer.output)  # checked when it was asked for
+
+
+async def _ask_again(call: LogicalCall) -> Settled:
+    """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
+    before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
+    beside the person."""
+    n = call.past.open_wait("reconcile")
+    if n is not None:
+        call.visit.park(call.wait("reconcile", n))
+    if call.past.unknown is None:
+        if isinstance(answer := await ask_upstream(call.tool, call.args, call.tool_call()), Happened):
+            return await _settle(call, answer)
+        why = "the other side took the call, and no callback came before its deadline"
+        await ask_person(call, why, is_sender_done=True)
+    wait = _question(call)
+    await call.visit.commit(Batch([wait.opened()], wait=wait))
+    call.visit.park(wait)
+
+
+async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
+    """A further attempt is due, and a witness tells that this one happened, which is on record as refused or as not
+    done. A person says what became of it, in view of that; until then nothing is sent."""
+    call.attempt = attempt
+    n = call.past.open_wait("reconcile")
+    if n is not None:
+        call.visit.park(call.wait("reconcile", n))
+    wait = _question(call)
+    wait = replace(wait, detail={**wait.detail, "reason": "an answer that came since says that it happened"})
+    await call.visit.commit(Batch([wait.opened()], wait=wait))
+    call.visit.park(wait)
+
+
+def _question(call: LogicalCall) -> WaitSpec:
+    n = call.past.waits_of("reconcile")
+    return question(call.intent(), call.visit.run_id, n, call.tool.title, call.visit.journal.now())
+
+
+# --- a run that is to end ---------------------------------------------------------------------------------------------
+
+
+async def settle_before_end(agent: Agent, journal: Journal, slot: Slot, trace_id: str) -> WaitSpec | None:
+    """Find out what became of a call in doubt, sending nothing: by its hook, else by a person. Returns the wait for
+    that person."""
+    invoked, now = slot.now.intent, slot.now
+    assert isinstance(invoked, e.ToolInvoked)
+    is_open = now.is_in_doubt or now.unknown is not None
+    if invoked.replay_class == ReplayClass.PURE or not is_open or now.reconciled is not None:
+        return None  # reconciled and still open is a person's *fail*: for a run that is to end, that settles it
+    intent, tool, arguments = Intent.of(invoked), agent.tool(invoked.tool), payload_of(invoked)["arguments"]
+    open_question = now.open_wait("reconcile")
+    n = now.waits_of("reconcile") if open_question is None else open_question
+    wait = question(intent, journal.run_id, n, tool.title if tool else intent.tool, journal.now())
+    if open_question is not None:
+        return wait
+    if now.unknown is not None:
+        await journal.commit(Batch([wait.opened()], wait=wait))
+        return wait
+    if tool is not None:
+        call = ToolCall(
+            journal.run_id, trace_id, tool.name, intent.slot, intent.attempt, intent.key, None, tool.timeout
+        )
+        answer = await ask_upstream(tool, tool.input.model_validate(arguments), call)
+        if isinstance(answer, Happened):
+            await journal.commit(happened(intent, tool, answer))
+            return None
+        if isinstance(answer, DidNotHappen):
+            event, entry = intent.reconciled("did_not", by="hook")
+            await journal.commit(Batch([event], [entry]))
+            return None
+    why = "the run was cancelled while this call was in doubt"
+    reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
+    return wait if reply.is_done else None  # answered in this very moment

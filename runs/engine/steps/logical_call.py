@@ -1,0 +1,122 @@
+"""One logical call in the hands of its visit: what it is, what is on record of it, and what its facts are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from runs.engine.canonical import digest_of, plain
+from runs.engine.journal import Entry, Grant, Intent, WaitSpec
+from runs.engine.outcomes import LateAnswer
+from runs.engine.tape import Attempt
+from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
+from runs.engine.visit import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The other side's definite no, as it can be put on record."""
+
+    code: str
+    message: str
+    details: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the other side said when it was asked what had become of the call: on record already."""
+
+    output: BaseModel
+
+
+Outcome = Answer | Pending | Refusal | Settled
+
+
+class LogicalCall:
+    """The state that the stages of a call share. A replay that finds an intent takes what is sent from there."""
+
+    def __init__(
+        self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
+        evidence: Sequence[Evidence], why: str, grant: Grant | None,
+    ) -> None:  # fmt: skip
+        self.visit, self.slot, self.tool = visit, slot, tool
+        self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
+        # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
+        self.arguments = plain(args)
+        self.args = tool.input.model_validate(self.arguments)
+        self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
+        self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
+        self.attempt = self.record.current
+        self.key: str | None = None
+        self.token: str | None = None
+        self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
+        self.is_resumed = False  # an earlier claim announced it
+        self.lingers = False  # a blocking try timed out, and its thread may still be sending
+        self.announced = 0  # tries that the journal has told of and that were not made yet
+        # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
+        # address.
+        self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+
+    @property
+    def past(self) -> Attempt:
+        """What is on record of the attempt in force."""
+        return self.record.at(self.attempt)
+
+    @property
+    def may_be_gated(self) -> bool:
+        """Whether anything asks for a yes: the tool's rule, a grant that came with the call, or what is on record of
+        it."""
+        return not (
+            self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
+        )
+
+    @property
+    def is_booked(self) -> bool:
+        """Whether the ledger has a pending fact of it, so that its outcome is one too."""
+        return self.past.intent is not None and not self.tool.is_pure
+
+    @property
+    def is_key_spent(self) -> bool:
+        """Whether the other side may have forgotten the key by now."""
+        return self.tool.has_forgotten(self.key, self.intended_at, self.visit.journal.now())
+
+    def intent(self) -> Intent:
+        """What all facts about the attempt name it by."""
+        replay_class = str(self.tool.replay_class)
+        return Intent(self.slot, self.attempt, self.tool.name, replay_class, self.key, self.requested_hash)
+
+    def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
+        """The ledger's fact of its outcome, where one is due."""
+        if not self.is_booked:
+            return []
+        return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
+
+    def tool_call(self) -> ToolCall:
+        """What the tool is told about it."""
+        visit, tool = self.visit, self.tool
+        url = self.callback_base + self.token if self.token else None
+        return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
+
+    def wait(
+        self, kind: str, n: int, *,
+        detail: dict[str, Any] | None = None, within: timedelta = timedelta(0), token: str | None = None,
+    ) -> WaitSpec:  # fmt: skip
+        """Something that the call waits for, from now."""
+        hashed = hashlib.sha256(token.encode()).digest() if token else None
+        deadline = self.visit.journal.now() + within
+        return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
+
+    def late(self, **what: Any) -> LateAnswer:
+        """Its outcome, for whoever has the run by now."""
+        return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
+
+    def park_on_timer(self) -> None:
+        """If a retry timer of this attempt still runs, it is waited for."""
+        n = self.past.open_wait("timer")
+        if n is not None:
+            self.visit.park(self.wait("timer", n))

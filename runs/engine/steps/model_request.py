@@ -1,0 +1,93 @@
+"""One model request through Pydantic AI: a real provider where one is configured, else the assistant's own scripted
+function."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from runs.engine.assistants import Assistant, ModelRefused, ModelTurn, responses
+from runs.engine.errors import TransportError
+from runs.engine.steps.retry import seconds_asked
+from runs.engine.tools import FINAL
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model, ModelRequestParameters
+
+_PASSING = frozenset({408, 409, 425, 429})
+
+
+async def request_model(assistant: Assistant, messages: list[Any], *, model: str | None = None) -> ModelTurn:
+    """Ask once. Raises TransportError (worth asking again) or ModelRefused (it isn't)."""
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
+
+    try:
+        chosen = real_model(model) if model else _scripted(assistant)
+        response = await model_request(
+            chosen,
+            messages,
+            model_settings={"timeout": assistant.timeout},
+            model_request_parameters=_parameters(assistant),
+        )
+    except ModelHTTPError as error:
+        if error.status_code >= 500 or error.status_code in _PASSING:
+            problem = f"the model's provider answered {error.status_code}"
+            raise TransportError(problem, retry_after=_retry_after(error)) from error
+        raise ModelRefused("model_refused", str(error)) from error
+    except ModelAPIError as error:
+        raise TransportError(f"the model's provider can't be reached: {error}") from error
+    except (UserError, UnexpectedModelBehavior) as error:
+        raise ModelRefused("model_error", str(error)) from error
+    used = response.usage
+    plain = responses().dump_python(response, mode="json")
+    return ModelTurn(
+        response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
+    )
+
+
+def real_model(name: str) -> Model:
+    """A provider's model, whose client asks once: how often, and after which pause, is the engine's own policy, which
+    the journal tells of. Raises UserError or ImportError for a name that no installed provider knows, and where its key
+    is missing."""
+    from pydantic_ai.models import infer_model
+
+    model = infer_model(name)
+    client = getattr(model, "client", None)
+    if getattr(client, "max_retries", 0):
+        client.max_retries = 0  # type: ignore[union-attr]
+    return model
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """What the provider's `Retry-After` says: its own client's error, the cause of ours, has the response."""
+    headers = getattr(getattr(error.__cause__, "response", None), "headers", None)
+    return None if headers is None else seconds_asked(headers)
+
+
+def _scripted(assistant: Assistant) -> Model:
+    from pydantic_ai.models.function import FunctionModel
+
+    if assistant.offline is None:
+        raise ModelRefused("no_model", f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one")
+    return FunctionModel(assistant.offline, model_name=f"scripted:{assistant.name}")
+
+
+def _parameters(assistant: Assistant) -> ModelRequestParameters:
+    """The assistant's tools, and its answer's type as the tool that ends the loop."""
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    tools = [
+        ToolDefinition(
+            name=t.name, description=t.description or t.title, parameters_json_schema=t.input.model_json_schema()
+        )
+        for t in assistant.tools
+    ]
+    final = ToolDefinition(
+        name=FINAL, description=inspect.cleandoc(assistant.output.__doc__ or "Give the final result."),
+        parameters_json_schema=assistant.output.model_json_schema(), kind="output",
+    )  # fmt: skip
+    return ModelRequestParameters(
+        function_tools=tools, output_tools=[final], output_mode="tool", allow_text_output=False
+    )

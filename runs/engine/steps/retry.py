@@ -1,0 +1,80 @@
+"""How transport errors are retried: in place for seconds, then as a durable timer that holds no worker slot.
+
+The same loop serves tools and model requests; what one try is, and what is put on record of its trouble, are the
+caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, NoReturn, TypeVar
+
+from runs.engine.errors import Passing, brief, traceback_of
+from runs.engine.journal import Batch, WaitSpec
+from runs.engine.tape import Attempt
+from runs.engine.visit import Visit
+
+T = TypeVar("T")
+
+
+async def attempts(
+    visit: Visit,
+    one_try: Callable[[int], Awaitable[T]],
+    past: Attempt,
+    come_back_later: Callable[[Exception], Awaitable[NoReturn]],
+) -> T:
+    """Try, from number 1 on, until a try gives an outcome or raises something else than trouble that passes.
+
+    A round in place begins anew after each timer that `past` tells of. When its time is used up, `come_back_later`
+    parks the run.
+    """
+    policy, round_ = visit.runtime.retry, past.waits_of("timer")
+    tries, began = 0, time.monotonic()
+    while True:
+        tries += 1
+        try:
+            return await one_try(tries)
+        except (Passing, TimeoutError) as error:
+            trouble = error
+        delay = policy.delay(tries, retry_after=_retry_after(trouble))
+        if policy.is_over(time.monotonic() - began + delay, round_):
+            await come_back_later(trouble)
+        await visit.rest(delay)
+
+
+async def park_for_retry(
+    visit: Visit, slot: str, past: Attempt, trouble: Exception, *,
+    attempt: int, tool: str, title: str, call: dict[str, Any],
+) -> NoReturn:  # fmt: skip
+    """Trouble lasts: free the worker's slot and come back by a durable timer. `call` is what the wait's event says of
+    the call, where nothing else on record does."""
+    n = past.waits_of("timer")
+    seconds = visit.runtime.retry.timer(n, retry_after=_retry_after(trouble))
+    detail = {"tool": tool, "title": title, "retry": n + 1, "error": brief(trouble)}
+    wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, visit.journal.now() + timedelta(seconds=seconds), detail)
+    await visit.commit(Batch([wait.opened({"error": traceback_of(trouble), **call})], wait=wait))
+    visit.park(wait)
+
+
+def _retry_after(trouble: Exception) -> float | None:
+    return trouble.retry_after if isinstance(trouble, Passing) else None
+
+
+def seconds_asked(headers: Mapping[str, str]) -> float | None:
+    """What a response's `Retry-After` asks for (RFC 9110 §10.2.3): seconds, or a date, which is read against the
+    response's own `Date`: this machine's clock may be a day off. None for none, and for what can't be read."""
+    text = (headers.get("retry-after") or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    until, at = _moment(text), _moment(headers.get("date") or "")
+    return None if until is None or at is None else max(0.0, until - at)
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,199 @@
+"""The stage between intent and record: a call leaves, and is tried again where that is allowed. CP2 to CP4 of
+docs/step-protocol.md."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any, NoReturn
+
+from ledger import events as e
+from runs.engine.canonical import TooLarge, plain, printable
+from runs.engine.errors import BadAnswer, BusinessFailure, NotSent, TransportError, brief, traceback_of
+from runs.engine.journal import Batch
+from runs.engine.outcomes import Crashed
+from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.doubt import ask_person, find_out
+from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
+from runs.engine.steps.retry import park_for_retry
+from runs.engine.tools import FOR_DISPATCH, Answer, Pending, Tool
+
+# How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
+BURST = 16
+
+
+async def one_try(call: LogicalCall, number: int) -> Outcome:
+    """One try, told as it can be put on record. What it raises says what is known of it."""
+    if call.past.intent is not None and (number > 1 or call.is_resumed):
+        known = await _announce_in_time(call, is_sender_done=number > 1 and not call.lingers)
+        if known is not None:
+            return known
+    tool = call.tool
+    try:
+        return _recordable(call, await _perform(call))
+    except NotSent as error:
+        if tool.is_unsafe:
+            await _not_sent(call, error)
+        raise
+    except (TransportError, TimeoutError) as error:
+        is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
+        if tool.is_unsafe:
+            await ask_person(call, traceback_of(error), is_sender_done=is_sender_done)
+        call.lingers |= not is_sender_done
+        raise
+    except (Exception, asyncio.CancelledError) as bug:
+        if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
+            raise
+        await _bug(call, bug)
+
+
+def _recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
+    """What a try gave, in the form in which it is recorded. Raises BadAnswer for what can't be."""
+    tool = call.tool
+    if isinstance(answer, BusinessFailure):
+        return Refusal(printable(answer.code), printable(answer.message), _plain(call, answer.details))
+    if not tool.answers_later:
+        return tool.checked(answer)
+    if not isinstance(answer, Pending):
+        raise BadAnswer(f"{tool.name} answers later, so it has to return Pending, not {type(answer).__name__}")
+    return Pending(_plain(call, answer.receipt), answer.within)
+
+
+def _plain(call: LogicalCall, value: Any) -> Any:
+    try:
+        return plain(value)
+    except ValueError as error:
+        raise BadAnswer(f"what {call.tool.name} said besides its result: {error}") from error
+
+
+async def _perform(call: LogicalCall) -> Any:
+    """What the tool's function gives: its answer, or its definite no. It runs on the loop, or in a thread where it
+    blocks; its time includes the wait for a thread. Raises what it raises, TimeoutError, and NotSent where nothing can
+    have left."""
+    runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
+    runtime.hit("CP2", tool.name)
+    if runtime.is_fenced():
+        # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
+        raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
+    function = tool.opened(FOR_DISPATCH)
+    try:
+        if tool.is_async:
+            async with asyncio.timeout(tool.timeout):
+                answer = await _no_exit(function(call.args, tool_call))
+        else:
+            answer = await _in_thread(_Turn(lambda: function(call.args, tool_call)), tool, runtime.threads)
+    except BusinessFailure as no:
+        return no
+    runtime.hit("CP4", tool.name)
+    return answer
+
+
+async def _in_thread(turn: _Turn, tool: Tool, threads: Executor | None) -> Any:
+    try:
+        async with asyncio.timeout(tool.timeout):
+            return await asyncio.get_running_loop().run_in_executor(threads, turn.take)
+    except TimeoutError as error:
+        if not turn.withdraw():
+            raise
+        raise NotSent(f"no thread was free for {tool.name} in {tool.timeout:g} s: not sent") from error
+    except asyncio.CancelledError:
+        turn.withdraw()  # what nobody waits for any more must not begin later
+        raise
+
+
+class _Turn:
+    """A blocking call that queues for a thread. Withdrawn before its turn came, it never begins, which proves that
+    nothing left."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work, self._lock = work, threading.Lock()
+        self._has_begun = self._is_withdrawn = False
+
+    def take(self) -> Any:
+        """In the thread: do the work, unless it was withdrawn."""
+        with self._lock:
+            if self._is_withdrawn:
+                return None
+            self._has_begun = True
+        return self._work()
+
+    def withdraw(self) -> bool:
+        """Whether it had not begun; then it never will."""
+        with self._lock:
+            self._is_withdrawn = True
+            return not self._has_begun
+
+
+async def _no_exit(calling: Awaitable[Any]) -> Any:
+    """A tool's `sys.exit()` would end the worker and every run in it."""
+    try:
+        return await calling
+    except SystemExit as error:
+        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
+
+
+async def _announce_in_time(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
+    """Announce a repeat while its key still protects. To put it on record may take as long as an outage of the
+    database, so the key is looked at afterwards too. What the other side says of the call is the answer, if it has to
+    be asked and knows."""
+    while True:
+        if call.is_key_spent and (known := await find_out(call, is_sender_done=is_sender_done)) is not None:
+            return known
+        await _announce(call)
+        if not call.is_key_spent:
+            return None
+
+
+async def _announce(call: LogicalCall) -> None:
+    """Before a repeat leaves: have it on record that it may, and make sure that it still may. Unwinds if it may not.
+
+    One fact covers a burst of tries under one claim; each of them is checked against fence, flags and a callback that
+    came, which writes nothing. An unsafe call is told of try by try: each may follow a proof that the one before had
+    not left.
+    """
+    if call.announced > 0:
+        await call.visit.check_repeat(call.slot, call.attempt)
+    else:
+        call.announced = 1 if call.tool.is_unsafe else BURST
+        call.past.resends += 1
+        event = e.ToolRedispatched(
+            slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.resends, tries=call.announced
+        )
+        await call.visit.commit(Batch([event], is_intent=True))
+    call.announced -= 1
+
+
+async def _not_sent(call: LogicalCall, error: NotSent) -> None:
+    """Put the proof on record, so that a crash from here on leaves nothing in doubt."""
+    call.past.not_sents += 1
+    payload = {"error": printable(error.message)}
+    event = e.ToolNotDispatched(
+        slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.not_sents, payload=payload
+    )
+    call.visit.boundary(await call.visit.commit(Batch([event])))
+
+
+async def _bug(call: LogicalCall, bug: BaseException) -> NoReturn:
+    """The tool's code broke, so what it did before is anybody's guess: unsafe is unknown, the rest fails the run."""
+    if call.tool.is_unsafe:
+        await ask_person(call, traceback_of(bug), is_sender_done=True)
+    if isinstance(bug.__cause__, TooLarge) and call.is_booked:
+        # It was done, and each repeat would be answered the same: only a person can say what to keep of the answer.
+        digest = bug.__cause__.digest
+        why = (
+            f"it answered, and the answer can't be put on record ({bug}); its digest is {digest}: settle with a receipt"
+        )
+        await ask_person(call, why, is_sender_done=True)
+    code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
+    call.visit.stop(Crashed(code, f"{call.tool.name}: {brief(bug)}", traceback_of(bug)))
+
+
+async def come_back_later(call: LogicalCall, trouble: Exception) -> NoReturn:
+    """The outage lasts. The same key and bytes go out again, after a timer."""
+    tool = call.tool
+    await park_for_retry(
+        call.visit, call.slot, call.past, trouble, attempt=call.attempt, tool=tool.name, title=tool.title,
+        call={"call": tool.name, "hash": call.requested_hash},
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""What a node waits for by itself: a signal from outside, a person's answer. Each has a deadline and a branch for when
+it passes."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.canonical import plain, printable
+from runs.engine.errors import BadSignal, DefinitionError, TimedOut
+from runs.engine.journal import Batch, WaitSpec, deadline_in
+from runs.engine.outcomes import Broken
+from runs.engine.steps.gates import must_be_known
+from runs.engine.tape import payload_of
+from runs.engine.tools import must_be_stable
+from runs.engine.visit import Visit
+
+SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+RAISE: Any = object()  # no value for the time that runs out: the node is told by TimedOut
+M = TypeVar("M", bound=BaseModel)
+
+
+async def await_signal(
+    visit: Visit, slot: str, name: str, schema: type[BaseModel] | None, within: timedelta, or_else: Any
+) -> Any:
+    """The next signal of a name that no call has taken. What a call got is on record, so a replay gets the same one."""
+    if not SIGNAL_NAME.fullmatch(name):
+        raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
+    if schema is not None:
+        must_fit(visit, f"signal {name!r}", schema)
+    what = f"signal {name}"
+    record = visit.recall(slot, what, "")
+    past = record.now
+    if isinstance(past.result, e.SignalTaken):
+        came = await visit.signal(name, past.result.n)
+        return _fit(schema, came)
+    if past.waits.get(("signal", 0)) == "timed_out":
+        return _in_time(what, or_else)
+    detail = {"title": f"Signal {name}", "name": name}
+    wait = WaitSpec(visit.run_id, slot, record.current, "signal", 0, deadline_in(visit.journal.now(), within), detail)
+    if ("signal", 0) not in past.waits:
+        await visit.commit(Batch([wait.opened({"call": what, "hash": ""})], wait=wait))
+    visit.park(wait)
+
+
+async def ask(
+    visit: Visit, slot: str, of: str, *, title: str, schema: type[M], prefilled: Any, within: timedelta, or_else: Any
+) -> Any:
+    """A person's answer. One that doesn't fit after all, since the schema's own code refuses it, is asked for again."""
+    must_fit(visit, f"the question {title!r}", schema)
+    shown = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
+    requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
+    record = visit.recall(slot, "ask", requested_hash)
+    past = record.now
+    n, problem = 0, ""
+    while n in past.answers:
+        shown["prefilled"] = payload_of(past.answers[n]).get("answer")
+        try:
+            return schema.model_validate(shown["prefilled"])
+        except ValidationError as error:
+            n, problem = n + 1, _problems(error)
+    if past.waits.get(("input", n)) == "timed_out":
+        return _in_time(f"an answer to {title!r}", or_else)
+    detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
+    wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
+    if ("input", n) not in past.waits:
+        must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
+        await visit.commit(Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
+    visit.park(wait)
+
+
+def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
+    """What is declared by the call itself can be judged no earlier. Unwinds to an operator: no time will mend it, new
+    code may."""
+    try:
+        must_be_stable(whose, schema)
+    except DefinitionError as error:
+        visit.stop(Broken("definition", {"problem": error.detail}))
+
+
+def _in_time(what: str, or_else: Any) -> Any:
+    if or_else is RAISE:
+        raise TimedOut(what)
+    return or_else
+
+
+def _fit(schema: type[BaseModel] | None, came: e.SignalReceived) -> Any:
+    if schema is None:
+        return came.payload
+    try:
+        return schema.model_validate(came.payload)
+    except ValidationError as error:
+        raise BadSignal(came.name, _problems(error), came.payload) from error
+
+
+def _problems(error: ValidationError) -> str:
+    problems = (f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors(include_url=False))
+    return str(printable("; ".join(problems)[:2000]))

@@ -1,0 +1,191 @@
+"""Which agent versions may run, and where: a version never changes in place, and a worker drives only what it has.
+
+The fingerprint of a version is stored when it is first used, by a worker that loads it or a process that starts a run
+of it; the first wins. A process that finds another one quarantines the version, in production: it drives no run of it
+and starts none. In development, where code changes under its version all day, it warns.
+
+A fingerprint is made by a scheme that its beginning names. One that an older installation stored is compared with what
+this code would have been by that scheme, and if it is the same, it is replaced on record by the newer one: an upgrade
+quarantines nobody.
+
+What each worker has loaded is on record too, so that pages, API and log can say of a ready run that nobody can drive
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+from psycopg.rows import TupleRow
+
+from ledger.errors import DurableAgentsError
+from runs import log_messages
+from runs.engine.agents import Agent, registry
+from runs.engine.fingerprint import changed, first_scheme, is_current
+from runs.fleet.members import FRESH_SECONDS
+
+log = logging.getLogger("runs.fleet.agent_versions")
+
+_FIRST_USE = """
+    INSERT INTO runs_agentversion (graph_id, fingerprint, parts, first_used_at)
+    VALUES (%s, %s, %s::jsonb, clock_timestamp())
+    ON CONFLICT (graph_id) DO NOTHING"""
+_STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
+# By whoever comes first: the others find it done, and compare with what was stored then.
+_ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
+_SERVE = """
+    INSERT INTO runs_served (worker, graph_id, is_quarantined) VALUES (%s, %s, %s)
+    ON CONFLICT (worker, graph_id) DO UPDATE SET is_quarantined = excluded.is_quarantined"""
+_SERVED = """
+    SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
+    WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
+    GROUP BY s.graph_id"""
+# One look into the index for each version that has ready runs, however many those are.
+_READY = """
+    WITH RECURSIVE ready AS (
+        (SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY graph_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT r.graph_id FROM runs_run r WHERE r.ready_at IS NOT NULL AND r.graph_id > ready.graph_id
+                ORDER BY r.graph_id LIMIT 1)
+        FROM ready WHERE ready.graph_id IS NOT NULL)
+    SELECT graph_id FROM ready WHERE graph_id IS NOT NULL"""
+
+
+class VersionChanged(DurableAgentsError):
+    """This process has other code under a version's name than the version was first used with."""
+
+    status, code, title = 409, "version-changed", "The agent's code has changed under its version"
+
+    def __init__(self, graph_id: str) -> None:
+        super().__init__(
+            f"{graph_id} was first used with other code than this process has. "
+            "Give the changed code a version of its own."
+        )
+
+
+class Loaded:
+    """The versions that one worker process has, checked and announced as they come."""
+
+    def __init__(self, worker: UUID) -> None:
+        self._worker = worker
+        self._known: set[str] = set()
+
+    async def announce(self, link: psycopg.AsyncConnection[TupleRow]) -> None:
+        """Check what is new in the registry, quarantine what differs, and put on record that this worker has it."""
+        for agent in registry.agents():
+            if agent.graph_id in self._known:
+                continue
+            await link.execute(_FIRST_USE, _made_of(agent))
+            stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
+            if stored is not None and _is_older(agent, stored[0]):
+                if (await link.execute(_ADOPT, _adopted(agent, stored[0]))).rowcount:
+                    log.warning(log_messages.VERSION_ADOPTED, agent.graph_id)
+                stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
+            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent, stored[1])
+            await link.execute(_SERVE, [self._worker, agent.graph_id, is_quarantined])
+            self._known.add(agent.graph_id)
+
+
+def _quarantine(agent: Agent, parts: Any) -> bool:
+    """The code differs from the version's: whether that takes it out of service here."""
+    where = list(changed(parts, agent.parts()))
+    differs = f"{agent.graph_id} ({', '.join(where[:5])}{' and more' if where[5:] else ''})"
+    if not settings.DURABLEAGENTS.is_production:
+        log.warning(log_messages.VERSION_CHANGED, differs, "in production no run of it would be driven")
+        return False
+    log.error(log_messages.VERSION_CHANGED, differs, "no run of it is driven or started here")
+    registry.quarantine(agent.graph_id)
+    return True
+
+
+def _made_of(agent: Agent) -> list[str]:
+    return [agent.graph_id, agent.fingerprint(), json.dumps(agent.parts())]
+
+
+def _is_older(agent: Agent, stored: str) -> bool:
+    """Whether what is stored was made by an older scheme of this very code. Of other code it differs, as it did
+    before."""
+    return not is_current(stored) and stored == first_scheme(agent)
+
+
+def _adopted(agent: Agent, stored: str) -> list[str]:
+    graph_id, fingerprint, parts = _made_of(agent)
+    return [fingerprint, parts, graph_id, stored]
+
+
+def note_use(agent: Agent) -> None:
+    """A run of this version begins: remember what it is made of, or check it. Raises VersionChanged in production."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED, [agent.graph_id])
+        stored = cursor.fetchone()
+        if stored is None:
+            cursor.execute(_FIRST_USE, _made_of(agent))
+            cursor.execute(_STORED, [agent.graph_id])
+            stored = cursor.fetchone()
+        elif _is_older(agent, stored[0]):
+            cursor.execute(_ADOPT, _adopted(agent, stored[0]))
+            if cursor.rowcount:
+                log.warning(log_messages.VERSION_ADOPTED, agent.graph_id)
+            cursor.execute(_STORED, [agent.graph_id])
+            stored = cursor.fetchone()
+    if stored is not None and stored[0] != agent.fingerprint() and settings.DURABLEAGENTS.is_production:
+        raise VersionChanged(agent.graph_id)
+
+
+def served() -> dict[str, bool]:
+    """The versions that living workers have, and of each whether it is quarantined in all of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SERVED, [FRESH_SECONDS])
+        return dict(cursor.fetchall())
+
+
+def drivable() -> frozenset[str]:
+    """The versions that some living worker drives."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
+        return frozenset(cursor.fetchone()[0])
+
+
+def unserved() -> list[str]:
+    """The versions of ready runs that no living worker drives."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READY)
+        ready = [row[0] for row in cursor.fetchall()]
+    return sorted(set(ready) - drivable()) if ready else []
+
+
+def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
+    """Of a run that wants driving: the sentence that says why nobody does, or None."""
+    if run.ready_at is None or run.owner is not None or run.graph_id in drivable_now:
+        return None
+    return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
+
+
+class Watch:
+    """Says in the log, once each, which versions nobody has; and forgets what dead workers had."""
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+
+    def check(self) -> None:
+        now = set(unserved())
+        for graph_id in sorted(now - self._reported):
+            log.warning(log_messages.VERSION_UNSERVED, graph_id)
+        for graph_id in sorted(self._reported - now):
+            log.info(log_messages.VERSION_SERVED, graph_id)
+        self._reported = now
+
+
+def forget_the_dead() -> None:
+    """What ended processes had loaded."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM runs_served s "
+            "WHERE NOT EXISTS (SELECT 1 FROM runs_process p WHERE p.id = s.worker AND p.ended_at IS NULL)"
+        )

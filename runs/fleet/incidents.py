@@ -1,0 +1,255 @@
+"""What each recovery was: recorded with the event that tells of it, and read together with what the journal says came
+of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db import connection
+from pydantic import Field
+
+from ledger.clock import database_now
+from ledger.web.shapes import Shape
+from runs.models import Incident
+
+Reached = Incident.Reached
+CallClass = Literal["pure", "idempotent_with_key", "unsafe_on_replay", "model"]
+Fate = Literal["repeated", "refused", "found", "answered", "late", "told", "open"]
+
+# Calls and model requests whose intent is on record since the newest checkpoint, and whose outcome isn't.
+_IN_DOUBT = """
+    WITH since AS (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = %(run)s)
+    SELECT i.slot, i.attempt, i.kind, i.clear, i.at, i.seq FROM ledger_event i, since
+    WHERE i.run_id = %(run)s AND i.seq > since.seq AND i.fact = 'intent'
+    AND NOT EXISTS (SELECT 1 FROM ledger_event o WHERE o.run_id = i.run_id AND o.slot = i.slot AND o.attempt = i.attempt
+                    AND (o.fact IN ('result', 'accepted', 'unknown') OR o.kind = 'ToolReconciled'))
+    AND (SELECT o.kind FROM ledger_event o WHERE o.run_id = i.run_id AND o.slot = i.slot AND o.attempt = i.attempt
+         AND o.kind IN ('ToolRedispatched', 'ToolNotDispatched')
+         ORDER BY o.seq DESC LIMIT 1) IS DISTINCT FROM 'ToolNotDispatched'
+    ORDER BY i.seq"""
+_ANSWERED = """
+    SELECT count(*), (SELECT kind FROM ledger_event WHERE run_id = %(run)s AND seq = %(last)s),
+           EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind <> ALL(%(idle)s))
+    FROM ledger_event
+    WHERE run_id = %(run)s AND fact = 'result'
+      AND seq > (SELECT coalesce(max(seq), 0) FROM runs_checkpoint WHERE run_id = %(run)s)"""
+# What may be written after a claim without the run's having come any further: repeats of a call, people's wishes, late
+# answers.
+_NO_PROGRESS = [
+    "ToolRedispatched",
+    "PauseRequested",
+    "CancelRequested",
+    "RunResumed",
+    "CallbackArrivedLate",
+    "ToolAnsweredLate",
+]
+_RESULTS = frozenset(
+    {
+        "ToolReturned",
+        "ToolRead",
+        "ToolFailed",
+        "ModelResponded",
+        "ModelFailed",
+        "ValueRead",
+        "ToolReconciled",
+        "CallbackReceived",
+    }
+)
+
+
+class Doubt(Shape):
+    """A call or model request whose intent is on record and whose outcome isn't."""
+
+    slot: str
+    attempt: int
+    tool: str
+    replay_class: CallClass
+    intent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stood when its worker was lost."""
+
+    reached: Reached
+    in_doubt: list[Doubt]
+    replayed: int
+    has_progressed: bool
+
+    @property
+    def call(self) -> str | None:
+        """The slot of the last call in doubt."""
+        return self.in_doubt[-1].slot if self.in_doubt else None
+
+    @property
+    def stored_calls(self) -> list[dict[str, Any]]:
+        """The calls in doubt, as an incident keeps them."""
+        return [{**call.shown(), "intent_at": call.intent_at.isoformat()} for call in self.in_doubt]
+
+
+def standing(run_id: UUID, *, seq: int, claimed_seq: int) -> Standing:
+    """What the journal says of a run that stopped at `seq`: two queries over the current visit, whatever the run's
+    length."""
+    with connection.cursor() as cursor:
+        cursor.execute(_IN_DOUBT, {"run": run_id})
+        rows = cursor.fetchall()
+        cursor.execute(_ANSWERED, {"run": run_id, "last": seq, "claimed": claimed_seq, "idle": _NO_PROGRESS})
+        replayed, last, has_progressed = cursor.fetchone()
+    in_doubt = [_call(slot, attempt, kind, clear, at) for slot, attempt, kind, clear, at, _ in rows]
+    is_new = any(at_seq > claimed_seq for *_, at_seq in rows)
+    return Standing(
+        _reached(last, is_untouched=seq == claimed_seq, is_sending=is_new), in_doubt, replayed, has_progressed
+    )
+
+
+def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Doubt:
+    fields = json.loads(bytes(clear))
+    name = fields["tool"] if kind == "ToolInvoked" else fields["model"]
+    replay_class: CallClass = fields["replay_class"] if kind == "ToolInvoked" else "model"
+    return Doubt.model_construct(slot=slot, attempt=attempt, tool=name, replay_class=replay_class, intent_at=at)
+
+
+def _reached(last: str | None, *, is_untouched: bool, is_sending: bool) -> Reached:
+    if is_untouched:
+        return Reached.CLAIMED
+    if is_sending or last in ("ToolInvoked", "ToolRedispatched", "ModelRequested"):
+        return Reached.INTENT
+    if last in _RESULTS:
+        return Reached.RESULT
+    return Reached.VISIT if last == "VisitEntered" else Reached.WAIT
+
+
+def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: Standing) -> None:
+    """A worker was told to end and could not wait for what the run was doing: as an incident it is like a death, and
+    held against nobody."""
+    now = database_now()
+    worker, host, pid = by
+    Incident.objects.create(
+        run_id=run_id, seq=seq, at=now, cause=Incident.Cause.DRAIN_CUT,
+        proof="the drain's deadline passed while a call was under way", worker=worker, host=host, pid=pid, epoch=epoch,
+        reached=stood.reached, in_doubt=stood.stored_calls, replayed=stood.replayed, is_counted=False, deaths=0,
+        is_stopped=False, last_sign_at=now, detected_at=now,
+    )  # fmt: skip
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+_AFTER = """
+    SELECT i.id, c.epoch, c.at, n.at FROM runs_incident i
+    LEFT JOIN LATERAL (SELECT seq, epoch, at FROM ledger_event e
+                       WHERE e.run_id = i.run_id AND e.seq > i.seq AND e.kind = 'RunClaimed'
+                       ORDER BY e.seq LIMIT 1) c ON true
+    LEFT JOIN LATERAL (SELECT kind, at FROM ledger_event e WHERE e.run_id = i.run_id AND e.seq > c.seq
+                       AND e.kind NOT IN ('RunClaimed', 'PauseRequested', 'CancelRequested') ORDER BY e.seq LIMIT 1) n
+        ON n.kind <> 'WorkerLost'
+    WHERE i.id = ANY(%s)"""
+# The first thing that became of each call in doubt.
+_FATES = """
+    SELECT DISTINCT ON (i.id, d.slot, d.attempt) i.id, d.slot, d.attempt, e.kind, e.clear
+    FROM runs_incident i
+    CROSS JOIN LATERAL jsonb_to_recordset(
+        CASE jsonb_typeof(i.in_doubt) WHEN 'array' THEN i.in_doubt ELSE '[]' END) AS d(slot text, attempt int)
+    JOIN ledger_event e ON e.run_id = i.run_id AND e.slot = d.slot AND e.attempt = d.attempt AND e.seq > i.seq
+    WHERE i.id = ANY(%s) AND e.kind = ANY(%s) ORDER BY i.id, d.slot, d.attempt, e.seq"""
+_FATE: dict[str, Fate] = {
+    "ToolRedispatched": "repeated", "ModelResponded": "repeated", "ModelFailed": "repeated", "ToolReturned": "repeated",
+    "ToolFailed": "repeated", "ToolOutcomeUnknown": "refused", "CallbackReceived": "answered",
+    "ToolAccepted": "repeated",
+}  # fmt: skip
+_REPEATED = {
+    "model": "the request was made, and paid for, again",
+    "pure": "it only reads",
+    "idempotent_with_key": "sent again with the same key and the same bytes",
+    "unsafe_on_replay": "its hook says that it had not happened",
+}
+_WHY = {
+    "refused": "nothing shows whether it happened, and it must not be repeated unasked: a person was asked",
+    "answered": "the answer came by itself",
+    "found": "upstream was asked and had it",
+    "late": "the worker that had sent it handed its answer in",
+    "told": "a person settled it",
+    "open": "nobody has come to it yet",
+}
+
+
+class DoubtedCall(Doubt):
+    """A call or model request that was under way when the worker was lost, and what was made of it."""
+
+    fate: Fate
+    why: str
+
+
+class IncidentRow(Shape):
+    """One recovery: a run was taken from a worker that did not leave it by itself."""
+
+    id: int
+    run_id: UUID
+    seq: int = Field(description="The journal event that tells of it.")
+    cause: Incident.Cause
+    proof: str
+    worker: UUID
+    host: str
+    pid: int
+    reached: Incident.Reached = Field(description="How far the run had come.")
+    epoch_before: int
+    epoch_after: int | None
+    last_sign_at: datetime | None
+    detected_at: datetime
+    freed_at: datetime
+    claimed_at: datetime | None
+    stepped_at: datetime | None = Field(description="When the next step began.")
+    silent_seconds: float | None = Field(description="From the last sign of life until the run was freed.")
+    down_seconds: float | None = Field(description="From then until the next step began.")
+    skipped: int = Field(description="Outcomes of the visit that were on record, and answered from there.")
+    calls: list[DoubtedCall]
+    is_counted: bool = Field(description="Whether the death counts towards stopping the run.")
+    deaths: int
+    is_stopped: bool = Field(description="Whether the run was stopped for an operator.")
+
+
+def described(rows: Sequence[Incident]) -> list[IncidentRow]:
+    """Incidents with what came of them, in two further queries however many they are."""
+    ids = [row.id for row in rows]
+    with connection.cursor() as cursor:
+        cursor.execute(_AFTER, [ids])
+        after = {id: rest for id, *rest in cursor.fetchall()}
+        cursor.execute(_FATES, [ids, [*_FATE, "ToolReconciled"]])
+        fates = {(id, slot, attempt): _fate(kind, clear) for id, slot, attempt, kind, clear in cursor.fetchall()}
+    return [_described(row, after[row.id], fates) for row in rows]
+
+
+def _fate(kind: str, clear: bytes) -> Fate:
+    if kind != "ToolReconciled":
+        return _FATE[kind]
+    by = json.loads(bytes(clear))["by"]
+    return "found" if by == "hook" else "late" if by.startswith("worker:") else "told"
+
+
+def _described(row: Incident, after: Sequence[Any], fates: dict[tuple[int, str, int], Fate]) -> IncidentRow:
+    epoch, claimed_at, stepped_at = after
+    calls = []
+    for call in row.in_doubt if isinstance(row.in_doubt, list) else []:
+        fate = fates.get((row.id, call["slot"], call["attempt"]), "open")
+        why = _REPEATED[call["replay_class"]] if fate == "repeated" else _WHY[fate]
+        calls.append(DoubtedCall.model_construct(**call, fate=fate, why=why))
+    return IncidentRow.of(
+        row,
+        epoch_before=row.epoch,
+        epoch_after=epoch,
+        freed_at=row.at,
+        claimed_at=claimed_at,
+        stepped_at=stepped_at,
+        silent_seconds=_between(row.last_sign_at, row.at),
+        down_seconds=_between(row.at, stepped_at),
+        skipped=row.replayed,
+        calls=calls,
+    )
+
+
+def _between(start: datetime | None, end: datetime | None) -> float | None:
+    return None if start is None or end is None else round((end - start).total_seconds(), 3)

@@ -1,0 +1,333 @@
+"""Who is alive: one row per incarnation of a process, kept fresh by the process itself or by whoever looks after it.
+
+Heartbeats tell people and the fleet page; they decide nothing about a run. What decides is *proof*: on the same boot of
+the same host, a pid whose start time no longer matches (or that is a zombie) will never write again. From elsewhere
+there is no such proof, only silence.
+
+All times are the database's. Heartbeats have a connection of their own per thread, so they depend on nobody's
+transaction; while the database is away they are skipped, with one line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+from django.db.models import DateTimeField, Func
+from django.db.models.expressions import Combinable
+
+from runs import log_messages
+from runs.connections import dsn, tag_of
+from runs.fleet import procfs
+from runs.fleet.procfs import Identity, identify, incarnation_id, is_running
+from runs.models import Process
+
+__all__ = [
+    "FRESH_SECONDS",
+    "KINDS",
+    "Sign",
+    "alive",
+    "beat",
+    "beat_all",
+    "beat_anchored",
+    "bury",
+    "forget",
+    "gone_here",
+    "hang_up",
+    "hush",
+    "identify",
+    "incarnation_id",
+    "is_gone",
+    "is_here",
+    "last_sweep_age_seconds",
+    "roll_call",
+]
+
+KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
+# Beats come every second from workers, every five from others; a database restart may swallow a few.
+FRESH_SECONDS = 15.0
+
+# A process that was buried stays buried: a last beat on its way can't bring it back.
+_BEAT = """
+    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at,
+                              slots_used, slots_total, end_cause, end_proof)
+    SELECT id, kind, host, boot, pid, born_ticks, clock_timestamp() - make_interval(secs => age), clock_timestamp(),
+           used, total, '', ''
+    FROM unnest(%(id)s::uuid[], %(kind)s::text[], %(host)s::text[], %(boot)s::text[], %(pid)s::int[],
+                %(born_ticks)s::bigint[], %(age)s::float[], %(slots_used)s::int[], %(slots_total)s::int[])
+        AS sign(id, kind, host, boot, pid, born_ticks, age, used, total)
+    ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total
+    WHERE runs_process.ended_at IS NULL"""
+# A worker's own beat, on the connection that holds its lock. No row back: somebody has declared it dead.
+_BEAT_ANCHORED = """
+    INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
+                              slots_used, slots_total, end_cause, end_proof)
+    VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
+            clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), clock_timestamp(),
+            %(slots_used)s, %(slots_total)s, '', '')
+    ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = clock_timestamp(), anchored_at = clock_timestamp(),
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total
+    WHERE runs_process.ended_at IS NULL
+    RETURNING id"""
+_BURY = """
+    UPDATE runs_process SET ended_at = clock_timestamp(), end_cause = %(cause)s, end_proof = %(proof)s
+    WHERE id = %(id)s AND ended_at IS NULL"""
+# The session lock of an incarnation, as a key of bigint; `{id}` is the incarnation's id in SQL.
+LOCK_KEY = "hashtextextended({id}::text, 7231002)"
+# Everybody who is on record as alive; for a worker, whether its lock is held by anybody.
+_ROLL = f"""
+    SELECT p.id, p.kind, p.host, p.boot, p.pid, p.born_ticks, p.last_heartbeat_at,
+           extract(epoch FROM clock_timestamp() - p.last_heartbeat_at)::float,
+           extract(epoch FROM clock_timestamp() - max(p.last_heartbeat_at) OVER (PARTITION BY p.host, p.boot))::float,
+           p.anchored_at IS NULL OR EXISTS (
+               SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND (l.classid::bigint << 32 | l.objid::bigint) = {LOCK_KEY.format(id="p.id")}),
+           extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,
+           (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1),
+           (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
+            WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1)
+    FROM runs_process p WHERE p.ended_at IS NULL"""
+# A stopped client may sit in an open transaction; its locks go with its backends.
+_HUSH = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database()
+      AND application_name LIKE 'durableagents %%' AND application_name LIKE '%% ' || %(tag)s
+      AND pid <> pg_backend_pid()"""
+_FORGET = """
+    UPDATE runs_process SET ended_at = clock_timestamp()
+    WHERE kind = %(kind)s AND host = %(host)s AND boot = %(boot)s AND pid = %(pid)s AND ended_at IS NULL"""
+_HERE = """
+    SELECT id, kind, pid, born_ticks, host = %(host)s AND boot = %(boot)s FROM runs_process
+    WHERE ended_at IS NULL AND (host = %(host)s AND boot = %(boot)s OR %(is_only_host)s)"""
+
+T = TypeVar("T")
+log = logging.getLogger("runs.fleet.members")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One process's sign of life."""
+
+    kind: str
+    identity: Identity
+    slots_used: int = 0
+    slots_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A process of this host and boot whose row still says that it lives, and which provably doesn't."""
+
+    id: UUID
+    kind: str
+    pid: int
+    born_ticks: int
+
+
+def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
+    """Announce the process that has `pid` on this host. False if there is none, or the database is away."""
+    identity = identify(pid)
+    return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
+
+
+def beat_all(signs: Iterable[Sign]) -> bool:
+    """Announce several processes of this host. False if the database is away."""
+    rows = [_row(sign) for sign in signs]
+    return _on_link(lambda link: _write_beats(link, rows)) is not None
+
+
+def forget(kind: str, pid: int) -> bool:
+    """The process of that kind and pid on this host ended in good order. False if the database is away."""
+    values = {"kind": kind, "pid": pid, "host": procfs.host(), "boot": procfs.boot()}
+    return _on_link(lambda link: link.execute(_FORGET, values)) is not None
+
+
+def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
+    """Put an incarnation on record as ended, and why. Who did so first is told True; False also if the database is
+    away."""
+    which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
+    return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
+
+
+def hush(incarnation: UUID) -> int:
+    """Close every connection of a worker that is to write no more, so that no transaction of its stays open. Returns
+    how many."""
+    row = _on_link(lambda link: link.execute(_HUSH, {"tag": tag_of(incarnation)}).fetchone())
+    return int(row[0]) if row else 0
+
+
+def beat_anchored(link: psycopg.Connection, sign: Sign) -> bool:
+    """A worker's beat on the connection that holds its lock. False if it is on record as ended: it has to end."""
+    return link.execute(_BEAT_ANCHORED, _row(sign)).fetchone() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the database knows of a process on record as alive. `silence` and `host_silence` in seconds by its clock: of
+    the process, and of everybody on its host. `is_anchored`: it holds its session lock, or is none of those who take
+    one."""
+
+    id: UUID
+    kind: str
+    host: str
+    boot: str
+    pid: int
+    born_ticks: int
+    last_heartbeat_at: datetime
+    silence: float
+    host_silence: float
+    is_anchored: bool
+
+    @property
+    def is_here(self) -> bool:
+        return (self.host, self.boot) == (procfs.host(), procfs.boot())
+
+    @property
+    def is_gone(self) -> bool:
+        """Proof of death, which this host can give of its own processes."""
+        return not is_running(self.pid, self.born_ticks) if self.is_here else is_only_host()
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """One look at the fleet: everybody on record as alive, the database server's own age in seconds, how many ago
+    somebody swept, and in how many the next deadline of all passes."""
+
+    members: list[Member]
+    server_age: float
+    sweep_age: float | None
+    due_in: float | None
+
+
+def roll_call() -> Roll | None:
+    """One statement. None while the database is away."""
+    rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
+    if rows is None:
+        return None
+    server_age, sweep_age, due_in = rows[0][-3:] if rows else (0.0, None, 0.0)
+    return Roll([Member(*row[:-3]) for row in rows], server_age, sweep_age, due_in)
+
+
+def last_sweep_age_seconds() -> float | None:
+    """How long ago any process looked for what is due; None if none ever has. Read through Django's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp() - at) FROM runs_sweep WHERE id = 1")
+        row = cursor.fetchone()
+    return None if row is None else float(row[0])
+
+
+def is_only_host() -> bool:
+    """Whether nobody else can reach the database: the embedded server listens on a private socket of this boot alone,
+    so whatever an earlier boot (a power cut, a container before this one) left on record has ended."""
+    return not settings.DURABLEAGENTS.database_url
+
+
+def is_here(process: Process) -> bool:
+    """Whether this host and boot can see the process, if it runs."""
+    return process.host == procfs.host() and process.boot == procfs.boot()
+
+
+def is_gone(process: Process) -> bool:
+    """Proof of death, which the process's own host and boot can give: elsewhere False, however long it is silent."""
+    if is_here(process):
+        return not is_running(process.pid, process.born_ticks)
+    return is_only_host()
+
+
+def gone_here() -> list[Gone]:
+    """Rows that still say *alive* about a process that provably is gone. Empty while the database is away."""
+    here = {"host": procfs.host(), "boot": procfs.boot(), "is_only_host": is_only_host()}
+    rows = _on_link(lambda link: link.execute(_HERE, here).fetchall()) or []
+    return [Gone(*row) for *row, is_here in rows if not is_here or not is_running(row[2], row[3])]
+
+
+def alive() -> list[Process]:
+    """The processes alive now, by kind, host and pid: beats fresh by the database's clock and, for those of this host,
+    in the kernel's list. Read through Django's connection."""
+    fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_now() - _seconds(FRESH_SECONDS))
+    return sorted((process for process in fresh if not is_gone(process)), key=_place)
+
+
+def _place(process: Process) -> tuple[int, str, int]:
+    kind = KINDS.index(process.kind) if process.kind in KINDS else len(KINDS)
+    return kind, process.host, process.pid
+
+
+def _now() -> Combinable:
+    return Func(function="clock_timestamp", output_field=DateTimeField())
+
+
+def _seconds(seconds: float) -> Combinable:
+    return Func(seconds, template="make_interval(secs => %(expressions)s)")
+
+
+def _row(sign: Sign) -> dict[str, Any]:
+    identity = sign.identity
+    return {
+        "id": incarnation_id(identity), "kind": sign.kind, "host": identity.host, "boot": identity.boot,
+        "pid": identity.pid, "born_ticks": identity.born_ticks, "age": identity.age_seconds,
+        "slots_used": sign.slots_used, "slots_total": sign.slots_total,
+    }  # fmt: skip
+
+
+def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
+    """All in one statement, in one order: two who announce the same processes don't lock each other's rows
+    crosswise."""
+    rows = sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
+    if rows:
+        link.execute(_BEAT, {name: [row[name] for row in rows] for name in rows[0]})
+    return True
+
+
+def hang_up() -> None:
+    """Close this thread's connection; the next use opens another."""
+    link, _links.link = _links.link, None
+    if link is not None:
+        link.close()
+
+
+class _Links(threading.local):
+    """One connection per thread, opened when first needed and again after it broke."""
+
+    link: psycopg.Connection | None = None
+
+
+_links = _Links()
+_outage = log_messages.Outage(log, "fleet")
+
+
+def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
+    """What `act` answers, or None if the database is away. A connection that broke while it was idle is replaced."""
+    was_open = _links.link is not None
+    try:
+        try:
+            answer = _once(act)
+        except psycopg.OperationalError:
+            if not was_open:
+                raise
+            answer = _once(act)
+    except psycopg.Error as error:
+        _outage.began(error)
+        return None
+    _outage.over()
+    return answer
+
+
+def _once(act: Callable[[psycopg.Connection], T]) -> T:
+    if _links.link is None:
+        _links.link = psycopg.connect(dsn(name="durableagents fleet"), autocommit=True)
+    try:
+        return act(_links.link)
+    except psycopg.Error:
+        hang_up()
+        raise

@@ -1,0 +1,190 @@
+"""Processes as the kernel knows them: which one exactly, whether it lives, and how a child is tied to its parent.
+
+A pid comes again; a pid with its start time, on one boot of one host, doesn't. Linux has all of it in /proc; elsewhere
+psutil stands in, and a thread stands in for the parent-death signal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import psutil
+
+IS_LINUX = sys.platform.startswith("linux")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_NAMESPACE = uuid.UUID("5b3f1c1e-6f0a-4c52-9a55-1f7d3c0b8e21")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Loaded at import: a child just forked must not load libraries.
+_libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One incarnation of a process. `boot` is boot id and pid namespace: where its pid means something."""
+
+    host: str
+    boot: str
+    pid: int
+    born_ticks: int
+
+    @property
+    def age_seconds(self) -> float:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME) if IS_LINUX else time.time()
+        return max(0.0, now - self.born_ticks / _TICKS_PER_SECOND)
+
+    @property
+    def started_at(self) -> datetime:
+        """By this machine's clock; what is stored goes by the database's."""
+        return datetime.now(UTC) - timedelta(seconds=self.age_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The part of /proc/<pid>/stat that matters here."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    born_ticks: int
+
+    @property
+    def is_dead(self) -> bool:
+        """A zombie runs no more code: it only waits for its parent to read the exit status."""
+        return self.state in "ZXx"
+
+
+@functools.cache
+def host() -> str:
+    return socket.gethostname()
+
+
+@functools.cache
+def boot() -> str:
+    if not IS_LINUX:
+        return f"{psutil.boot_time():.0f}"
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def stat(pid: int) -> Stat | None:
+    """What the kernel says about `pid`, or None if there is no such process."""
+    if not IS_LINUX:
+        return _stat_elsewhere(pid)
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name in brackets is the process's own choice and may hold blanks and brackets: what follows its last
+            # one counts.
+            fields = file.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if len(fields) < 20:
+        return None
+    return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _stat_elsewhere(pid: int) -> Stat | None:
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            state = "Z" if process.status() == psutil.STATUS_ZOMBIE else "R"
+            born = int(process.create_time() * _TICKS_PER_SECOND)
+            return Stat(pid, state, process.ppid(), os.getsid(pid), born)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return None
+    except (psutil.AccessDenied, PermissionError):
+        # Somebody else's process: it exists, and that is all one may know.
+        return Stat(pid, "R", 0, 0, -1)
+
+
+def identify(pid: int) -> Identity | None:
+    """The incarnation that has `pid` now, or None if no process runs under it."""
+    process = stat(pid)
+    if process is None or process.is_dead:
+        return None
+    return Identity(host(), boot(), pid, process.born_ticks)
+
+
+def incarnation_id(identity: Identity) -> uuid.UUID:
+    """The same for the same incarnation, whoever computes it and however often."""
+    return uuid.uuid5(_NAMESPACE, f"{identity.host}|{identity.boot}|{identity.pid}|{identity.born_ticks}")
+
+
+def is_running(pid: int, born_ticks: int) -> bool:
+    """Whether the process of this pid and start time runs on this host and boot. A zombie doesn't."""
+    process = stat(pid)
+    return process is not None and not process.is_dead and process.born_ticks == born_ticks
+
+
+def of_session(session: int) -> Iterator[Stat]:
+    """Every process of a session, zombies too."""
+    for pid in _all_pids():
+        process = stat(pid)
+        if process is not None and process.session == session:
+            yield process
+
+
+def _all_pids() -> list[int]:
+    if IS_LINUX:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return psutil.pids()
+
+
+def tie_to_parent(parent: int, signum: int = signal.SIGKILL) -> None:
+    """Let the kernel signal this process when its parent dies; ends it here if the parent is dead already, which the
+    kernel can't notice.
+
+    From the main thread, after any change of user. The signal is bound to the *thread* that forked: a parent forks from
+    its main thread only.
+    """
+    if _libc is not None:
+        if _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    else:
+        threading.Thread(target=_watch_parent, args=(parent,), name="parent-watch", daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of its descendants' orphans, so that it can reap them: not every init does."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def send(pid: int, born_ticks: int, signum: int) -> bool:
+    """Signal exactly this incarnation; False if it is gone."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            if is_running(pid, born_ticks):
+                os.kill(pid, signum)
+                return True
+            return False
+        handle = os.pidfd_open(pid)
+        try:
+            # Compared after the handle is held: from here on it can't mean another process.
+            if not is_running(pid, born_ticks):
+                return False
+            signal.pidfd_send_signal(handle, signum)
+            return True
+        finally:
+            os.close(handle)
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,107 @@
+"""What the database's errors mean: an outage, which is waited out; a refusal of one statement, which may be for good;
+or our own word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import psycopg
+from django.db import DatabaseError, InterfaceError
+
+from ledger.errors import StaleLease
+from runs.engine.errors import ApprovalExpired, ApprovalMissing
+
+T = TypeVar("T")
+
+STALE, NO_APPROVAL, EXPIRED = "DA001", "DA002", "DA003"
+# serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
+_PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
+# Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
+# connections.
+_SOMEBODY_ELSE = _PASSING | {"55P03", "53300"}
+MOST_REFUSALS = 6
+
+
+def _itself(error: BaseException) -> BaseException:
+    """What one of Django's errors was made from."""
+    is_wrapped = isinstance(error, (DatabaseError, InterfaceError)) and error.__cause__ is not None
+    return error.__cause__ or error if is_wrapped else error
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too
+    long."""
+    error = _itself(error)
+    if getattr(error, "sqlstate", None) in _PASSING:
+        return True
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
+        error, "sqlstate", None
+    ) not in (STALE, NO_APPROVAL, EXPIRED)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server answered, and the answer is no: the statement has done nothing, and the connection stands."""
+    error = _itself(error)
+    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
+
+
+class StatementRefused(RuntimeError):
+    """The database is there and refused one statement again and again: it takes too long, is too large, or has no room.
+    Not an outage."""
+
+
+class Refusals:
+    """How often the server refused one and the same statement. An outage is waited out, however long; a refusal that
+    repeats is not."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._count = what, 0
+
+    def note(self, error: BaseException) -> bool:
+        """Take in an error that may pass. True: the server said so itself, nothing was done. Raises StatementRefused
+        when it is enough."""
+        error = _itself(error)
+        if not isinstance(error, psycopg.Error) or not is_refusal(error):
+            return False
+        if error.sqlstate not in _SOMEBODY_ELSE:
+            self._count += 1
+        if self._count >= MOST_REFUSALS:
+            reason = f"{error.diag.message_primary} ({error.sqlstate})"
+            raise StatementRefused(f"{self._what}: the database refused it {self._count} times: {reason}") from error
+        return True
+
+
+def translated(error: psycopg.Error) -> Exception:
+    """Our own SQLSTATEs as our own errors; everything else as it is."""
+    state, message = error.sqlstate, error.diag.message_primary or str(error)
+    if state == STALE:
+        return StaleLease(message)
+    if state == EXPIRED:
+        return ApprovalExpired(message)
+    return ApprovalMissing(message) if state == NO_APPROVAL else error
+
+
+def raise_known(error: Exception) -> None:
+    """Raise what a commit's error is by itself: our own word, or a bug. An outage, or a refusal that may pass, is the
+    caller's to wait out."""
+    known = translated(error) if isinstance(error, psycopg.Error) else error
+    if known is not error:
+        raise known from error
+    if not is_transient(error):
+        raise error
+
+
+async def patiently(reading: Callable[[], Awaitable[T]], what: str) -> T:
+    """Read until the database answers. Raises StatementRefused."""
+    delay, refusals = 0.05, Refusals(what)
+    while True:
+        try:
+            return await reading()
+        except (psycopg.Error, OSError) as error:
+            if not is_transient(error):
+                raise
+            refusals.note(error)
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, 1.0)

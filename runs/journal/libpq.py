@@ -1,0 +1,239 @@
+"""A step's statement, straight over libpq: prepared once a connection, values in, one row out.
+
+psycopg's cursors are made for any statement and any type, and cost a step more than the server takes for it. A step's
+statements are few, their parameters are texts, numbers and bytes, and their answer is one row of fixed types: so values
+are encoded here and the row stays binary, while sending, waiting, cancelling and telling what went wrong stay
+psycopg's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import struct
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary, WeakSet
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.generators import execute, fetch_many, send
+from psycopg.pq import ConnStatus, ExecStatus, Format
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb, JsonbDumper
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from runs.engine.journal import Reply
+
+Connection = psycopg.AsyncConnection[TupleRow]
+Pool = AsyncConnectionPool[Connection]
+Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values and their formats
+
+# A step has a statement for each number of events and facts, with and without wait and checkpoint, alone and in
+# company: some dozens.
+MOST_PREPARED = 200
+_TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_REPLY = struct.Struct("!qq????")
+_MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
+_ASK_AGAIN_SECONDS = 0.25
+_asking: WeakSet[Pool] = WeakSet()
+_turns: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
+_names = itertools.count()
+_prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
+
+
+def turns(pool: Pool) -> asyncio.Semaphore:
+    """As many turns as the pool has connections: to wait for one costs a tenth of waiting in the pool's own queue."""
+    return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
+
+
+async def ask_again(pool: Pool) -> None:
+    """For a pool as its `reconnect_failed`: try on. psycopg gives up after `reconnect_timeout` and tries again only
+    when somebody new asks for a connection, while whoever stands in the queue already waits their whole timeout out,
+    the database long back."""
+    if pool in _asking:
+        return
+    _asking.add(pool)
+    try:
+        await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        with suppress(PoolTimeout, PoolClosed):
+            await pool.putconn(await pool.getconn(timeout=0.01))
+    finally:
+        _asking.discard(pool)
+
+
+def as_sent(statement: str, values: Sequence[Any]) -> Sent:
+    """A statement with its values as libpq takes them. Raises psycopg.Error for what PostgreSQL can't hold."""
+    return (statement, *encoded(values))
+
+
+async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
+    """Run a statement that answers one row; its columns as PostgreSQL's binary format has them. Raises psycopg.Error.
+
+    The caller has the connection to itself. A statement outside a transaction is one of its own, whatever psycopg
+    thinks of `autocommit`.
+    """
+    statement, sent, formats = step
+    names = _names_on(link)
+    pgconn, name = link.pgconn, names.get(statement)
+    if name is None and len(names) < MOST_PREPARED:
+        # A name is used up even if the preparing is cut off: the server may know it by then.
+        name = b"step_%d" % next(_names)
+        pgconn.send_prepare(name, numbered(statement))
+        await _result(link)
+        names[statement] = name
+    _send(pgconn, name, statement, sent, formats)
+    return _row(await _result(link))
+
+
+class Undone(Exception):
+    """The server refused one of several statements, or their commit: nothing of any is there, and the connection
+    stands. `refusal` is what it said."""
+
+    def __init__(self, refusal: psycopg.Error) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> list[list[bytes | None] | None]:
+    """Run several statements, each with its encoded values, in one round trip and one transaction: what stands between
+    two Syncs is one. Gives each one's only row, or None where it has none. Raises Undone; after psycopg.Error it is
+    unknown what was committed.
+    """
+    names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
+    answers: list[str | None] = []  # what each answer is to: a statement that is prepared, or None for one that is run
+    pgconn.enter_pipeline_mode()
+    try:
+        for statement, sent, formats in statements:
+            name = names.get(statement) or fresh.get(statement)
+            if name is None and len(names) + len(fresh) < MOST_PREPARED:
+                name = fresh[statement] = b"step_%d" % next(_names)
+                pgconn.send_prepare(name, numbered(statement))
+                answers.append(statement)
+            _send(pgconn, name, statement, sent, formats)
+            answers.append(None)
+        pgconn.pipeline_sync()
+        results = await link.wait(_until_sync(pgconn))
+    finally:
+        if pgconn.status == ConnStatus.OK:
+            _leave_pipeline(pgconn)
+    # Those before the first refusal are prepared, whatever became of the transaction.
+    done = list(itertools.takewhile(lambda pair: pair[1].status in _DONE, zip(answers, results, strict=False)))
+    names.update({statement: fresh[statement] for statement, _ in done if statement is not None})
+    refused = [result for result in results if result.status == ExecStatus.FATAL_ERROR]
+    if refused:
+        raise Undone(error_from_result(refused[0]))
+    return [_row(result) if result.ntuples else None for statement, result in done if statement is None]
+
+
+def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
+    """All results up to the Sync's, which tells of the commit. Raises psycopg.Error when the connection is lost on the
+    way."""
+    yield from send(pgconn)
+    results: list[Any] = []
+    while True:
+        fetched = yield from fetch_many(pgconn)
+        if fetched and fetched[0].status == ExecStatus.PIPELINE_SYNC:
+            return results
+        results += fetched
+        if pgconn.status != ConnStatus.OK:
+            raise error_from_result(fetched[-1]) if fetched else psycopg.OperationalError("the connection was lost")
+
+
+def _leave_pipeline(pgconn: Any) -> None:
+    """A connection that has answers under way is of no use to whoever has it next."""
+    try:
+        pgconn.exit_pipeline_mode()
+    except psycopg.Error:
+        pgconn.finish()
+
+
+def _names_on(link: Connection) -> dict[str, bytes]:
+    names = _prepared.get(link)
+    if names is None:
+        names = _prepared[link] = {}
+    return names
+
+
+def _send(
+    pgconn: Any, name: bytes | None, statement: str, sent: Sequence[bytes | None], formats: Sequence[int]
+) -> None:
+    if name is None:
+        pgconn.send_query_params(numbered(statement), sent, param_formats=formats, result_format=_BINARY)
+    else:
+        pgconn.send_query_prepared(name, sent, param_formats=formats, result_format=_BINARY)
+
+
+def _row(result: Any) -> list[bytes | None]:
+    return [result.get_value(0, column) for column in range(result.nfields)]
+
+
+async def _result(link: Connection) -> Any:
+    result = (await link.wait(execute(link.pgconn)))[-1]  # what was refused at the commit has answered before
+    if result.status not in _DONE:
+        raise error_from_result(result)
+    return result
+
+
+def reply_of(row: Sequence[bytes | None]) -> Reply:
+    """A `runs_reply` as the binary format has it: a bigint, a timestamp in microseconds since 2000, four booleans."""
+    seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
+    return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
+
+
+@lru_cache(maxsize=512)
+def numbered(statement: str) -> bytes:
+    """`%s` and `%b` as `$1, $2, …`. A step's statements have no other per cent sign."""
+    number = iter(range(1, 65536))
+    return re.sub("%[sb]", lambda _: f"${next(number)}", statement).encode()
+
+
+def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
+    """Values as libpq takes them, and their formats. Raises psycopg.Error for what PostgreSQL can't hold."""
+    sent: list[bytes | None] = []
+    formats = [_TEXT] * len(values)
+    for place, value in enumerate(values):
+        kind = type(value)
+        if kind is bytes:
+            formats[place] = _BINARY
+        elif kind is int:
+            value = b"%d" % value
+        elif value is not None:
+            text: str = value if kind is str else _other(value)
+            if "\x00" in text:  # libpq would take a text for ended there
+                raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+            value = text.encode()
+        sent.append(value)
+    return sent, formats
+
+
+def _other(value: Any) -> str:
+    match value:
+        case str():
+            return str.__str__(value)
+        case UUID() | int():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case Jsonb():
+            return bytes(JsonbDumper(Jsonb).dump(value) or b"null").decode()
+        case list():
+            return "{" + ",".join(_element(each) for each in value) + "}"
+        case _:
+            raise psycopg.ProgrammingError(f"a step has no parameter of type {type(value).__name__}")
+
+
+def _element(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f'"\\\\x{value.hex()}"'
+        case _:
+            return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,79 @@
+"""What a claimant reads of its run, and writes nothing by: the history to go on from, a signal from long ago, whether a
+call may go out once more. Each is asked until the database answers: while it is away nothing is known, so nothing is
+sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from ledger.actors import Lease
+from ledger.errors import StaleLease
+from ledger.events import SignalReceived
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import History, Reply
+from runs.journal.database_errors import patiently
+from runs.journal.libpq import Pool
+from runs.journal.reader import EVENTS, SIGNAL, STANDING, checked, newest_sound, read
+
+_MAY_REPEAT = """
+SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
+       is_pause_requested, is_cancel_requested, is_on_hold
+FROM ledger_head h WHERE run_id = %s
+"""
+
+
+class Lookups:
+    """The reads of one run. Those that name a lease raise StaleLease where it is not the run's any more."""
+
+    def __init__(self, pool: Pool, run_id: UUID) -> None:
+        self._pool, self._run_id = pool, run_id
+
+    async def history(self, lease: Lease, graph_id: str, *, at_least: int) -> History:
+        """Checkpoint and tail, up to event `at_least` or further. The claim was a statement of its own before this one,
+        so the old owner's last commit is seen. Raises JournalBroken."""
+        return await patiently(
+            lambda: self._history(lease, graph_id, at_least), f"run {self._run_id}, reading its journal"
+        )
+
+    async def _history(self, lease: Lease, graph_id: str, at_least: int) -> History:
+        """Two reads. Whoever takes the run from us between them is seen at our next commit, as at any later time."""
+        async with self._pool.connection() as connection:
+            rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
+            assert rows, "the head of a run that was claimed"
+            (epoch, token, *flags), cuts = rows[0][:7], [row[7:] for row in rows if row[7] is not None]
+            self._check_lease(lease, epoch, token)
+            cut = newest_sound(str(self._run_id), cuts)
+            events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
+        created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), graph_id=graph_id)
+        return History(cut.snapshot, tail, created, Reply(*flags))
+
+    async def signal(self, name: str, n: int) -> SignalReceived:
+        """One read of what can't change any more, checked against its hash. Raises JournalBroken."""
+        row = await patiently(
+            lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
+        )
+        event = None if row is None else checked(self._run_id, row)[1]
+        if not isinstance(event, SignalReceived) or (event.name, event.n) != (name, n):
+            raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
+        return event
+
+    async def may_repeat(self, lease: Lease, slot: str, attempt: int) -> Reply:
+        """Done where nobody asked for a stop and the attempt's outcome isn't on record."""
+        head = await patiently(
+            lambda: self._row(_MAY_REPEAT, slot, attempt, self._run_id), f"run {self._run_id}, asking about {slot}"
+        )
+        assert head is not None
+        epoch, token, is_answered, *flags = head
+        self._check_lease(lease, epoch, token)
+        reply = Reply(*flags)
+        return replace(reply, is_done=reply.stop is None and not is_answered)
+
+    async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:
+        async with self._pool.connection() as connection:
+            return await (await connection.execute(query, parameters)).fetchone()
+
+    def _check_lease(self, lease: Lease, epoch: int, token: UUID | None) -> None:
+        if (epoch, token) != (lease.epoch, lease.token):
+            raise StaleLease(f"run {self._run_id} is at epoch {epoch}, the reader came with epoch {lease.epoch}")

@@ -1,0 +1,89 @@
+"""What became of a commit whose answer was lost: CP5 of docs/step-protocol.md.
+
+Nothing is assumed. The worker takes its own run again under a new epoch, which waits for the old backend and fences it
+off, then reads whether its events are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+
+from ledger.errors import StaleLease
+from ledger.events import Event, encode_clear
+from runs.journal.claims import Claim, Worker, reclaim
+from runs.journal.database_errors import Refusals, is_transient
+from runs.journal.libpq import Pool
+
+_WRITTEN = (
+    "SELECT seq FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s ORDER BY seq LIMIT 1"
+)
+
+
+def named(events: Sequence[Event]) -> str:
+    """What is written, and where: for whoever has to look."""
+    return ", ".join(event.KIND if event.slot is None else f"{event.KIND} of slot {event.slot}" for event in events)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A commit of unknown outcome: its events, the journal's end before it, and the epoch under which it was sent.
+    `lets_go` says that it was to let the run go."""
+
+    pool: Pool
+    worker: Worker
+    run_id: UUID
+    events: Sequence[Event]
+    after: int
+    epoch: int
+    lets_go: bool
+
+    async def find_out(self) -> tuple[int | None, Claim | None]:
+        """The number of its last event, if it was written, and the new claim, of which there is none where it let the
+        run go. Raises StaleLease."""
+        delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
+        while True:
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, 1.0)
+            try:
+                if self.lets_go and (seq := await self._let_go()) is not None:
+                    return seq, None
+                try:
+                    claimed = await reclaim(self.pool, self.worker, self.run_id)
+                except StaleLease:
+                    # Perhaps the lost commit was the one that let the run go. Any other is no longer ours to build on:
+                    # an intent may be on record, and whoever has the run now decides what becomes of it.
+                    if self.lets_go and (seq := await self._written()) is not None:
+                        return seq, None
+                    raise
+                return await self._written(), claimed
+            except (psycopg.Error, OSError) as error:
+                if not is_transient(error):
+                    raise
+                refusals.note(error)
+
+    async def _let_go(self) -> int | None:
+        """Asked before taking the run again, which by now may be in this very worker's hands under a newer claim: that
+        one's calls must not be fenced off. The lock outlasts the old backend."""
+        async with self.pool.connection() as connection, connection.transaction():
+            await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
+            cursor = await connection.execute(_WRITTEN, self._parameters())
+            return self._last(await cursor.fetchone())
+
+    async def _written(self) -> int | None:
+        """Where its last event is, if this worker wrote it. The epoch tells: whoever has taken the run over since makes
+        the same calls in the same words, and an intent of theirs is no leave to send."""
+        async with self.pool.connection() as connection:
+            return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
+
+    def _last(self, first: tuple[int] | None) -> int | None:
+        """The events of a commit stand one behind the other."""
+        return None if first is None else first[0] + len(self.events) - 1
+
+    def _parameters(self) -> list[object]:
+        return [self.run_id, self.after, self.epoch, encode_clear(self.events[0])]

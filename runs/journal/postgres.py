@@ -1,0 +1,164 @@
+"""The journal in PostgreSQL: the hot path. A step is one call of one SQL function, so one round trip and one commit;
+what opens a gate, hands a signal over or ends a run takes a few statements more in the same transaction.
+
+After an answer that never came nothing is assumed: the worker takes its own run again, reads whether its events are
+there, and only if they aren't writes them again (`lost_answers.py`). What it reads besides is in `lookups.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from ledger.actors import Lease
+from ledger.append import facts, lines
+from ledger.errors import first_line
+from ledger.events import Event, SignalReceived
+from runs.backoff import Patience
+from runs.engine.journal import Batch, History, How, Reply
+from runs.journal.claims import Claim, Worker
+from runs.journal.committer import answered, committer
+from runs.journal.database_errors import Refusals, raise_known
+from runs.journal.libpq import Pool, as_sent
+from runs.journal.lookups import Lookups
+from runs.journal.lost_answers import Lost, named
+from runs.journal.reader import with_cut
+from runs.journal.wait_hooks import gate_statement, on_withdraw, opening_of
+
+log = logging.getLogger("runs.journal.postgres")
+
+_REFUSED = "run %s: the database refused a commit (%s); trying again"
+_UNANSWERED = "run %s: the database did not answer a commit (%s); finding out what it did"
+# Statements of the same transaction, which a refusal leaves out.
+Extras = Sequence[tuple[str, list[Any]]]
+
+_HAND_OVER = "SELECT runs_hand_over(%s, %s)"
+_USAGE = "ROW(%s, %s, %s, %s, %s)"
+
+
+class PgJournal:
+    """The `Journal` port over PostgreSQL, for one claimed run."""
+
+    def __init__(
+        self, pool: Pool, worker: Worker, claimed: Claim, *,
+        on_write: Callable[[str, int], None] = lambda run_id, seq: None,
+    ) -> None:  # fmt: skip
+        self.pool, self.worker, self.on_write = pool, worker, on_write
+        self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
+        self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
+        self._committing = asyncio.Lock()
+        self._take(claimed)
+
+    def _take(self, claimed: Claim) -> None:
+        self.lease, self._token = Lease(claimed.epoch, claimed.lease), str(claimed.lease)
+        self._graph_id = claimed.graph_id
+        self._note(claimed.reply)
+
+    def _note(self, reply: Reply) -> Reply:
+        self.seq, self._reply, self._heard = reply.seq, reply, time.monotonic()
+        return reply
+
+    def now(self) -> datetime:
+        """The database's time of the last reply, moved on by this process's monotonic clock."""
+        return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)
+
+    async def commit(self, batch: Batch) -> Reply:
+        if batch.is_intent:
+            statement, values = self._intend(batch)
+            return await self._commit(batch.events, statement, values)
+        events, statement, values = self._record(batch)
+        wait, also = batch.wait, []
+        if batch.gate is not None and wait is not None:
+            also.append(gate_statement(batch.gate, wait))
+        if wait is not None and wait.kind == "signal":
+            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # one that came before anybody waited
+        return await self._commit(events, statement, values, also)
+
+    def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
+        (events, values), (entries, more), (wait, opening) = (
+            lines(batch.events, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
+        )  # fmt: skip
+        statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
+        return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
+
+    def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
+        written, cut, kept = with_cut(batch.events, batch.snapshot)
+        (events, values), (entries, more), (wait, opening) = (
+            lines(written, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
+        )  # fmt: skip
+        u = batch.usage
+        used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
+        statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
+        return written, statement, [self._actor, *values, *more, *opening, *used, *kept]
+
+    async def leave(
+        self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
+    ) -> Reply:
+        written, values = lines(events, self._id, self.seq)
+        statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
+        values = [how, state, list(waits), error, *values]
+        return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
+
+    async def _commit(
+        self, events: Sequence[Event], statement: str, values: list[Any], also: Extras = (), *,
+        after: Sequence[str] = (), lets_go: bool = False,
+    ) -> Reply:  # fmt: skip
+        """One commit, whatever the connection does, and one at a time: finding out what became of one takes the run
+        again, and would fence off another in flight. Raises StaleLease, ApprovalMissing, StatementRefused."""
+        refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
+        async with self._committing:
+            while True:
+                fenced = [self.run_id, self.lease.epoch, self._token, *values]
+                try:
+                    if also:
+                        reply = await self._in_transaction(statement, fenced, also)
+                    else:  # in company, but for what was refused: that would undo its neighbours again
+                        send = self._committer.write
+                        reply = await send(self.run_id, statement, fenced, after=after, is_alone=is_refused)
+                    break
+                except PoolTimeout:
+                    continue  # no connection was free: nothing was sent, so there is nothing to find out
+                except (psycopg.Error, OSError) as error:
+                    raise_known(error)
+                    refusals = refusals or Refusals(f"run {self.run_id}, writing {named(events)}")
+                    is_refused = refusals.note(error)
+                    log.warning(_REFUSED if is_refused else _UNANSWERED, self.run_id, first_line(error))
+                if is_refused:  # so there is nothing to find out, and no claim is spent on it
+                    await asyncio.sleep(patience.seconds())
+                    continue
+                lost = Lost(self.pool, self.worker, self._id, events, self.seq, self.lease.epoch, lets_go)
+                written, claimed = await lost.find_out()
+                if claimed is not None:
+                    self._take(claimed)
+                if written is not None:
+                    reply = Reply(written, self.now()) if claimed is None else claimed.reply
+                    break
+        self.on_write(self.run_id, reply.seq)
+        return self._note(reply)
+
+    async def _in_transaction(self, statement: str, values: list[Any], also: Extras) -> Reply:
+        async with self.pool.connection() as connection, connection.transaction():
+            reply = await answered(connection, self.run_id, as_sent(statement, values))
+            for extra, parameters in also if reply.is_done else ():
+                await connection.execute(extra, parameters)
+        return reply
+
+    async def load(self) -> History:
+        history = await self._lookups.history(self.lease, self._graph_id, at_least=self.seq)
+        self._note(history.reply)
+        return history
+
+    async def signal(self, name: str, n: int) -> SignalReceived:
+        return await self._lookups.signal(name, n)
+
+    async def may_repeat(self, slot: str, attempt: int) -> Reply:
+        async with self._committing:
+            return self._note(await self._lookups.may_repeat(self.lease, slot, attempt))

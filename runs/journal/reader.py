@@ -1,0 +1,192 @@
+"""A journal's rows as objects, after checking that they hang together and that nobody but us wrote them: what a
+claimant goes on from.
+
+Every event is checked against its hash, its columns and its code before anything is answered from it, so that a row
+that was put there with the application's own rights, an approval or a result, stops its run instead of being believed
+(docs/decisions/0012).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from psycopg.rows import TupleRow
+
+from ledger.chain import Link, body_hash, link_hash
+from ledger.codec import pack, unpack
+from ledger.codes import is_genuine, may_lack_code
+from ledger.events import ApprovalDecided, Event, RunCreated, VisitEntered, decode
+from ledger.keys import code_key
+from ledger.models import NO_RUN, Head
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import Snapshot
+from runs.engine.tape import LAPSED, Tape
+from runs.models import Checkpoint, Run
+
+log = logging.getLogger("runs.journal.postgres")
+COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
+# Whether an event may lack its code: it is from before there were any, or an upgrade is under way.
+_IS_OLD = f"""code IS NULL AND EXISTS (
+    SELECT 1 FROM ledger_uncoded u
+    WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
+_READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
+# Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
+STANDING = """
+    SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
+           c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
+    FROM ledger_head h
+    LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
+    WHERE h.run_id = %s ORDER BY c.seq DESC"""
+EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
+SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
+_CUT = "ROW(%s, %s, %s, %s, %b, %b)"
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def checksum(node: str, visit: int, state: bytes) -> bytes:
+    """What a checkpoint must hash to before anything runs from it."""
+    return hashlib.sha256(f"{node}|{visit}|".encode() + state).digest()
+
+
+def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
+    """What the journal's event of the visit's beginning says of its checkpoint: whose code covers the event vouches for
+    the state."""
+    return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
+
+
+def with_cut(events: Sequence[Event], snapshot: Snapshot | None) -> tuple[Sequence[Event], str, list[Any]]:
+    """A commit's events, the visit's beginning with its checkpoint's digest; and the checkpoint as an SQL expression of
+    type `runs_cut`, with its parameters."""
+    if snapshot is None:
+        return events, "NULL", []
+    at, state = snapshot, pack(snapshot.state) or b""
+    payload = {"checkpoint": cut_digest(at.generation, at.node, at.visit, at.fingerprint, state)}
+    bound = [replace(x, payload=payload) if isinstance(x, VisitEntered) and x.visit == at.visit else x for x in events]
+    return bound, _CUT, [at.generation, at.node, at.visit, at.fingerprint, state, checksum(at.node, at.visit, state)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The checkpoint that a claimant goes on from: at which event it stands, and what that event must say of it.
+    Without a snapshot there is none, or only its place is of interest."""
+
+    seq: int = 0
+    snapshot: Snapshot | None = None
+    digest: str = ""
+
+
+def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
+    """The newest checkpoint that passes its checksum; the journal makes up for those that don't."""
+    for seq, generation, node, visit, fingerprint, state, stored in rows:
+        if checksum(node, visit, bytes(state)) == bytes(stored):
+            snapshot = Snapshot(node, visit, generation, fingerprint, unpack(state))
+            return Cut(seq, snapshot, cut_digest(generation, node, visit, fingerprint, bytes(state)))
+        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
+    if rows:
+        raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
+    return Cut()
+
+
+def _check_cut(cut: Cut, event: Event, is_old: bool) -> None:
+    """The event at a checkpoint's place must tell of it. Raises JournalBroken."""
+    if not isinstance(event, VisitEntered):
+        raise JournalBroken(f"there is a checkpoint at event {cut.seq}, which enters no node", "forged_checkpoint")
+    if cut.snapshot is None or is_old:
+        return
+    digest = event.payload.get("checkpoint") if isinstance(event.payload, dict) else None
+    if (event.node, event.visit, digest) != (cut.snapshot.node, cut.snapshot.visit, cut.digest):
+        raise JournalBroken(
+            f"the checkpoint at event {cut.seq} is not the one that the event tells of", "forged_checkpoint"
+        )
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
+    """One event, after checking that its content gives its hash and its columns, and that we wrote it. Raises
+    JournalBroken."""
+    seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored, code, is_old = row
+    link = Link(
+        seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
+    )
+    body = body_hash(link.clear, link.sealed)
+    if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:
+        raise JournalBroken(f"event {seq} was changed: its content does not give its hash")
+    try:
+        event = decode(link.clear, unpack(link.sealed))
+    except (KeyError, TypeError, ValueError) as error:
+        raise JournalBroken(f"event {seq} can't be read: {error}") from error
+    if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
+        raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
+    is_ours = may_lack_code(event) or is_old if code is None else is_genuine(code_key(), run_id, seq, body, bytes(code))
+    if not is_ours:
+        reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
+        raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_who(code)}", reason)
+    if code is None and isinstance(event, ApprovalDecided) and event.verdict == "approved":
+        # From before there were codes, or from an upgrade's last old process: nothing tells a forged yes from a genuine
+        # one.
+        event = replace(event, verdict=LAPSED)
+    return link, event
+
+
+def _who(code: bytes | None) -> str:
+    return (
+        "none of our processes wrote it"
+        if code is None
+        else "it was forged, copied from elsewhere, or written under another master key"
+    )
+
+
+def read(
+    run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, graph_id: str
+) -> tuple[Event, list[Event]]:
+    """Events as objects, after checking that they link up from the checkpoint on, and that the run's row names the
+    agent version that its first event does. Raises JournalBroken."""
+    created: Event | None = None
+    tail: list[Event] = []
+    prev: Link | None = None
+    codes: set[bytes] = set()
+    for row in rows:
+        link, event = checked(run_id, row)
+        code, is_old = row[-2:]
+        if prev is not None and prev.seq >= cut.seq and (link.seq != prev.seq + 1 or link.prev_hash != prev.hash):
+            raise JournalBroken(f"event {link.seq} does not follow event {prev.seq}")
+        if code is not None and bytes(code) in codes:
+            raise JournalBroken(f"event {link.seq}, {event.KIND}, is a copy: its code was used before", "forged_event")
+        codes.add(bytes(code or b""))
+        if link.seq == cut.seq:
+            _check_cut(cut, event, is_old)
+        if link.seq == 1:
+            created = event
+        if link.seq > cut.seq:
+            tail.append(event)
+        prev = link
+    if created is None or prev is None or prev.seq < max(at_least, cut.seq):
+        end = prev.seq if prev else 0
+        raise JournalBroken(
+            f"the journal of run {run_id} ends at event {end}, but event {max(at_least, cut.seq)} was committed"
+        )
+    if not isinstance(created, RunCreated) or graph_id != f"{created.agent}@{created.version}":
+        raise JournalBroken(f"the run's row says {graph_id}, its first event says something else", "forged_run")
+    return created, tail
+
+
+def tape_of(run: Run) -> Tape:
+    """The slots of the run's current visit: everything since its newest checkpoint. Raises JournalBroken, as a claimant
+    would."""
+    since = Checkpoint.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
+    with connection.cursor() as cursor:
+        cursor.execute(EVENTS, [run.id, since])
+        rows = cursor.fetchall()
+    last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
+    _, tail = read(run.id, rows, Cut(since), at_least=last, graph_id=run.graph_id)
+    return Tape(tail)

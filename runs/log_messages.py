@@ -1,0 +1,78 @@
+"""What the fleet tells an operator, worded in one place: one line per event that somebody may have to act on."""
+
+from __future__ import annotations
+
+import logging
+
+from ledger.errors import first_line
+
+SUPERVISOR_STARTED = "supervisor %d watches %d worker process(es) with %d slots each"
+CLUSTER_STARTED = "cluster %d started: main %d"
+CLUSTER_READY = "cluster %d is ready after %.1f s: worker %d"
+CLUSTER_DIED = "cluster %d: %s; ending all of it and starting it anew%s"
+CLUSTER_NOT_STARTED = "cluster %d could not be started (%s); next attempt in %.1f s"
+NURSERY_LOST = "process %d, which clusters are forked from, %s; starting another"
+DEATH_REPORTED = "worker %s reported dead: %s"
+DEATH_NOT_REPORTED = "the death of worker %s can't be reported yet (%s); trying on"
+RENEWING = "renewing %d worker process(es), one after the other"
+RENEWED = "cluster %d is renewed: worker %s serves, the one before drains"
+RENEWAL_DONE = "all worker processes are renewed"
+RENEWAL_GIVEN_UP = "the renewal is given up at cluster %d: %s; the workers of before go on"
+DRAINING = "draining %d worker process(es), %g s at most"
+DRAIN_CUT = "cluster %d was not drained in time and is ended; its runs go on elsewhere"
+STOPPING_NOW = "second signal: stopping at once"
+STOPPED = "supervisor stopped"
+
+WORKER_STARTED = "worker %d drives up to %d runs"
+WORKER_DRAINING = "worker %d drains: finishing steps, %g s at most"
+WORKER_DRAINED = "worker %d drained"
+WORKER_OVERDUE = "worker %d did not drain in time and ends as it is"
+WORKER_BURIED = (
+    "worker %d was taken for dead while it lived: it takes and sends nothing more, and ends; another is started"
+)
+WORKER_FENCED = "worker %d has lost its place in the fleet: it claims and sends nothing until it has it back"
+WORKER_BACK = "worker %d has its place in the fleet back"
+REFUSED = "worker %d does not serve: %s"
+HOST_DIED = "the host of worker %d died; the process ends and is started anew"
+HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started anew"
+THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
+CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
+VERSION_CHANGED = (
+    "%s was first used with other code than this process has: give the changed code a version of its own (%s)"
+)
+VERSION_ADOPTED = (
+    "%s: its fingerprint on record was of an older scheme and of this very code; "
+    "it was replaced by one that sees tools and gates"
+)
+VERSION_UNSERVED = "runs of %s are ready and no running worker has that version: they wait until one does"
+VERSION_SERVED = "runs of %s don't lack a worker any more"
+RUN_STOPPED = "run %s: stopped for an operator: %s"
+RUN_STOPPED_OFF_RECORD = "run %s: its journal takes no event (%s), so it stands still for an operator without one: %s"
+RUN_BEYOND_HELP = "run %s: can't be stopped for an operator either (%s); it is left alone for %g s: %s"
+BESIDE_DIED = "%s died; it begins anew"
+BESIDE_LEFT = "%s ended without being asked; it begins anew"
+LATE_ANSWER_KEPT_SHORT = "run %s: the late answer %s of %s can't be recorded as it is (%s); that it came is on record"
+LATE_ANSWER_LOST = (
+    "run %s: the late answer %s of %s can't be recorded (%s): look it up at the other side by external id %s"
+)
+MAKES_ROOM = "a run waits to be driven alone: this worker hands its runs over and takes it"
+NOT_REHEARSED = "a new connection could not be warmed up, its first steps are slower: %s"
+FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
+
+
+class Outage:
+    """The database is away: said once when it begins and once when it is over, however often it is tried meanwhile."""
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log, self._who = log, who
+        self._is_on = False
+
+    def began(self, error: BaseException) -> None:
+        if not self._is_on:
+            self._is_on = True
+            self._log.warning("%s: the database is away (%s); trying on", self._who, first_line(error))
+
+    def over(self) -> None:
+        if self._is_on:
+            self._is_on = False
+            self._log.info("%s: the database is back", self._who)

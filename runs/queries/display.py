@@ -1,0 +1,57 @@
+"""What a run is doing, in one word: finer than its state, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.models import Head
+from runs.models import ENDED, Run, State, Wait
+
+# The most human thing first: what a page should speak of when a run waits for several.
+URGENCY = [
+    Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
+    Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.CHILD, Wait.Kind.TIMER,
+]  # fmt: skip
+
+
+def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
+    """queued, running, pausing, cancelling, unknown, stopped, or the state's own name."""
+    if run.state not in State.values:
+        return str(run.state)
+    state = State(run.state)
+    if state is State.WAITING_HUMAN:
+        wait = main_wait(waits)
+        if wait is not None and wait.kind in (Wait.Kind.RECONCILE, Wait.Kind.OPERATOR):
+            return "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
+    if head is not None and state not in (State.PENDING, State.PAUSED, *ENDED):
+        if head.is_cancel_requested:
+            return "cancelling"
+        if head.is_pause_requested:
+            return "pausing"
+    if state is State.PENDING or (state is State.RUNNING and run.owner is None):
+        return "queued"
+    return state.value
+
+
+def main_wait(waits: Sequence[Wait]) -> Wait | None:
+    """The wait to name when there are several."""
+    return min(
+        waits,
+        key=lambda wait: URGENCY.index(Wait.Kind(wait.kind)) if wait.kind in URGENCY else len(URGENCY),
+        default=None,
+    )
+
+
+def detail_text(wait: Wait | None, *names: str) -> str:
+    """What a wait's detail says under the first of these names that it has as text; empty if under none.
+
+    A detail is written by the engine, by agents, and by versions of both that are gone: a page may count on nothing in
+    it.
+    """
+    detail = wait.detail if wait is not None and isinstance(wait.detail, dict) else {}
+    return next((value for name in names if isinstance(value := detail.get(name), str) and value.strip()), "")
+
+
+def name_of(wait: Wait | None) -> str:
+    """What is waited for, in the best words that there are: its title, its tool, or at least its kind."""
+    return detail_text(wait, "title", "tool", "name") or (str(wait.kind) if wait is not None else "")

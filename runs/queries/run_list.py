@@ -1,0 +1,276 @@
+"""Reading many runs: filters that live in the address, counts per state, pages by cursor. A fixed number of queries
+each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
+from django.urls import reverse
+
+from ledger.models import Head
+from ledger.web.cursors import Order, Place, closed, opened
+from ledger.web.tally import BADGE_TO, Counted, Tally, badge
+from runs import search
+from runs.fleet.agent_versions import drivable, why_not_driven
+from runs.models import ENDED, Run, State, Wait
+from runs.queries.display import look, main_wait
+from runs.services.questions import open_for
+
+PAGE = 50
+# Counting stops here: the exact number of a million waiting runs helps nobody and would be read on every ring.
+COUNT_TO = 1000
+GROUPS: dict[str, tuple[str, list[State]]] = {
+    "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
+    "waiting_human": ("waiting for people", [State.WAITING_HUMAN]),
+    "waiting": ("waiting for systems", [State.WAITING_TOOL, State.WAITING_EVENT]),
+    "paused": ("paused", [State.PAUSED]),
+    "failed": ("failed", [State.FAILED]),
+    "completed": ("completed", [State.COMPLETED]),
+    "cancelled": ("cancelled", [State.CANCELLED]),
+}
+RUNS = Order("runs_run", "created_at")
+FOR_OPERATOR = Order(
+    "runs_wait", "opened_at", is_newest_first=False, only="resolved_at IS NULL AND kind IN ('reconcile', 'operator')"
+)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the address asks for. Unknown states and broken cursors count as not given."""
+
+    state: str = ""
+    agent: str = ""
+    q: str = ""
+    before: str = ""
+
+    @classmethod
+    def of(cls, query: Any) -> Filters:
+        """From a request's query string."""
+        given = {
+            name: str(query.get(name, "")).strip().replace("\x00", "")[:200]
+            for name in ("state", "agent", "q", "before")
+        }
+        if given["state"] not in GROUPS and given["state"] not in State.values:
+            given["state"] = ""
+        return cls(**given)
+
+    def link(self, **change: str) -> str:
+        """The query string with some filters changed; the cursor is dropped unless it is the change."""
+        now = {"state": self.state, "agent": self.agent, "q": self.q, **change}
+        return "?" + urlencode({name: value for name, value in now.items() if value})
+
+    @property
+    def states(self) -> list[State]:
+        if self.state in GROUPS:
+            return GROUPS[self.state][1]
+        return [State(self.state)] if self.state else []
+
+    @cached_property
+    def matches(self) -> list[search.Match]:
+        """The agent's runs that the words may mean, newest first; a thousand at most."""
+        return sorted(search.found(self.q, **self.of_agent), key=lambda one: (one.created_at, one.id), reverse=True)
+
+    @property
+    def of_agent(self) -> dict[str, str]:
+        """The agent's condition: `name`, or `name@version`, which has an index of its own."""
+        if not self.agent:
+            return {}
+        name, at, version = self.agent.partition("@")
+        return {"agent": name, "version": version} if at else {"agent": name}
+
+    @property
+    def arms(self) -> list[dict[str, str]]:
+        """One condition per index that is read: an agent's runs lie in its index by state."""
+        states = self.states or (list(State) if self.agent else [])
+        return [{**self.of_agent, "state": state.value} for state in states] or [{}]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One run in a list, with what its row tells. `blocked` says why nobody drives it, though it wants driving."""
+
+    run: Run
+    head: Head | None
+    waits: list[Wait]
+    look: str
+    wait: Wait | None
+    about: str
+    blocked: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where the run's page is: made of one look at the addresses, for all rows."""
+        return f"{_all_runs()}/{self.run.id}"
+
+
+@cache
+def _all_runs() -> str:
+    return reverse("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One state filter with its count; `is_more` where counting stopped."""
+
+    key: str
+    label: str
+    count: int
+    is_more: bool
+    link: str
+    is_current: bool
+
+
+def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
+    """Runs that fit, newest first, that come after a place in that order."""
+    if filters.q:
+        fit = [one for one in filters.matches if not filters.states or one.state in filters.states]
+        shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
+        rows = Run.objects.filter(id__in=[one.id for one in shown])
+    else:
+        rows = Run.objects.filter(id__in=RUNS.ids(filters.arms, limit=limit, beyond=beyond))
+    return sorted(rows, key=_place, reverse=True)[:limit]
+
+
+def _place(run: Run) -> Place:
+    return run.created_at, run.id
+
+
+def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
+    """One page of runs and the query string of the next one, empty on the last."""
+    runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
+    more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
+    return cards(runs[:size]), more
+
+
+def cards(runs: Sequence[Run]) -> list[Card]:
+    """Runs with their heads, open waits and why they stand still, in three further queries."""
+    ids = [run.id for run in runs]
+    heads = Head.objects.in_bulk(ids)
+    waits: dict[UUID, list[Wait]] = {}
+    for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
+        waits.setdefault(wait.run_id, []).append(wait)
+    wants = any(run.ready_at is not None and run.owner is None for run in runs)
+    driven = drivable() if wants else frozenset()
+    listed = []
+    for run in runs:
+        mine = [] if run.state in ENDED else waits.get(run.id, [])
+        head = heads.get(run.id)
+        blocked = why_not_driven(run, driven) or ""
+        shown = "blocked" if blocked else look(run, head, mine)
+        listed.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked))
+    return listed
+
+
+def counts(tally: Tally, filters: Filters | None = None) -> dict[str, int]:
+    """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
+    filters = filters or Filters()
+    if filters.q:
+        return {state.value: sum(one.state == state for one in filters.matches) for state in State}
+    return tally.read(to_count(filters))
+
+
+def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
+    """What the states' numbers count, for whoever counts more at the same time."""
+    return {state.value: _in_state(state, filters.of_agent) for state in State}
+
+
+def _in_state(state: State, of_agent: dict[str, str]) -> Counted:
+    narrowed = "".join(f"{column} = %s AND " for column in of_agent)
+    return Counted(
+        COUNT_TO,
+        [
+            (
+                f"SELECT 1 FROM runs_run WHERE {narrowed}state = %s LIMIT %s",
+                [*of_agent.values(), state.value, COUNT_TO + 1],
+            )
+        ],
+    )
+
+
+def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
+    """The state filters with their counts, those without runs included, so that the strip doesn't jump."""
+    total = sum(by_state.values())
+    strip = [Tab("", "all", min(total, COUNT_TO), total > COUNT_TO, filters.link(state="") or "?", not filters.state)]
+    for key, (label, states) in GROUPS.items():
+        number = sum(by_state.get(state.value, 0) for state in states)
+        strip.append(
+            Tab(key, label, min(number, COUNT_TO), number > COUNT_TO, filters.link(state=key), filters.state == key)
+        )
+    return strip
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """One open question, with what its run is about."""
+
+    wait: Wait
+    about: str
+
+
+def questions(
+    held: frozenset[str], *, limit: int = PAGE, beyond: Place | None = None
+) -> tuple[list[OpenQuestion], str]:
+    """The open questions for a reader with these roles, by deadline, and where the next page begins."""
+    waits = _questions(held, beyond)
+    return _question_page(list(waits.select_related("run")[: limit + 1]), limit)
+
+
+def _questions(held: frozenset[str], beyond: Place | None = None) -> QuerySet[Wait]:
+    waits = open_for(held)
+    if beyond is None:
+        return waits
+    at, id_ = beyond
+    # The first condition is implied by the second; it is what lets the index find the place.
+    return waits.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
+
+
+def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion], str]:
+    more = closed(waits[limit - 1].deadline, waits[limit - 1].id) if len(waits) > limit else ""
+    return [OpenQuestion(wait, wait.run.about or wait.run.graph_id) for wait in waits[:limit]], more
+
+
+def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
+    """What only an operator can settle, the longest waiting first, one card for each thing; and where the next page
+    begins."""
+    waits = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
+    return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)
+
+
+def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
+    shown = waits[:limit]
+    more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
+    return [_for(wait) for wait in shown if wait.run.state not in ENDED], more
+
+
+def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQuestion], list[Card], bool]:
+    """The first of both in one query: the questions, what needs an operator, and whether there is more of either."""
+    questions_sql, values = _questions(held).values_list("id")[: limit + 1].query.sql_with_params()
+    stuck = FOR_OPERATOR.ids([{}], limit=limit + 1)
+    both = RawSQL(f"SELECT id FROM ({questions_sql}) AS questions UNION ALL ({stuck.sql})", [*values, *stuck.params])
+    waits = list(Wait.objects.select_related("run").filter(id__in=both))
+    by_deadline = sorted(
+        (wait for wait in waits if wait.kind == Wait.Kind.INPUT), key=lambda wait: (wait.deadline, wait.id)
+    )
+    by_age = sorted(
+        (wait for wait in waits if wait.kind != Wait.Kind.INPUT), key=lambda wait: (wait.opened_at, wait.id)
+    )
+    (questions, more_questions), (cards, more_cards) = _question_page(by_deadline, limit), _stuck(by_age, limit)
+    return questions, cards, bool(more_questions or more_cards)
+
+
+def _for(wait: Wait) -> Card:
+    look = "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
+    return Card(wait.run, None, [wait], look, wait, wait.run.about)
+
+
+@badge("steering")
+def for_operator(held: frozenset[str]) -> Counted:
+    """How many of them there are."""
+    return FOR_OPERATOR.counted([{}], to=BADGE_TO)

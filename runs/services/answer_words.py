@@ -1,0 +1,118 @@
+"""What is wrong with an answer to a question, field by field, in the words of a form. Pure: no Django, no I/O.
+
+The schema is JSON Schema, and its validator speaks of schemas. Whoever filled in a form wants to know what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+
+MOST = 20
+_LONGEST = 300
+_KINDS = {
+    "integer": "a whole number, such as 12", "number": "a number, such as 12.5", "string": "text",
+    "boolean": "true or false", "array": 'a list, such as ["a", "b"]',
+    "object": 'an object, such as {"name": "value"}', "null": "nothing",
+}  # fmt: skip
+_DECIMAL = {"integer", "number", "string"}
+
+
+def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
+    """The first twenty. What only the schema's own code can tell, the node finds out, and asks again."""
+    errors = sorted(
+        Draft202012Validator(schema).iter_errors(given), key=lambda error: [str(part) for part in error.absolute_path]
+    )
+    return [_misfit(error) for error in errors][:MOST]
+
+
+def _misfit(error: ValidationError) -> dict[str, str]:
+    error = _innermost(error)
+    path = ["answer", *(str(part) for part in error.absolute_path)]
+    if error.validator == "required":
+        path.append(next((name for name in error.validator_value if name not in error.instance), ""))
+    problem, fix = _WORDS.get(str(error.validator), _plain)(error.validator_value, error.instance, error)
+    return {"field": ".".join(path), "problem": problem, "fix": fix}
+
+
+def _innermost(error: ValidationError) -> ValidationError:
+    """Of a value that may also be left out ("this, or null"): what is wrong with it as this."""
+    while error.validator in ("anyOf", "oneOf") and error.context:
+        real = [n for n, option in enumerate(error.validator_value) if option.get("type") != "null"]
+        within = [inner for inner in error.context if len(real) == 1 and inner.schema_path[0] == real[0]]
+        if not within:
+            break
+        error = within[0]
+    return error
+
+
+Words = Callable[[Any, Any, ValidationError], tuple[str, str]]
+
+
+def _kind(wanted: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    kinds = [_KINDS.get(str(name), str(name)) for name in (wanted if isinstance(wanted, list) else [wanted])]
+    return _is_empty(
+        given
+    ) or f"is not {' or '.join(kind.partition(',')[0] for kind in kinds)}", f"give {' or '.join(kinds)}"
+
+
+def _one_of(options: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    types = [str(option.get("type", "")) for option in options]
+    if {"integer", "number"} & {*types} and {*types} - {"null"} <= _DECIMAL:
+        return _kind("number", given, error)
+    return _kind(types, given, error) if all(types) else _plain(options, given, error)
+
+
+def _choice(choices: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    named = ", ".join(str(choice) for choice in choices)
+    return _is_empty(given) or "is none of the choices", f"choose one of: {named}"[:_LONGEST]
+
+
+def _short(least: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    if not given:
+        return "is empty", "fill it in" if least == 1 else f"at least {least} characters"
+    return f"too short: {len(given)} characters", f"at least {least}"
+
+
+def _few(least: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    return f"has {len(given)} entries" if given else "is empty", f"at least {least}"
+
+
+def _is_empty(given: Any) -> str:
+    return "is empty" if given is None or given == "" else ""
+
+
+def _plain(value: Any, given: Any, error: ValidationError) -> tuple[str, str]:
+    return error.message[:_LONGEST], "see the question's schema"
+
+
+_WORDS: dict[str, Words] = {
+    "type": _kind,
+    "anyOf": _one_of,
+    "oneOf": _one_of,
+    "enum": _choice,
+    "const": lambda only, given, error: _choice([only], given, error),
+    "required": lambda names, given, error: ("missing", "add it"),
+    "maximum": lambda most, given, error: (f"is more than {most}", f"at most {most}"),
+    "minimum": lambda least, given, error: (f"is less than {least}", f"at least {least}"),
+    "exclusiveMaximum": lambda most, given, error: (f"is not less than {most}", f"less than {most}"),
+    "exclusiveMinimum": lambda least, given, error: (f"is not more than {least}", f"more than {least}"),
+    "multipleOf": lambda unit, given, error: (f"is no multiple of {unit}", f"give a multiple of {unit}"),
+    "maxLength": lambda most, given, error: (f"too long: {len(given)} characters", f"at most {most}"),
+    "minLength": _short,
+    "pattern": lambda form, given, error: (
+        _is_empty(given) or "does not have the form that is asked for",
+        f"it has to match {form}"[:_LONGEST],
+    ),
+    "maxItems": lambda most, given, error: (f"has {len(given)} entries", f"at most {most}"),
+    "minItems": _few,
+    "uniqueItems": lambda value, given, error: ("names something more than once", "name each once"),
+    "additionalProperties": lambda value, given, error: (
+        f"holds what is not asked for: {', '.join(sorted(given.keys() - error.schema.get('properties', {}).keys()))}"[
+            :_LONGEST
+        ],
+        "remove it",
+    ),
+}

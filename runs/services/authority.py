@@ -1,0 +1,158 @@
+"""Who may steer a run, and what a person has done in it: the one place that says so, for the console, the API, lists
+and gates.
+
+Operators steer every run. An approver pauses, resumes and cancels what waits or has waited at a queue of theirs, an
+integrator what they started themselves. Retrying and settling stay an operator's: they decide what is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.actors import Actor
+from ledger.errors import Forbidden
+from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES
+from runs.journal import wait_hooks
+from runs.models import Run, Wait
+
+STOPPING = ("pause", "resume", "cancel")
+SETTLING = ("retry", "reconcile")
+# Who may stop some run: which ones, the run decides. The door of the faces.
+STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
+_ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What about a run decides who may steer it: the roles at whose queues it waits or has waited, and who started
+    it."""
+
+    waited_at: frozenset[str] = frozenset()
+    creator: int | None = None
+
+    def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
+        """The role under which somebody may do this to the run; None if they may not. Pure."""
+        held = frozenset(held)
+        if OPERATOR in held:
+            return OPERATOR
+        if action not in STOPPING:
+            return None
+        if INTEGRATOR in held and person is not None and person == self.creator:
+            return INTEGRATOR
+        return next((role for role in ROLES if role in held & self.waited_at and role in in_charge()), None)
+
+    def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
+        """All that somebody may do to the run."""
+        held = frozenset(held)
+        return frozenset(action for action in (*STOPPING, *SETTLING) if self.role(action, held, person))
+
+    def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
+        """Why not, to be raised."""
+        if action not in STOPPING:
+            return Forbidden(f"Only an operator may {action} a run.")
+        own = sorted(queue for queue, role in wait_hooks.queues.items() if role in set(held))
+        reasons = [f"this run has never waited at your queue ({', '.join(own)})"] if own else []
+        reasons += ["you didn't start this run"] if INTEGRATOR in held else []
+        why = f" And {' and '.join(reasons)}." if reasons else ""
+        others = "an approver at whose queue it waits or has waited, or the integrator who started it"
+        return Forbidden(f"Only an operator, {others}, may {action} a run.{why}")
+
+
+def in_charge() -> frozenset[str]:
+    """The roles that are in charge of a queue."""
+    return frozenset(wait_hooks.queues.values())
+
+
+def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
+    """Who may steer each of these runs, in one query."""
+    runs = list(runs)
+    waited_at: dict[UUID, set[str]] = {run.pk: set() for run in runs}
+    rows = Wait.objects.filter(run_id__in=list(waited_at), kind__in=_ASKING)
+    for run_id, queue, of in rows.values_list("run_id", "detail__queue", "detail__of").distinct():
+        named = next((each for each in (queue, of) if isinstance(each, str) and each), "")
+        waited_at[run_id].add(wait_hooks.queues.get(named, named))
+    return {run.pk: Standing(frozenset(waited_at[run.pk]), run.creator) for run in runs}
+
+
+def standing(run: Run) -> Standing:
+    """Who may steer this run."""
+    return standings([run])[run.pk]
+
+
+def may(run: Run, held: Iterable[str], person: int | None) -> frozenset[str]:
+    """All that somebody may do to the run. Where it waits is asked only of those for whom it counts."""
+    held = frozenset(held)
+    known = Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
+    return known.allowed(held, person)
+
+
+def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
+    """The role under which somebody with these roles may do this. Raises Forbidden, which says why not."""
+    held = frozenset(held)
+    stands = standing(run)
+    role = stands.role(action, held, person)
+    if role is None:
+        raise stands.refusal(action, held)
+    return role
+
+
+def check(action: str, run: Run, by: Actor) -> None:
+    """The last word, under the run's lock: whether the role that an actor acts under allows it. Raises Forbidden."""
+    role_to(action, run, held=[by.role], person=by.person)
+
+
+# --- four eyes --------------------------------------------------------------------------------------------------------
+
+
+def own_act(run: Run, person: int | None, name: str) -> str | None:
+    """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
+    an earlier revision has only decided, and whoever paused or resumed it has put nothing into it.
+
+    A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
+    """
+    former, acted = _record_of(run, person, name)
+    by_name = person is None or run.creator is None
+    if (run.created_by in former) if by_name else (run.creator == person):
+        return "started this run"
+    if not acted:
+        return None
+    at, action = min(acted)
+    return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_DID = {
+    "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
+    "signal": "sent this run a signal",
+}  # fmt: skip
+
+
+# How records name somebody or have named them (by each way of signing in, under each name that the account has had),
+# and the first thing of each kind that they did in a run.
+_RECORD = """
+    WITH former AS MATERIALIZED (
+        SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
+            SELECT %(name)s AS name UNION
+            SELECT before ->> 'username' FROM ledger_accountrecord
+            WHERE subject_person = %(person)s AND before ? 'username') AS names),
+    mine AS (SELECT by FROM former WHERE by IS NOT NULL)
+    SELECT by, NULL::text, NULL::timestamptz FROM mine
+    UNION ALL (
+        SELECT NULL, action, at FROM ledger_overriderecord WHERE run_id = %(run)s AND action <> ALL(%(stopping)s)
+        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
+        ORDER BY id LIMIT 1)
+    UNION ALL (
+        SELECT NULL, action, at FROM ledger_actrecord WHERE run_id = %(run)s AND action <> 'start'
+        AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
+        ORDER BY id LIMIT 1)"""
+
+
+def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD, {"name": name, "person": person, "run": run.pk, "stopping": list(STOPPING)})
+        rows = cursor.fetchall()
+    return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

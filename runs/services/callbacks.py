@@ -1,0 +1,158 @@
+"""Callbacks: the answer to a call that the other side took earlier, authorised by its token alone. Same rules as
+`command`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import OUTSIDE
+from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.errors import InvalidInput, NotFound
+from ledger.models import Event
+from ledger.web import misfit
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import Intent
+from runs.engine.tape import Tape
+from runs.journal.reader import tape_of
+from runs.models import ENDED, Run, Wait
+from runs.services.calls import close_others, tool_here
+from runs.services.command import journal, locked, resolve, wake
+
+log = logging.getLogger("runs.services.callbacks")
+RECEIVED = {"status": "received"}
+
+
+def is_awaited(token: str) -> bool:
+    """Whether a call was given this token. Cheap, and before anything of a body is read."""
+    return Wait.objects.filter(token_hash=_digest(token)).exists()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+@transaction.atomic
+def receive_callback(token: str, body: Any) -> dict[str, str]:
+    """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat
+    is answered like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound, and
+    InvalidInput for a body that is no answer to the call: nothing is recorded then, and a right one may still come."""
+    digest = _digest(token)
+    run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
+    if run_id is None:
+        raise NotFound("callback for the token", token[:8] + "…")
+    _, run = locked(run_id, under=OUTSIDE)
+    wait = _awaited(run, digest)
+    now = database_now()
+    if wait.resolution == "received" or wait.consumed_at is not None:
+        return RECEIVED
+    invoked = e.decode(
+        *Event.objects.filter(run_id=run.id, slot=wait.slot, attempt=wait.attempt, fact="intent").values_list(
+            "clear", flat=True
+        )[:1]
+    )
+    assert isinstance(invoked, e.ToolInvoked)
+    _check_answer(run, wait, invoked, body)
+    entry = replace(Intent.of(invoked), key=None).entry("committed")  # whoever takes a callback in needs no key
+    if not _still_counts(run, wait):
+        wait.consumed_at = now
+        wait.save(update_fields=["consumed_at"])
+        late = e.CallbackArrivedLate(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body)
+        journal(run.id, late, by=OUTSIDE, entries=[entry])
+        log.warning("run %s: the answer to %s came when it was over; recorded, without effect", run.id, invoked.tool)
+        return RECEIVED
+    closing: list[e.Event] = []
+    if wait.resolved_at is None:
+        resolve(wait, "received", by=OUTSIDE.ref, now=now)
+    else:  # its time had run out, or the run ended meanwhile
+        wait.consumed_at = now
+        wait.save(update_fields=["consumed_at"])
+    if run.state not in ENDED:
+        closing = close_others(run, wait.slot, wait.attempt, by=OUTSIDE, now=now, pk=wait.pk)
+        wake(run, now=now)
+    received = e.CallbackReceived(slot=wait.slot, attempt=wait.attempt, tool=invoked.tool, payload=body)
+    journal(run.id, received, *closing, by=OUTSIDE, entries=[entry])
+    return RECEIVED
+
+
+def _awaited(run: Run, digest: bytes) -> Wait:
+    """The wait for the answer to the call that was given this token, locked: where it is waited for again, the
+    newest."""
+    given = run.waits.get(token_hash=digest)
+    newest = (
+        run.waits.select_for_update()
+        .filter(slot=given.slot, attempt=given.attempt, kind=Wait.Kind.WEBHOOK)
+        .order_by("-n")
+    )
+    return newest[0]
+
+
+def _still_counts(run: Run, wait: Wait) -> bool:
+    """Whether an answer that comes now is the call's result. After its time ran out, or the run ended, it is so only
+    where nobody can have gone on without it: nothing with an effect was begun after the call, and no worker is about
+    to. Asked under the head's lock."""
+    if _is_settled(wait):
+        return False
+    if wait.resolved_at is None:
+        return True
+    is_asked = run.waits.filter(
+        slot=wait.slot, attempt=wait.attempt, kind="reconcile", resolved_at__isnull=True
+    ).exists()
+    if run.state not in ENDED and not is_asked:
+        return False
+    try:
+        tape = tape_of(run)
+    except JournalBroken:
+        return False
+    slot = tape.slots.get(wait.slot)  # none: the run has come to another visit since
+    return slot is not None and slot.current == wait.attempt and not tape.went_on_from(wait.slot)
+
+
+def _is_settled(wait: Wait) -> bool:
+    """Whether the journal tells already how the call that is answered now came out, so that the node may have gone on
+    from it."""
+    events = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt).order_by("seq")
+    tape = Tape(e.decode(clear) for clear in events.values_list("clear", flat=True))
+    attempt = tape.slot(wait.slot).at(wait.attempt)
+    return attempt.outcome is not None or attempt.is_settled
+
+
+def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> None:
+    """Whether the body is an answer to this call. A process that doesn't know the tool takes it as it is."""
+    tool = tool_here(run, invoked.tool)
+    if tool is None:
+        return
+    try:
+        tool.output_from_callback(_receipt(wait), body)
+    except ValidationError as error:
+        problems = [
+            {
+                "field": misfit.path(p["loc"]) or "body",
+                "problem": misfit.problem(p),
+                "fix": f"send {tool.output.__name__}",
+            }
+            for p in error.errors(include_url=False, include_input=False)
+        ]
+        raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
+    except ValueError as error:
+        wrong = {
+            "field": "body",
+            "problem": str(error),
+            "fix": "send the answer to the request that this address was given with",
+        }
+        raise InvalidInput(f"The body is no answer to this {invoked.tool}: {error}.", errors=[wrong]) from error
+
+
+def _receipt(wait: Wait) -> Any:
+    """What upstream said when it took the call; None before that is on record. An early answer is compared on the way
+    to the node."""
+    accepted = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt, fact="accepted")
+    payload = unpack(accepted.values_list("sealed", flat=True).first())
+    return payload.get("receipt") if isinstance(payload, dict) else None

@@ -1,0 +1,169 @@
+"""What every act on a run is made of: the locks, the justification, waking, withdrawing, and the record it leaves.
+
+Lock order: Head, Run, Wait, Approval. A run that a worker drives is never moved here: its flag is set, or its wait
+resolved, and the worker sees it at its next step boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import append, justified, locked_head, override
+from ledger.clock import database_now
+from ledger.entries import Entry
+from ledger.errors import IllegalTransition
+from ledger.models import Head
+from runs.engine.driver import waiting_state
+from runs.journal import notify, wait_hooks
+from runs.models import WAITING, Run, State, Wait
+from runs.services import authority, wakeups
+
+
+def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
+    """Head and run, locked in that order, for a named actor. Raises NotFound."""
+    assert isinstance(under, Actor)
+    head = locked_head(run_id)
+    return head, Run.objects.select_for_update().get(pk=run_id)
+
+
+def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] = ()) -> None:
+    """Append events, and let those who watch the run know once they are committed."""
+    notify.ring(run_id, append(run_id, *events, by=by, entries=entries))
+
+
+def save(run: Run, *fields: str, now: datetime) -> None:
+    """Store what a transition changed."""
+    run.updated_at = now
+    run.save(update_fields=["state", "updated_at", *fields])
+
+
+def make_ready(run: Run, *, now: datetime) -> None:
+    """The run wants driving: said in the row that is the queue, with a ring in the same transaction."""
+    run.ready_at = now
+    wakeups.drive(run.id)
+
+
+def wake(run: Run, *, now: datetime) -> None:
+    """Something that the run waits for was resolved. Under a pause it is kept for later, and so it is while the run
+    stands still for an operator; a driven run's worker sees it itself."""
+    if run.owner is not None:
+        return
+    if run.state == State.PAUSED:
+        run.is_woken = True
+    elif run.state in WAITING and not is_stopped(run):
+        run.wake()
+        make_ready(run, now=now)
+    save(run, "is_woken", "ready_at", now=now)
+
+
+def is_stopped(run: Run) -> bool:
+    """Whether nothing executes before an operator has looked. Whoever cancels has: then it only goes on to its end."""
+    stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
+    return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
+
+
+def open_waits(run: Run) -> list[Wait]:
+    """What the run waits for, oldest first."""
+    return list(run.waits.filter(resolved_at__isnull=True).order_by("opened_at"))
+
+
+def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
+    """Settle a locked wait. The caller has checked that it is open: the first resolution wins, also against a caller
+    that hasn't."""
+    if wait.resolved_at is not None:
+        raise IllegalTransition(
+            "settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: what came first stands."
+        )
+    wait.resolution, wait.resolved_by, wait.resolved_at = resolution, by, now
+    wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "grant_hash", "grant_expires_at"])
+
+
+def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
+    """The run ended: nothing is waited for any more, and nobody is asked."""
+    run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
+    with connection.cursor() as cursor:
+        for statement in wait_hooks.on_withdraw:
+            cursor.execute(statement, [run.id])
+
+
+def snapshot(run: Run, head: Head) -> dict[str, Any]:
+    """What an override record says of a run before and after."""
+    return {
+        "state": str(run.state), "node": run.node, "visit": run.visit, "epoch": head.epoch,
+        "is_owned": run.owner is not None, "is_pause_requested": head.is_pause_requested,
+        "is_cancel_requested": head.is_cancel_requested,
+    }  # fmt: skip
+
+
+def unpause(run: Run, head: Head, *, now: datetime) -> None:
+    """The legal move out of `paused` for what the run was about."""
+    kinds = {w.kind for w in open_waits(run)}
+    if kinds and (not run.is_woken or is_stopped(run)):
+        match waiting_state(kinds):
+            case "waiting_human":
+                run.resume_waiting_human()
+            case "waiting_tool":
+                run.resume_waiting_tool()
+            case _:
+                run.resume_waiting_event()
+    else:
+        run.resume_running() if head.epoch else run.resume_unstarted()
+        make_ready(run, now=now)
+    run.is_woken = False
+    save(run, "is_woken", "ready_at", now=now)
+
+
+def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
+    """The final move of a cancelled run. A worker that still holds it (its journal can't be read) is fenced off."""
+    run.cancel()
+    run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
+    save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
+    head.lease, head.deaths, head.is_pause_requested, head.is_cancel_requested = None, 0, False, False
+    head.save(update_fields=["lease", "deaths", "is_pause_requested", "is_cancel_requested"])
+    withdraw_waits(run, by=by, now=now)
+
+
+class Act:
+    """One person's act on one run: the locks, the justification, and the record that it leaves."""
+
+    def __init__(self, action: str, run_id: UUID, *, by: Actor, justification: object) -> None:
+        self.action, self.by, self.justification = action, by, justified(action, justification)
+        self.head, self.run = locked(run_id, under=by)
+        authority.check(action, self.run, by)
+        self.now = database_now()
+        self.before = snapshot(self.run, self.head)
+
+    @property
+    def payload(self) -> dict[str, str]:
+        """What the act's events carry."""
+        return {"justification": self.justification}
+
+    def refuse(self, hint: str = "") -> IllegalTransition:
+        """The state does not allow it; to be raised."""
+        return IllegalTransition(self.action, str(self.run.state), hint)
+
+    def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:
+        """Set or clear what the owner is asked for."""
+        self.head.is_pause_requested = self.head.is_pause_requested if pause is None else pause
+        self.head.is_cancel_requested = self.head.is_cancel_requested if cancel is None else cancel
+        self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
+
+    def done(self, *events: e.Event, entries: Sequence[Entry] = ()) -> Run:
+        """Append the events and the override record, and ring."""
+        override(
+            self.head,
+            self.action,
+            by=self.by,
+            justification=self.justification,
+            before=self.before,
+            after=snapshot(self.run, self.head),
+        )
+        journal(self.run.id, *events, by=self.by, entries=entries)
+        return self.run

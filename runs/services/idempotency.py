@@ -1,0 +1,78 @@
+"""`Idempotency-Key`: the answer to a request is kept with what the request did, in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connection, transaction
+from rest_framework.exceptions import ParseError
+
+from ledger.errors import DurableAgentsError
+from ledger.web.renderers import ShapeRenderer
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_KEEP = """
+    INSERT INTO runs_idempotencyrecord (principal, key, body_hash, status, body, created_at)
+    VALUES (%s, %s, %s, %s, to_jsonb(%s::text), statement_timestamp())"""
+
+
+class KeyInUse(DurableAgentsError):
+    """The first request with this key has not ended yet."""
+
+    status, code, title = 409, "idempotency-in-progress", "Still in progress"
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is still being worked on. Ask again in a moment.")
+
+
+class KeyReused(DurableAgentsError):
+    """The key stands for another request."""
+
+    status, code, title = 422, "idempotency-mismatch", "Idempotency-Key used for something else"
+
+    def __init__(self) -> None:
+        super().__init__("This Idempotency-Key was used with another body. One key stands for one request.")
+
+
+def key_from(header: str | None) -> str | None:
+    """The header's value, checked. Raises ParseError."""
+    if header is not None and not _KEY.fullmatch(header):
+        raise ParseError("Idempotency-Key must be 1 to 255 printable ASCII characters without spaces.")
+    return header
+
+
+@transaction.atomic
+def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
+    """Do `act` for the first request of (principal, key) and give every repeat the same bytes.
+
+    A failed `act` keeps nothing: the key may be used again. Two requests at once: the second does not wait but
+    learns so. The advisory lock ends with the transaction, so a client that dies leaves nothing locked; a lost
+    race for it is impossible to tell from a hash collision, and both may simply be asked again.
+    Raises KeyInUse, KeyReused.
+    """
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
+        is_ours, body_hash, status, known = cursor.fetchone()
+    # Also without the lock: who has it may be another repeat.
+    if body_hash is not None:
+        if bytes(body_hash) != digest:
+            raise KeyReused()
+        return status, known.encode()
+    if not is_ours:
+        raise KeyInUse()
+    status, body = act()
+    # Kept as text: jsonb would reorder the members, and a repeat is the same bytes.
+    text = ShapeRenderer().render(body)
+    with connection.cursor() as cursor:
+        cursor.execute(_KEEP, [principal, key, digest, status, text.decode()])
+    return status, text
+
+
+def _lock_number(principal: str, key: str) -> int:
+    named = hashlib.sha256(f"idempotency\n{principal}\n{key}".encode()).digest()
+    return int.from_bytes(named[:8], "big", signed=True)

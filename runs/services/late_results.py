@@ -1,0 +1,189 @@
+"""News from a worker that lost its run while its call was under way: the answer, which it may not record under its
+lease any more.
+
+It is the best witness there is: its answer settles a call that is in doubt or unknown, whoever was going to be asked.
+Where the outcome is settled already it is recorded without effect, and loudly if it belies what a person said.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.events import decode
+from ledger.models import Event, Head
+from runs.engine.journal import Intent
+from runs.engine.outcomes import LateAnswer
+from runs.engine.steps import doubt
+from runs.engine.tape import Attempt, Tape, payload_of
+from runs.models import ENDED, Run
+from runs.services.calls import close_others, tool_here
+from runs.services.command import journal, locked, resolve, wake
+
+log = logging.getLogger("runs.services.late_results")
+
+
+def lost_worker(incarnation: UUID) -> Actor:
+    """The worker as an outside witness: it acts without a lease."""
+    return Actor(kind="worker", name=str(incarnation), role="lost", auth="system")
+
+
+@transaction.atomic
+def hand_in(late: LateAnswer, by: Actor) -> bool:
+    """Take the answer. True if it settled the call. Handing it in again changes nothing."""
+    head, run = locked(UUID(late.run_id), under=by)
+    on_record = _on_record(run, late)
+    attempt = Tape(on_record).slot(late.slot).at(late.attempt)
+    if not isinstance(attempt.intent, e.ToolInvoked) or any(_is_the_same(event, late, by) for event in on_record):
+        return False
+    if late.accepted is not None and payload_of(attempt.accepted) == late.accepted:
+        return False
+    if late.failure is None and _may_settle(run, head, attempt, late):
+        if late.accepted is not None:
+            _accept(head, run, late, by)
+        else:
+            _settle(run, late, attempt, attempt.intent, by)
+        return True
+    contradicts = _contradicted(late, attempt)
+    n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
+    outcome, payload = _testimony(late)
+    event = e.ToolAnsweredLate(
+        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
+        payload=payload,
+    )  # fmt: skip
+    journal(run.id, event, by=by)
+    level = logging.ERROR if contradicts else logging.WARNING
+    consequence = f"; the verdict on record was {contradicts!r}" if contradicts else "; recorded, without effect"
+    log.log(
+        level, "run %s: %s of slot %s %s, says the worker that sent it%s",
+        run.id, late.tool, late.slot, outcome, consequence,
+    )  # fmt: skip
+    return False
+
+
+@transaction.atomic
+def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
+    """The answer itself can't be recorded: that it came, and why it isn't here, so that people know where to look."""
+    _, run = locked(UUID(late.run_id), under=by)
+    n = sum(isinstance(event, e.ToolAnsweredLate) for event in _on_record(run, late))
+    outcome = "refused" if late.result is None else "happened"
+    event = e.ToolAnsweredLate(
+        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts="", n=n,
+        payload={"problem": problem, "external_id": late.external_id},
+    )  # fmt: skip
+    journal(run.id, event, by=by)
+
+
+def _testimony(late: LateAnswer) -> tuple[str, Any]:
+    """The outcome that it tells of, and the payload that it leaves."""
+    if late.failure is not None:
+        return "refused", late.failure
+    return ("accepted", late.accepted) if late.accepted is not None else ("happened", {"result": late.result})
+
+
+def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
+    """Whether this worker has told this very thing before. It may have more to tell: that a call was taken, and then
+    how it came out."""
+    match event:
+        case e.ToolAnsweredLate(by=by.ref):
+            return (event.outcome, event.payload) == _testimony(late)
+        case e.ToolReconciled(by=by.ref):
+            return late.result is not None and payload_of(event).get("result") == late.result
+        case _:
+            return False
+
+
+def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
+    """What the journal has of this attempt, in order."""
+    rows = (
+        Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt)
+        .order_by("seq")
+        .values_list("clear", "sealed")
+    )
+    return [decode(clear, unpack(sealed)) for clear, sealed in rows]
+
+
+def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
+    """Whether nobody knows the outcome, and nobody is about to: a worker that repeats a keyed call gets the answer
+    itself, which it does for as long as the key protects, or where it has sent it already. That a call was taken is no
+    answer, so it keeps nobody who has the run from asking a person, or from sending again what the hook says did not
+    happen: beside either it would vouch for a sender that may still be sending."""
+    if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
+        return False
+    if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:
+        return False
+    if run.owner is None:
+        return True
+    return late.accepted is None and not _is_repeated(run, head, attempt, late)
+
+
+def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
+    """Whether the worker that has the run may send the call again unasked, or has."""
+    intent, tool = attempt.intent, tool_here(run, late.tool)
+    assert isinstance(intent, e.ToolInvoked)
+    key, at = payload_of(intent).get("key"), doubt.intended_at(intent)
+    is_spent = tool is not None and tool.has_forgotten(key, at, database_now())
+    if doubt.may_repeat(intent.replay_class, is_key_spent=is_spent):
+        return True
+    announced = Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt, kind="ToolRedispatched")
+    return announced.filter(epoch=head.epoch).exists()
+
+
+def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked, by: Actor) -> None:
+    now = database_now()
+    n = attempt.open_wait("reconcile")
+    event, entry = doubt.witnessed(
+        Intent.of(intent), late.result, by=by.ref, n=n or 0, when="it had lost the run", external_id=late.external_id
+    )
+    closing = _resolve_waits(run, late, by, now)
+    wake(run, now=now)
+    journal(run.id, event, *closing, by=by, entries=[entry])
+    log.warning("run %s: the worker that had sent %s handed its answer in: settled", run.id, late.tool)
+
+
+def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
+    """The other side took the call: nobody needs to be asked, and its callback is waited for, in the time that it
+    gave."""
+    assert late.accepted is not None
+    now = database_now()
+    own = run.waits.filter(slot=late.slot, attempt=late.attempt, kind="webhook", resolved_at__isnull=True)
+    own.update(deadline=datetime.fromisoformat(late.accepted["deadline"]), is_overdue=False)
+    closing = close_others(run, late.slot, late.attempt, by=by, now=now, kind="webhook")
+    head.steps, head.tool_calls = head.steps + 1, head.tool_calls + 1  # as if the worker had recorded it itself
+    head.save(update_fields=["steps", "tool_calls"])
+    wake(run, now=now)
+    event = e.ToolAccepted(slot=late.slot, attempt=late.attempt, tool=late.tool, payload=late.accepted)
+    journal(run.id, event, *closing, by=by)
+    log.warning(
+        "run %s: the worker that had sent %s handed in that it was taken: its callback is waited for", run.id, late.tool
+    )
+
+
+def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
+    """Whatever is waited for because of this call: a person's verdict, which the event itself closes, or a timer to
+    send it again."""
+    for wait in run.waits.select_for_update().filter(
+        slot=late.slot, attempt=late.attempt, resolved_at__isnull=True, kind__in=_CLOSED_BY_IT
+    ):
+        resolve(wait, _CLOSED_BY_IT[wait.kind], by=by.ref, now=now)
+    return close_others(run, late.slot, late.attempt, by=by, now=now)
+
+
+# What the event of the answer itself closes, and how.
+_CLOSED_BY_IT = {"reconcile": "happened", "webhook": "settled"}
+
+
+def _contradicted(late: LateAnswer, attempt: Attempt) -> str:
+    """The verdict on record that the answer belies."""
+    verdict = attempt.reconciled.verdict if attempt.reconciled is not None else ""
+    if late.failure is not None:
+        return verdict if verdict == "happened" else ""
+    return verdict if verdict in ("did_not", "fail") else ""

@@ -1,0 +1,260 @@
+"""A run's course as people set it: start, pause, resume, cancel, retry. Each is one verb in one transaction: lock,
+transition, save, append the event, wake whoever drives, ring for whoever watches. Who may is asked under the lock, too.
+
+Same rules as `command`. What is said to a run has files of its own: `questions`, `signals`, `callbacks`, `reconciling`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import uuid_utils
+from django.db import connection, transaction
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, lines
+from ledger.errors import InvalidInput, NotFound
+from ledger.models import Head
+from ledger.web import misfit
+from runs import search
+from runs.engine.agents import Agent, registry
+from runs.engine.canonical import plain
+from runs.engine.errors import JournalBroken
+from runs.fleet.agent_versions import note_use
+from runs.fleet.members import FRESH_SECONDS
+from runs.journal import notify
+from runs.journal.reader import tape_of
+from runs.models import ENDED, WAITING, Run, State
+from runs.search import ABOUT_LENGTH, subject
+from runs.services import retrying, wakeups
+from runs.services.command import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
+
+# --- starting ---------------------------------------------------------------------------------------------------------
+
+
+_START = "SELECT * FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A new run with its head, and the versions that somebody drives."""
+
+    run: Run
+    head: Head
+    drivable: frozenset[str]
+
+
+@transaction.atomic
+def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Run:
+    """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion,
+    VersionChanged, InvalidInput."""
+    return accept(agent, input, by=by, tags=tags).run
+
+
+def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Accepted:
+    """As `start`, in the caller's transaction, which ends without the run if this raises."""
+    assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
+    version = registry.find(agent)
+    payload = _validated(version, input)
+    run = Run(
+        id=UUID(str(uuid_utils.uuid7())), agent=version.name, version=version.version, graph_id=version.graph_id,
+        tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
+        creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
+    )  # fmt: skip
+    created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
+    placeholders, values = lines([created], run.id, 0)
+    words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _START.format(lines=placeholders),
+            [
+                run.id,
+                run.agent,
+                run.version,
+                run.graph_id,
+                json.dumps(run.tags),
+                run.trace_id,
+                by.ref,
+                by.person,
+                run.about,
+                words,
+                *values,
+                FRESH_SECONDS,
+            ],
+        )
+        seq, chain, at, fingerprint, drivable = cursor.fetchone()
+    if fingerprint != version.fingerprint():
+        note_use(version)
+    run.ready_at = run.created_at = run.updated_at = at
+    run._state.adding = False  # the function has stored it
+    head = Head(run_id=run.id, seq=seq, chain=chain)
+    acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
+    wakeups.ring(run.id)
+    notify.ring(run.id, seq)
+    return Accepted(run, head, frozenset(drivable))
+
+
+def _validated(agent: Agent, input: Any) -> Any:
+    try:
+        checked = agent.input.model_validate(input)
+        agent.begin(checked)
+        return plain(checked)
+    except ValidationError as error:
+        problems = [_problem(p, agent) for p in error.errors(include_url=False, include_input=False)]
+        raise InvalidInput(
+            f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.",
+            errors=problems,
+        ) from error
+
+
+def _problem(error: Any, agent: Agent) -> dict[str, str]:
+    """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
+    fix = "give it" if error["type"] == "missing" else f"see the input schema of {agent.graph_id}"
+    return {
+        "field": misfit.path(["input", *error["loc"]]),
+        "problem": misfit.problem(error),
+        "fix": str((error.get("ctx") or {}).get("fix", fix)),
+    }
+
+
+# --- steering ---------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Stand still at the next step boundary; at once where no worker drives. Raises IllegalTransition,
+    JustificationRequired, NotFound."""
+    act = Act("pause", run_id, by=by, justification=justification)
+    run = act.run
+    if run.state in ENDED or run.state == State.PAUSED or act.head.is_pause_requested or act.head.is_cancel_requested:
+        raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
+    if run.owner is not None:
+        act.flag(pause=True)
+        return act.done(e.PauseRequested(by=by.ref, payload=act.payload))
+    run.pause()
+    run.is_woken, run.ready_at = run.ready_at is not None, None
+    save(run, "is_woken", "ready_at", now=act.now)
+    return act.done(e.RunPaused(by=by.ref, payload=act.payload))
+
+
+@transaction.atomic
+def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
+    act = Act("resume", run_id, by=by, justification=justification)
+    run = act.run
+    if run.state != State.PAUSED:
+        if not act.head.is_pause_requested:
+            raise act.refuse("Only a paused run can be resumed.")
+        act.flag(pause=False)  # its worker has not come to the boundary yet
+        return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+    unpause(run, act.head, now=act.now)
+    return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+
+
+@transaction.atomic
+def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """End a run; effects already committed stand. Nothing more is dispatched; a call in doubt is settled first. Raises
+    as `pause` does."""
+    act = Act("cancel", run_id, by=by, justification=justification)
+    run = act.run
+    is_stopped = run.owner is None and run.waits.filter(kind="operator", resolved_at__isnull=True).exists()
+    if run.state in ENDED or (act.head.is_cancel_requested and not is_stopped):
+        raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
+    try:
+        tape = tape_of(run)
+    except JournalBroken as broken:
+        # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays
+        # possible.
+        finish_cancelled(run, act.head, by=by.ref, now=act.now)
+        return act.done(
+            e.RunCancelled(by=by.ref, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=act.payload)
+        )
+    in_doubt = [
+        s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
+    ]
+    if run.owner is not None or in_doubt:
+        act.flag(cancel=True, pause=False)
+        _let_settle(
+            run, act.head, is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt), now=act.now
+        )
+        return act.done(e.CancelRequested(by=by.ref, payload=act.payload))
+    finish_cancelled(run, act.head, by=by.ref, now=act.now)
+    return act.done(e.RunCancelled(by=by.ref, in_flight=tape.outstanding(), payload=act.payload))
+
+
+def _let_settle(run: Run, head: Head, *, is_asked: bool, now: datetime) -> None:
+    """A cancelled run with a call in doubt: a worker (or the person asked already) settles it, whatever the run waited
+    for."""
+    if run.owner is not None:
+        return
+    if run.state == State.PAUSED:
+        run.is_woken = not is_asked
+        unpause(run, head, now=now)
+    elif run.state in WAITING and not is_asked:
+        wake(run, now=now)
+
+
+@transaction.atomic
+def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
+    """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the
+    journal; only definite failures that the node didn't go on from are tried again, as a further attempt, under an
+    approval that is in time or a new one; callbacks that never came are waited for again. Raises as `pause` does."""
+    act = Act("retry", run_id, by=by, justification=justification)
+    run, head = act.run, act.head
+    head.deaths = 0
+    head.save(update_fields=["deaths"])
+    if run.state == State.FAILED:
+        try:
+            tape = tape_of(run)
+        except JournalBroken as broken:
+            raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+        reopened, late = tape.to_reopen(), _unheard(act)
+        settled, entries = retrying.settle_by_witnesses(run, tape)
+        retrying.reopen(run, tape, now=act.now)
+        opened = retrying.await_again(run, tape, now=act.now)
+        run.retry()
+        run.ended_at, run.end_seq, run.error_code = None, None, ""
+        make_ready(run, now=act.now)
+        save(run, "ended_at", "end_seq", "error_code", "ready_at", now=act.now)
+        retried = e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload | late)
+        return act.done(retried, *settled, *opened, entries=entries)
+    stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
+    if not stops or head.is_cancel_requested:
+        raise act.refuse("Only a failed run, or one that stopped for an operator, can be retried.")
+    payload = act.payload | _unheard(act)
+    resolved = [
+        e.WaitResolved(
+            slot=w.slot, attempt=w.attempt, wait=w.kind, n=w.n, resolution="retried", by=by.ref, payload=payload
+        )
+        for w in stops
+    ]
+    for stop in stops:
+        resolve(stop, "retried", by=by.ref, now=act.now)
+    wake(run, now=act.now)
+    return act.done(*resolved)
+
+
+def _unheard(act: Act) -> dict[str, Any]:
+    """News that came when the run had gone on without it: the worker that takes the run shows it to an operator
+    first."""
+    try:
+        late = retrying.unheard_of(act.run)
+    except (ValueError, KeyError) as broken:
+        raise act.refuse(f"Its journal can't be trusted: {broken}.") from broken
+    return {"late": late} if late else {}
+
+
+def find(run_id: UUID) -> Run:
+    """A run without locking it. Raises NotFound."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    return run

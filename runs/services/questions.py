@@ -1,0 +1,111 @@
+"""What a node asks people: who may answer, whether an answer fits, and the one that stands. Same rules as
+`command`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.fields.json import KT
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.web.roles import OPERATOR, ROLES
+from runs.journal import wait_hooks
+from runs.models import ENDED, Run, Wait
+from runs.services.answer_words import misfits
+from runs.services.command import journal, locked, resolve, snapshot, wake
+
+_ENDINGS = {
+    "timed_out": "Its time ran out",
+    "withdrawn": "Its run ended before anybody answered",
+    "answered": "It was answered",
+}
+
+
+class QuestionClosed(DurableAgentsError):
+    """An answer stands, or none is wanted any more."""
+
+    status, code, title = 409, "question-closed", "No longer asked"
+
+    def __init__(self, wait: Wait) -> None:
+        at = wait.resolved_at or wait.deadline
+        how = _ENDINGS.get(wait.resolution or "timed_out", "It was settled")
+        by = wait.resolved_by if wait.resolution == "answered" else None
+        who = f" by {by}" if by else ""
+        stands = " The first answer stands." if by else ""
+        super().__init__(
+            f"{how}{who} at {at:%Y-%m-%d %H:%M:%S} UTC.{stands}",
+            state=wait.resolution or "timed_out",
+            answered_by=by,
+            at=f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        )
+
+
+def roles_for(wait: Wait) -> tuple[str, ...]:
+    """Who may answer: the role that the node named, or that is in charge of the queue it named; and operators."""
+    of = str(wait.detail.get("of", ""))
+    named = wait_hooks.queues.get(of, of)
+    return (named, OPERATOR) if named in ROLES and named != OPERATOR else (OPERATOR,)
+
+
+def may_answer(wait: Wait, held: Iterable[str]) -> bool:
+    """Whether somebody with these roles may."""
+    return bool(set(roles_for(wait)) & set(held))
+
+
+def open_for(held: frozenset[str]) -> QuerySet[Wait]:
+    """The open questions that somebody with these roles may answer, by deadline; for whoever answers none, all of
+    them."""
+    questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
+    if OPERATOR not in held and any(role in held for role in wait_hooks.queues.values()):
+        named = {*held, *(queue for queue, role in wait_hooks.queues.items() if role in held)} & {
+            *ROLES,
+            *wait_hooks.queues,
+        }
+        questions = questions.annotate(of=KT("detail__of")).filter(of__in=sorted(named))
+    return questions.order_by("deadline", "id")
+
+
+def question(run_id: UUID, wait_id: UUID) -> Wait:
+    """What a run asks, or asked. Raises NotFound."""
+    wait = Wait.objects.filter(pk=wait_id, run_id=run_id, kind=Wait.Kind.INPUT).first()
+    if wait is None:
+        raise NotFound("question", wait_id)
+    return wait
+
+
+@transaction.atomic
+def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
+    """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput."""
+    allowed = roles_for(question(run_id, wait_id))
+    if by.role not in allowed:
+        raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
+    head, run = locked(run_id, under=by)
+    wait = Wait.objects.select_for_update().get(pk=wait_id)
+    before = snapshot(run, head)
+    now = database_now()
+    if wait.resolved_at is not None or wait.deadline <= now:
+        raise QuestionClosed(wait)
+    problems = misfits(wait.detail["schema"], given)
+    if problems:
+        raise InvalidInput(
+            f"The answer does not fit: {problems[0]['field']}: {problems[0]['problem']}.", errors=problems
+        )
+    resolve(wait, "answered", by=by.ref, now=now)
+    wake(run, now=now)
+    payload = {"answer": given} | ({"justification": justification} if justification else {})
+    event = e.InputAnswered(slot=wait.slot, attempt=wait.attempt, n=wait.n, by=by.ref, role=by.role, payload=payload)
+    acted(
+        "answer", by=by, head=head, subject=str(wait.detail.get("title", "")), queue=str(wait.detail.get("of", "")),
+        justification=justification, before=before, after=snapshot(run, head),
+    )  # fmt: skip
+    journal(run.id, event, by=by)
+    return run

@@ -1,0 +1,105 @@
+"""What a retried run takes up again, and what it has to be told first: for `lifecycle.retry`, with everything locked.
+
+A run's end withdraws what it waited for, and news may come after it. A retry opens what the journal still waits for,
+waits again for answers whose time ran out where the node has not gone on without them, and settles what a late witness
+has told meanwhile. News that belies what the node went on from can't change the past any more: the run stops and shows
+it to an operator before anything is sent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+
+from ledger import events as e
+from ledger.codec import unpack
+from ledger.events import decode
+from ledger.models import Event
+from runs.engine.journal import Entry, Intent, WaitSpec
+from runs.engine.steps import doubt
+from runs.engine.tape import Tape, late_news, payload_of
+from runs.journal import wait_hooks
+from runs.models import Run, Wait
+from runs.services.calls import tool_here
+
+_LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
+
+
+def unheard_of(run: Run) -> list[dict[str, Any]]:
+    """Late news of the whole run that no retry has told anybody of. Raises ValueError, KeyError for what can't be
+    read."""
+    journal = Event.objects.filter(run_id=run.id)
+    retries = journal.filter(Q(kind="RunRetried") | Q(kind="WaitResolved", slot__startswith="operator/"))
+    since = retries.order_by("-seq").values_list("seq", flat=True).first() or 0
+    came = set(journal.filter(kind__in=_LATE, seq__gt=since).values_list("slot", "attempt", "kind"))
+    if not came:
+        return []
+    rows = journal.filter(slot__in={slot for slot, _, _ in came}).order_by("seq").values_list("clear", "sealed")
+    all_news = late_news(decode(clear, unpack(sealed)) for clear, sealed in rows)
+    return [news for news in all_news if (news["slot"], news["attempt"], news["came"]) in came]
+
+
+def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry]]:
+    """Calls of open outcome of which the worker that sent them told, after the run had ended, that they happened:
+    nobody needs to be asked about what the journal knows."""
+    settled: list[e.Event] = []
+    entries: list[Entry] = []
+    for name in tape.told_by_witnesses():
+        slot = tape.slot(name)
+        testimony, intent = slot.now.testimony, slot.now.intent
+        assert testimony is not None and isinstance(intent, e.ToolInvoked)
+        result = payload_of(testimony)["result"]
+        event, entry = doubt.witnessed(
+            Intent.of(intent), result, by=testimony.by, n=slot.now.waits_of("reconcile"), when="the run had ended",
+            external_id=_external_id(run, testimony.tool, result),
+        )  # fmt: skip
+        tape.add(event)
+        settled.append(event)
+        entries.append(entry)
+    return settled, entries
+
+
+def _external_id(run: Run, name: str, result: Any) -> str | None:
+    tool = tool_here(run, name)
+    return None if tool is None else tool.external_id_of(result)
+
+
+def reopen(run: Run, tape: Tape, *, now: datetime) -> None:
+    """The run's end withdrew what it waited for. Where the journal still waits, for a callback or a decision, the wait
+    is open again; the time in which the run had ended is not taken from a callback's."""
+    for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
+        slot = tape.slot(wait.slot)
+        attempt = slot.at(wait.attempt)
+        is_asked = wait.kind == "approval" and slot.gate is not None and slot.gate.n == wait.n and slot.decision is None
+        is_open = attempt.waits.get((wait.kind, wait.n), "none") is None
+        is_known = (attempt.result is not None or attempt.is_settled) and not attempt.is_belied
+        if not is_known and (is_asked or is_open):
+            wait.resolution = wait.resolved_by = wait.resolved_at = None
+            if wait.kind == Wait.Kind.WEBHOOK and run.ended_at is not None:
+                wait.deadline, wait.is_overdue = wait.deadline + (now - run.ended_at), False
+            wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
+    with connection.cursor() as cursor:
+        for statement in wait_hooks.on_reopen:
+            cursor.execute(statement, [run.id])
+
+
+def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
+    """Calls that the other side took and whose time ran out, where the node did not go on from that: their callbacks
+    are waited for once more, for as long as before; the engine asks a person beside it. The token stays with the call's
+    first wait, which says for ever what it was given: whoever comes with it is taken to the newest."""
+    opened: list[e.Event] = []
+    for name in tape.to_await():
+        slot = tape.slot(name)
+        n, _ = slot.now.last_wait("webhook")
+        old = run.waits.get(slot=name, attempt=slot.current, kind=Wait.Kind.WEBHOOK, n=n)
+        promised = datetime.fromisoformat(payload_of(slot.now.accepted)["deadline"])
+        spec = WaitSpec(str(run.id), name, slot.current, "webhook", n + 1, now + (promised - old.opened_at), old.detail)
+        Wait.objects.create(
+            id=spec.id, run=run, slot=name, attempt=spec.attempt, kind=spec.kind, n=spec.n, opened_at=now,
+            deadline=spec.deadline, detail=spec.detail,
+        )  # fmt: skip
+        opened.append(spec.opened())
+    return opened

@@ -1,0 +1,86 @@
+"""What the outside tells a run, unasked or waited for. Same rules as `command`.
+
+A signal that comes before anybody waits is kept; calls get signals of a name in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, append
+from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
+from ledger.models import Event
+from runs.engine.canonical import canonical
+from runs.engine.steps.signals_and_questions import SIGNAL_NAME
+from runs.journal import notify
+from runs.models import ENDED, Run, Signal
+from runs.services.command import locked, snapshot, wake
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A signal's number among those of its name; whether this sending brought it."""
+
+    n: int
+    is_new: bool
+
+
+class OtherSignal(DurableAgentsError):
+    """An id stands for one signal."""
+
+    status, code, title = 422, "signal-mismatch", "Signal id used for something else"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"A signal {name} with this id was sent with another payload. One id stands for one signal.")
+
+
+@transaction.atomic
+def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id: str | None = None) -> Sent:
+    """Tell a run something. With `sender_id`, a repeat is the same signal.
+
+    Raises NotFound, InvalidInput (the name), IllegalTransition (the run has ended), OtherSignal.
+    """
+    if not SIGNAL_NAME.fullmatch(name):
+        fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
+        problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
+        raise InvalidInput("This is no name for a signal.", errors=[problem])
+    head, run = locked(run_id, under=by)
+    known = run.signals.filter(name=name, sender_id=sender_id).first() if sender_id is not None else None
+    if known is not None:
+        if canonical(_payload(known)) != canonical(payload):
+            raise OtherSignal(name)
+        return Sent(known.n, False)
+    if run.state in ENDED:
+        raise IllegalTransition("signal", str(run.state), "Nothing waits in a run that has ended.")
+    before = snapshot(run, head)
+    n = 1 + (run.signals.filter(name=name).aggregate(last=Max("n"))["last"] or 0)
+    seq = append(run.id, e.SignalReceived(name=name, n=n, by=by.ref, payload=payload), by=by)
+    Signal.objects.create(run=run, name=name, n=n, seq=seq, sender_id=sender_id)
+    is_taken = _hand_over(run, name)
+    acted("signal", by=by, head=head, subject=f"{name} {n}", before=before, after=snapshot(run, head))
+    notify.ring(run.id, seq + is_taken)
+    return Sent(n, True)
+
+
+def _hand_over(run: Run, name: str) -> bool:
+    """Give it to whoever has waited the longest, if anybody does; the function is the engine's too, for a wait that
+    opens."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_hand_over(%s, %s)", [run.id, name])
+        is_taken = bool(cursor.fetchone()[0])
+    if is_taken:
+        wake(run, now=database_now())
+    return is_taken
+
+
+def _payload(known: Signal) -> Any:
+    return unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))

@@ -1,0 +1,91 @@
+"""The doorbell queue: a django-q2 message that says *somebody look at the run table*, and names the run as a hint.
+
+The run table is the queue (`ready_at` not null). A message may ring twice, late or never; it carries a run id and
+nothing else, and only `runs.workers.worker_process.drive` can be queued: django-q2 would run any importable name and
+load any pickle.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.dispatch import receiver
+from django_q.signals import pre_enqueue
+from django_q.tasks import async_task
+
+from runs.journal.notify import notify_after_commit
+
+CHANNEL = "durableagents_queue"
+DRIVE = "runs.workers.worker_process.drive"
+ALLOWED = frozenset({DRIVE})
+# What a message may say besides function and arguments. Hooks and chains are names of functions too; `sync` would run
+# it here.
+_OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster"})
+
+# For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
+ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
+NOTIFY_SQL = (
+    f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/journal/notify.py
+)
+# For one run one worker is enough: see runs/sql/0014_starts.sql. It is chosen by what it said in this time.
+FRESH_SECONDS = 2.5
+CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
+
+# It logs a line per message sent and per message taken; a doorbell isn't worth one.
+logging.getLogger("django-q").setLevel(logging.WARNING)
+
+
+class NotQueueable(TypeError):
+    """Only `runs.workers.worker_process.drive` with one run id can be queued."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} can't be queued: {why}. Ring for a run with runs.services.wakeups.drive(run_id); "
+            "what it does belongs in an agent."
+        )
+
+
+def drive(run_id: UUID) -> None:
+    """Ring for a run that wants driving. The message commits or rolls back with the caller's transaction."""
+    async_task(DRIVE, str(run_id))
+
+
+def ring(run_id: UUID | str) -> None:
+    """Call a worker for a run whose message is written, after the commit of what wrote it."""
+    transaction.on_commit(
+        partial(notify_after_commit, connection, CALL_SQL, [str(run_id)])
+    )  # it catches its own errors, and says why
+
+
+@receiver(pre_enqueue, dispatch_uid="runs.services.wakeups.refuse")
+def refuse(task: dict[str, Any], **_: Any) -> None:
+    """Refuse, before anything is pickled or stored, a message that isn't a doorbell. Raises NotQueueable."""
+    name = _name(task["func"])
+    if inspect.iscoroutinefunction(task["func"]):
+        raise NotQueueable(name, "it is an async function, which django-q2 can't run")
+    if name not in ALLOWED:
+        raise NotQueueable(name, "it is not on the list of allowed functions")
+    if extra := set(task) - _OPTIONS or set(task["kwargs"]):
+        raise NotQueueable(name, f"a doorbell takes no {', '.join(sorted(extra))}")
+    if len(task["args"]) != 1 or not is_run_id(task["args"][0]):
+        raise NotQueueable(name, "a doorbell carries exactly one run id")
+
+
+def is_run_id(value: object) -> bool:
+    try:
+        UUID(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _name(func: str | Callable[..., Any]) -> str:
+    if isinstance(func, str):
+        return func
+    return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', type(func).__qualname__)}"

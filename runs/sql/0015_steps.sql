@@ -1,0 +1,216 @@
+-- The step protocol, whole: one call of one function per step. Lock the head, check the fence, then write or RAISE.
+-- SQLSTATEs: DA001 stale lease, DA002 approval missing, used up or not for these bytes, DA003 approval expired, DA404 no such run.
+-- Lock order everywhere: Head, Run, Wait, Approval, the rest.
+--
+-- A step is a transaction, or a part of one that several runs' steps share (runs/journal/committer.py): then the caller has taken the
+-- head by SKIP LOCKED before it calls, so a transaction that has heads already never waits for another; nor for anything below a head,
+-- which nobody locks without it. One step that RAISEs undoes all that share its transaction; each is then made alone.
+--
+-- Elsewhere: ledger_lock and ledger_append, the journal's one writer (ledger/sql/append.sql, 0004_codes.sql); claims (0007_claims.sql).
+-- The types, from steps.sql:
+--     runs_reply    where the journal stands, the database's time, what people asked for meanwhile, and whether it was done
+--     runs_opening  a wait that opens with a step
+--     runs_usage    what a step adds to the run's counters
+--     runs_cut      a checkpoint at the consistent cut between two visits
+
+-- The answer of every step.
+CREATE OR REPLACE FUNCTION runs_reply_of(h ledger_head, p_done boolean) RETURNS runs_reply
+LANGUAGE sql AS $$
+    SELECT (h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold, p_done)::runs_reply;
+$$;
+
+-- Whether the journal holds the answer to a call that is about to be repeated, to be called unknown, or to be settled by what its hook
+-- says: a callback, or a lost worker's answer, may come while the worker still thinks its call unanswered. Asked under the lock; then
+-- nothing is written, and the worker reads what came.
+CREATE OR REPLACE FUNCTION runs_is_answered(p_run uuid, p_lines ledger_line[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    line ledger_line;
+BEGIN
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled') AND EXISTS (
+            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt
+            AND (e.fact = 'result' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened')
+        ) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
+END $$;
+
+-- Whether nothing came of any attempt before this one: the other side refused each, or a person or a hook found that it did not happen,
+-- and nobody has said otherwise since. A late answer is such a word: then what people approved may have been done already.
+CREATE OR REPLACE FUNCTION runs_is_undone(p_run uuid, p_slot text, p_attempt int) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT NOT EXISTS (
+        SELECT 1 FROM generate_series(0, p_attempt - 1) AS earlier(attempt)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt = earlier.attempt
+            AND (e.kind = 'ToolFailed' OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'did_not')
+        )
+    ) AND NOT EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = p_slot AND e.attempt < p_attempt
+        AND (e.fact = 'result' AND e.kind <> 'ToolFailed' OR e.kind = 'CallbackArrivedLate'
+             OR e.kind = 'ToolReconciled' AND convert_from(e.clear, 'UTF8')::json ->> 'verdict' = 'happened'
+             OR e.kind = 'ToolAnsweredLate' AND convert_from(e.clear, 'UTF8')::json ->> 'outcome' <> 'refused')
+    );
+$$;
+
+-- Use a grant for one attempt at one call, under the head's lock. Its wait tells which call and which attempt used it last; the intents
+-- in the journal name it one by one.
+CREATE OR REPLACE FUNCTION runs_use_grant(p_run uuid, g_slot text, g_hash text, p_slot text, p_attempt int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    is_covered boolean := p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);
+BEGIN
+    UPDATE runs_wait SET consumed_at = clock_timestamp(), consumed_by = p_slot, consumed_attempt = p_attempt
+    WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved'
+      AND grant_hash = g_hash AND grant_expires_at > clock_timestamp()
+      AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt);
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM runs_wait WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND resolution = 'approved' AND grant_hash = g_hash
+          AND (consumed_at IS NULL OR is_covered AND consumed_by = p_slot AND consumed_attempt < p_attempt)
+    ) THEN
+        RAISE EXCEPTION 'the approval of slot % of run % expired before it was used for this', g_slot, p_run USING ERRCODE = 'DA003';
+    END IF;
+    RAISE EXCEPTION 'slot % of run % has no unused approval for these bytes', g_slot, p_run USING ERRCODE = 'DA002';
+END $$;
+
+-- TX1: make the intent of a call durable before it leaves. Under a pause, cancel or hold nothing is written and the reply says so.
+-- What once went out under a grant goes out again under one only, whatever the worker's code thinks of its gate today.
+CREATE OR REPLACE FUNCTION runs_intend(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
+    p_lines ledger_line[], p_facts ledger_fact[], g_slot text, g_hash text, w runs_opening
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+    line ledger_line;
+    invoked ledger_line;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind = 'ToolInvoked' THEN
+            invoked := line;
+        END IF;
+    END LOOP;
+    IF g_slot IS NOT NULL THEN
+        PERFORM runs_use_grant(p_run, g_slot, g_hash, invoked.slot, invoked.attempt);
+    ELSIF invoked.attempt > 0 AND EXISTS (
+        SELECT 1 FROM ledger_event e WHERE e.run_id = p_run AND e.slot = invoked.slot AND e.attempt < invoked.attempt
+        AND e.kind = 'ToolInvoked' AND convert_from(e.clear, 'UTF8')::json ->> 'grant' IS NOT NULL
+    ) THEN
+        RAISE EXCEPTION 'slot % of run % went out under an approval before, and has none now', invoked.slot, p_run USING ERRCODE = 'DA002';
+    END IF;
+    h := ledger_append(h, p_lines);
+    IF cardinality(p_facts) > 0 THEN
+        PERFORM ledger_enter(h, p_actor, p_facts);
+    END IF;
+    IF w.id IS NOT NULL THEN
+        INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, token_hash, is_overdue)
+        VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, w.token, false);
+    END IF;
+    PERFORM ledger_store(h);
+    RETURN runs_reply_of(h, true);
+END $$;
+
+-- TX2: make facts durable: a result, a failure, a wait, an entered visit. Facts about what was already sent are taken whatever
+-- people asked for meanwhile; the reply carries their flags, so that the worker stops at this boundary.
+CREATE OR REPLACE FUNCTION runs_record(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_actor text,
+    p_lines ledger_line[], p_facts ledger_fact[], w runs_opening, used runs_usage, cut runs_cut
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+    line ledger_line;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF runs_is_answered(p_run, p_lines) THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    h := ledger_append(h, p_lines);
+    IF cardinality(p_facts) > 0 THEN
+        PERFORM ledger_enter(h, p_actor, p_facts);
+    END IF;
+    FOREACH line IN ARRAY p_lines LOOP
+        IF line.kind IN ('ToolFailed', 'ToolReconciled') THEN
+            -- Upstream refused the call, or its hook told: no callback is waited for any more.
+            UPDATE runs_wait SET resolution = 'settled', resolved_by = p_actor, resolved_at = clock_timestamp()
+            WHERE run_id = p_run AND slot = line.slot AND attempt = line.attempt AND kind = 'webhook' AND resolved_at IS NULL;
+        END IF;
+    END LOOP;
+    h.steps := h.steps + used.steps;
+    h.tokens_in := h.tokens_in + used.tokens_in;
+    h.tokens_out := h.tokens_out + used.tokens_out;
+    h.tool_calls := h.tool_calls + used.tool_calls;
+    h.model_calls := h.model_calls + used.model_calls;
+    PERFORM ledger_store(h);
+    IF cut.node IS NOT NULL THEN
+        INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, fingerprint, state, checksum, at)
+        VALUES (p_run, h.seq, cut.generation, cut.node, cut.visit, 1, cut.fingerprint, cut.state, cut.checksum, clock_timestamp());
+        UPDATE runs_run SET node = cut.node, visit = cut.visit, last_checkpoint_at = clock_timestamp(), updated_at = clock_timestamp()
+        WHERE id = p_run;
+    END IF;
+    IF w.id IS NOT NULL THEN
+        -- A call that answers later opened its wait with the intent; now that upstream accepted it, the time it gave counts, also
+        -- where people were reminded meanwhile that it had not got that far.
+        INSERT INTO runs_wait (id, run_id, slot, attempt, kind, n, opened_at, deadline, detail, is_overdue)
+        VALUES (w.id, p_run, w.slot, w.attempt, w.kind, w.n, clock_timestamp(), w.deadline, w.detail, false)
+        ON CONFLICT (id) DO UPDATE SET deadline = excluded.deadline, is_overdue = false WHERE runs_wait.resolved_at IS NULL;
+    END IF;
+    RETURN runs_reply_of(h, true);
+END $$;
+
+-- Let go of a run: `park` (all waits still open), `settle` (a cancelled run waits for a person to settle a call first), `pause`,
+-- `release` (drain) or `end`. What would be wrong by now is not done and the reply says so: parking on a wait that was resolved
+-- meanwhile, completing a run that somebody cancelled.
+CREATE OR REPLACE FUNCTION runs_leave(
+    p_run uuid, p_epoch bigint, p_lease uuid, p_how text, p_state text, p_waits uuid[], p_error text, p_lines ledger_line[]
+) RETURNS runs_reply
+LANGUAGE plpgsql AS $$
+DECLARE
+    h ledger_head;
+BEGIN
+    h := ledger_lock(p_run, p_epoch, p_lease);
+    IF (p_how = 'park' AND (h.is_pause_requested OR h.is_cancel_requested))
+       OR (p_how IN ('park', 'settle') AND EXISTS (SELECT 1 FROM runs_wait WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL))
+       OR (p_how = 'pause' AND (h.is_cancel_requested OR NOT (h.is_pause_requested OR h.is_on_hold)))
+       OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested) THEN
+        RETURN runs_reply_of(h, false);
+    END IF;
+    h := ledger_append(h, p_lines);
+    h.lease := NULL;
+    IF p_how <> 'release' THEN
+        h.deaths := 0;  -- it came to a rest by itself: whatever killed workers on it before is behind it
+    END IF;
+    IF p_how IN ('pause', 'end') THEN
+        h.is_pause_requested := false;
+    END IF;
+    IF p_how = 'end' THEN
+        h.is_cancel_requested := false;
+    END IF;
+    PERFORM ledger_store(h);
+    UPDATE runs_run SET
+        state = p_state,
+        owner = NULL,
+        is_solo = is_solo AND p_how = 'release',
+        is_woken = (p_how = 'pause'),
+        ready_at = CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN p_how IN ('park', 'settle') THEN ready_at END,
+        updated_at = clock_timestamp(),
+        ended_at = CASE p_how WHEN 'end' THEN clock_timestamp() END,
+        end_seq = CASE p_how WHEN 'end' THEN h.seq END,
+        error_code = coalesce(p_error, '')
+    WHERE id = p_run;
+    IF p_how = 'end' THEN
+        UPDATE runs_wait SET resolution = 'withdrawn', resolved_by = 'system:engine', resolved_at = clock_timestamp()
+        WHERE run_id = p_run AND resolved_at IS NULL;
+    END IF;
+    RETURN runs_reply_of(h, true);
+END $$;

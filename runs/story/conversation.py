@@ -1,0 +1,101 @@
+"""What was said in a run, a page at a time: from where the page before ended, reading the events that the page shows.
+
+A row's place is its event and how many rows of that event come before it. Its `idx` counts within its conversation:
+what was said there before is counted once and kept with the run's fold.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ledger.api.present import masked
+from runs.story.folded import Opened, folded
+from runs.story.transcript import Said, Talk, model_of, said_in
+
+Place = tuple[int, int]
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing said, and where the list goes on after it."""
+
+    following: Place
+    shown: dict[str, Any]
+
+
+def transcript(run_id: UUID, *, most: int, since: Place = (0, 0), skip: int = 0) -> list[Row]:
+    """Up to `most` things said, in the journal's order, beginning at a place, or after so many rows from there."""
+    with folded(run_id) as kept:
+        transcript = kept.fold.transcript
+        seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
+        first = bisect_left(seqs, since[0])
+        events = [(seq, talks[n]) for seq, n in zip(seqs[first:], owners[first:], strict=True)]
+    rows: list[Row] = []
+    numbers: dict[str, int] = {}
+    models: dict[str, str] = {}
+    for seq, nth, talk, one in _from(run_id, events, since, most):
+        if talk.name not in numbers:
+            numbers[talk.name] = said_before(run_id, talk, seq) + nth
+        idx = numbers[talk.name]
+        numbers[talk.name] += 1
+        if skip > 0:
+            skip -= 1
+            continue
+        if talk.name not in models:
+            models[talk.name] = model_of(talk, Opened(run_id))
+        rows.append(Row((seq, nth + 1), _present(talk, models[talk.name], idx, one)))
+        if len(rows) == most:
+            break
+    return rows
+
+
+def _from(
+    run_id: UUID, events: list[tuple[int, Talk]], since: Place, most: int
+) -> Iterator[tuple[int, int, Talk, Said]]:
+    size = min(most, _AT_ONCE)
+    for start in range(0, len(events), size):
+        some = events[start : start + size]
+        lines = Opened(run_id)([seq for seq, _ in some])
+        for seq, talk in some:
+            for nth, one in enumerate(said_in(lines[seq]) if seq in lines else ()):
+                if (seq, nth) >= since:
+                    yield seq, nth, talk, one
+
+
+def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
+    """How much was said in a conversation before an event of it."""
+    n = bisect_left(talk.events, seq)
+    counts = talk.counts
+    while len(counts) < n:
+        some = talk.events[len(counts) : min(n, len(counts) + _AT_ONCE)]
+        lines = Opened(run_id)(some)
+        total = counts[-1] if counts else 0
+        more = []
+        for one in some:
+            total += len(said_in(lines[one])) if one in lines else 0
+            more.append(total)
+        # A new list each time: who counts at the same moment comes to the same.
+        counts = talk.counts = [*counts, *more]
+    return counts[n - 1] if n else 0
+
+
+def _present(talk: Talk, model: str, idx: int, one: Said) -> dict[str, Any]:
+    return {
+        "conversation": talk.name,
+        "idx": idx,
+        "role": one.role,
+        "content": one.text if one.data is None else masked(one.data),
+        "about": one.title or None,
+        "tool": one.tool or None,
+        "node": talk.node or None,
+        "model": model or None,
+        "tokens_in": one.tokens_in,
+        "tokens_out": one.tokens_out,
+        "seq": one.seq,
+        "at": one.at,
+    }

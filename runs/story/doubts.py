@@ -1,0 +1,54 @@
+"""Whether an event that a page shows was written by one of our processes, and is what was written: asked of each one
+that is drawn.
+
+Whoever has rights in the database may change or add rows. Verification reads a whole record and finds them; a page says
+it of what it shows. A digest of the content and one HMAC an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from uuid import UUID
+
+from ledger.chain import Link
+from ledger.codes import is_genuine, may_lack_code
+from ledger.events import decode
+from ledger.keys import code_key
+from ledger.models import NO_RUN, Uncoded
+from runs.story.lines import Line, Stored
+
+# Of an event `e`, beside its columns: whether it may lack a code, being from before there were any, or from an upgrade
+# that is under way.
+IS_OLD = f"""EXISTS (
+    SELECT 1 FROM {Uncoded._meta.db_table} u WHERE u.run_id = e.run_id AND u.seq >= e.seq OR u.run_id = '{NO_RUN}')"""
+
+
+def doubt(run_id: UUID, row: Stored) -> str:
+    """Why a stored event, with its code and whether it `is_old`, is not to be believed; empty where it is."""
+    link = Link.of(row)
+    body = link.body()
+    if not link.is_as_written(body):
+        return "it was changed: its content does not give its hash"
+    if row.code is None:
+        return "" if row.is_old or _may_lack_code(link.clear) else "it has no code: none of our processes wrote it"
+    if not is_genuine(code_key(), run_id, row.seq, body, bytes(row.code)):
+        return "it was not written with this installation's key, or not in this run"
+    return ""
+
+
+def _may_lack_code(clear: bytes) -> bool:
+    try:
+        return may_lack_code(decode(clear, None))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return False
+
+
+def mark_gaps(newest_first: Sequence[Line]) -> None:
+    """Say of each event of a part of a journal what is missing before it, and whether it links to the one before."""
+    for line, older in pairwise(newest_first):
+        if older.seq + 1 < line.seq:
+            first, last = older.seq + 1, line.seq - 1
+            line.gap = f"event {first} is missing" if first == last else f"events {first} to {last} are missing"
+        elif line.prev_hash != older.hash and not line.damage:
+            line.damage = f"it does not link to event {older.seq}"

@@ -1,0 +1,261 @@
+"""The stories that this process keeps folded, so that a page costs what has happened since somebody last looked.
+
+The journal is only ever added to, so a fold is taken on by the events that came after its last one. Nothing here is
+trusted for long:
+
+- Every look reads the last folded event again. If it isn't the row that was folded (by its hash, the transaction that
+  wrote it and the place where it lies), or the next one doesn't link to it, the run is folded anew.
+- A page that is opened, and a live one every few seconds, asks the database about the rows that are folded: how many
+  there are, which transactions wrote them, and where they lie. No row can be changed, taken out or put in without that:
+  PostgreSQL writes a changed row anew, elsewhere and under the transaction that changed it. Then the run is folded
+  anew.
+
+A run is folded by one thread at a time, and what it is asked for is copied while nobody else folds. What is kept is
+bounded.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.clock import ReadableTime
+from runs.story import Bare, Fold, Line, clear_of, doubts, mislabelled, read
+from runs.story.drawn import Drawn
+from runs.story.lines import Stored
+
+MOST_BYTES = 64 * 2**20
+MOST_RUNS = 256
+# How long a page that is only brought up to date may go without asking who wrote what it has folded.
+UNASKED_SECONDS = 5.0
+AT_ONCE = 5000
+# What an event leaves behind in a fold beside its own words: rows, bars, segments, what points to them. tests/scale
+# measures it.
+BYTES_PER_EVENT = 640
+
+_FIRST = -(2**63)
+_FACTS = """
+    SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid)
+    FROM ledger_event WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
+# The same, beside what is to be known of the rows up to there; one row without an event where there are no more.
+_ASKED = f"""
+    SELECT facts.*, known.* FROM (
+        SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event
+        WHERE run_id = %s AND seq <= %s
+    ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
+# A run that is folded from its start: what is to be known of its rows up to the last one there is, and then the rows
+# without that. A row that is changed in between is folded as changed and known as it was, so whoever asks next finds it
+# out.
+_KNOWN = """
+    SELECT last.*, known.* FROM (
+        SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
+        WHERE run_id = %s ORDER BY seq DESC LIMIT 1
+    ) AS last, LATERAL (
+        SELECT sum(xmin::text::bigint + hashtid(ctid)) FROM ledger_event WHERE run_id = %s AND seq <= last.seq
+    ) AS known"""
+_PLAIN = """
+    SELECT seq, at::text, kind, slot, attempt, clear FROM ledger_event
+    WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
+_WHOLE = f"""
+    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash, code, {doubts.IS_OLD}
+    FROM ledger_event e WHERE run_id = %s"""
+_LINES = f"{_WHOLE} AND seq = ANY(%s)"
+_WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
+
+
+class Last(NamedTuple):
+    """The last folded event, by what can't stay the same if it was changed."""
+
+    seq: int
+    hash: bytes
+    print: int
+
+
+NOTHING = Last(_FIRST, b"", 0)
+
+
+@dataclass
+class Kept:
+    """One run's fold. Whoever looks into it holds its lock."""
+
+    run_id: UUID
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    fold: Fold = field(default_factory=Fold)
+    drawn: Drawn = field(default_factory=Drawn)
+    last: Last = NOTHING
+    prints: int = 0
+    bytes: int = 0
+    checked_at: float = 0.0
+
+    def forget(self) -> None:
+        self.fold, self.drawn, self.last, self.prints, self.bytes = Fold(), Drawn(), NOTHING, 0, 0
+
+    def catch_up(self, *, is_opened: bool) -> None:
+        """Fold what is new; everything anew where what is folded isn't what the database has."""
+        if self.last is NOTHING:
+            self._anew()
+            return
+        must_ask = is_opened or time.monotonic() > self.checked_at + UNASKED_SECONDS
+        rows = self._checked() if must_ask else _rows(_FACTS, self.run_id, self.last.seq, AT_ONCE)
+        if not self._goes_on(rows):
+            self._anew()
+            return
+        is_more = len(rows) == AT_ONCE
+        del rows[0]
+        while rows:
+            self._take([row[:6] for row in rows])
+            self.prints += sum(row[8] for row in rows)
+            self.last = _last(rows[-1])
+            rows = _rows(_FACTS, self.run_id, self.last.seq + 1, AT_ONCE) if is_more else []
+            is_more = len(rows) == AT_ONCE
+
+    def _anew(self) -> None:
+        self.forget()
+        self.checked_at = time.monotonic()
+        for seq, hash_, print_, prints in _rows(_KNOWN, self.run_id, self.run_id):
+            since: int | None = _FIRST
+            while since is not None:
+                since = self._take_some(since, seq)
+            self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
+
+    def _take_some(self, since: int, until: int) -> int | None:
+        """Take so many rows as are read at once; where the next ones begin, if there may be any."""
+        with connection.cursor() as cursor:
+            cursor.execute(_PLAIN, [self.run_id, since, until, AT_ONCE])
+            with _uncollected():
+                rows = list(cursor.fetchall())
+                self._take(rows)
+                return rows[-1][0] + 1 if len(rows) == AT_ONCE else None
+
+    def _checked(self) -> list[tuple[Any, ...]]:
+        """From the last folded event on; nothing if what is folded isn't what the database has."""
+        rows = _rows(_ASKED, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
+        self.checked_at = time.monotonic()
+        count, prints = rows[0][-2:]
+        return rows if (count, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
+
+    def _goes_on(self, rows: list[tuple[Any, ...]]) -> bool:
+        """Whether the first row is the last one folded, and the second links to it."""
+        return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
+
+    def _take(self, rows: list[tuple[Any, ...]]) -> None:
+        take, moment = self.fold.take, _TIMES.read
+        for seq, at, kind, slot, attempt, stored in rows:
+            clear, damage = clear_of(kind, stored)
+            damage = damage or mislabelled(kind, slot, attempt, clear)
+            take(Bare(seq, moment(at), kind, slot, attempt, clear, damage))
+        self.bytes += sum(BYTES_PER_EVENT + len(row[5]) for row in rows)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without rounds of the garbage collector. What a fold makes stays or goes by itself, so each would walk through it
+    in vain. Whoever switched it off switches it on again; another thread that folds meanwhile has a round too many."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# Times come as text and are read here: to have the driver call for each of ten thousand takes twice as long.
+_TIMES = ReadableTime(0)
+
+
+def _rows(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
+
+
+def _last(row: tuple[Any, ...]) -> Last:
+    return Last(row[0], bytes(row[7]), row[8])
+
+
+_guard = threading.Lock()
+_kept: OrderedDict[UUID, Kept] = OrderedDict()
+
+
+@contextmanager
+def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
+    """A run's fold up to its newest event, for as long as it takes to copy what is wanted of it.
+
+    The caller has spoken to the database already in this request: to wait for a connection while holding a lock that
+    others wait for with theirs in hand would stop both.
+    """
+    with _guard:
+        kept = _kept.setdefault(run_id, Kept(run_id))
+        _kept.move_to_end(run_id)
+    with kept.lock:
+        try:
+            kept.catch_up(is_opened=is_opened)
+            yield kept
+        except BaseException:
+            # Half a fold is none.
+            kept.forget()
+            raise
+    _make_room()
+
+
+def _make_room() -> None:
+    """Let go of what was looked at longest ago. Who is looking into it keeps it for that long."""
+    with _guard:
+        total = sum(kept.bytes + kept.drawn.bytes for kept in _kept.values())
+        while _kept and (total > MOST_BYTES or len(_kept) > MOST_RUNS):
+            _, gone = _kept.popitem(last=False)
+            total -= gone.bytes + gone.drawn.bytes
+
+
+def held() -> dict[UUID, int]:
+    """The runs that are kept, longest unseen first, and how many bytes each counts for."""
+    with _guard:
+        return {run_id: kept.bytes + kept.drawn.bytes for run_id, kept in _kept.items()}
+
+
+def forget_all() -> None:
+    with _guard:
+        _kept.clear()
+
+
+class Opened:
+    """Events of one run with their payloads, each read once for one request."""
+
+    def __init__(self, run_id: UUID, drawn: Drawn | None = None) -> None:
+        self._run_id, self._drawn = run_id, drawn or Drawn()
+        self._lines: dict[int, Line] = {}
+
+    def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
+        """Of these events those that are there."""
+        if missing := [seq for seq in set(seqs) if seq not in self._lines]:
+            self._lines.update((line.seq, line) for line in _lines(self._drawn, _LINES, self._run_id, missing))
+        return self._lines
+
+    def journal(self, before: int | None, most: int) -> list[Line]:
+        """A part of the journal, newest first."""
+        lines = _lines(self._drawn, _WINDOW, self._run_id, 2**63 - 1 if before is None else before, most)
+        doubts.mark_gaps(lines)
+        return lines
+
+
+def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[Line]:
+    """Events as they are stored. What is to be doubted is noted with what is drawn, which may outlast this look."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [run_id, *values])
+        rows = [Stored(*row) for row in cursor.fetchall()]
+    lines = list(read(rows))
+    for row, line in zip(rows, lines, strict=True):
+        if not line.damage and (why := doubts.doubt(run_id, row)):
+            line.damage = why
+            drawn.doubt(line.seq, why)
+    return lines

@@ -1,0 +1,118 @@
+"""The supervisor's hand in the database: heartbeats, and reports of deaths. A thread, so that the supervisor never
+waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+from uuid import UUID
+
+from django.db import DatabaseError, close_old_connections, connections
+
+from runs import log_messages
+from runs.backoff import Patience
+from runs.fleet import members, procfs
+from runs.workers.failover import worker_died
+
+BEAT_SECONDS = 5.0
+log = logging.getLogger("runs.workers.supervisor")
+
+
+class Clerk:
+    """Reports every death until the database has taken it, and keeps the fleet's rows of this host true."""
+
+    def __init__(self, signs: Callable[[], list[members.Sign]]) -> None:
+        self._signs = signs
+        self._deaths: dict[UUID, str] = {}
+        self._delayed: set[UUID] = set()
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._is_closing = False
+        self._patience = Patience()
+        self._thread = threading.Thread(target=self._run, name="clerk", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def report(self, incarnation: UUID, proof: str) -> None:
+        """A worker is proven dead: its runs are to go on elsewhere. Returns at once."""
+        with self._lock:
+            self._deaths.setdefault(incarnation, proof)
+        self._woken.set()
+
+    def beat_now(self) -> None:
+        self._woken.set()
+
+    def close(self, patience_seconds: float) -> None:
+        """Report what is left and announce the end, as long as patience lasts; what stays unreported is found by the
+        next one."""
+        self._is_closing = True
+        self._woken.set()
+        self._thread.join(patience_seconds)
+
+    def _run(self) -> None:
+        beat_at = 0.0
+        while True:
+            try:
+                is_done = self._report_all()
+                if self._woken.is_set() or monotonic() >= beat_at:
+                    self._woken.clear()
+                    self._keep_rows()
+                    beat_at = monotonic() + BEAT_SECONDS
+            except Exception:
+                # Whatever it was, the next death must still be reported.
+                log.exception("the supervisor's clerk stumbled and goes on")
+                is_done = False
+            if self._is_closing and is_done and not self._deaths:
+                self._say_goodbye()
+                return
+            self._woken.wait(BEAT_SECONDS if is_done else self._patience.seconds())
+
+    def _report_all(self) -> bool:
+        with self._lock:
+            waiting = list(self._deaths.items())
+        outcomes = [self._report_one(incarnation, proof) for incarnation, proof in waiting]
+        return all(outcomes)
+
+    def _report_one(self, incarnation: UUID, proof: str) -> bool:
+        try:
+            close_old_connections()
+            worker_died(incarnation, proof)
+        except Exception as error:
+            if incarnation not in self._delayed:
+                self._delayed.add(incarnation)
+                trace = None if isinstance(error, DatabaseError) else error
+                log.warning(log_messages.DEATH_NOT_REPORTED, incarnation, type(error).__name__, exc_info=trace)
+            return False
+        # Only now: a row that still says *alive* is what makes the next supervisor report this death, should this one
+        # die too.
+        members.bury(incarnation)
+        self._patience.reset()
+        with self._lock:
+            self._deaths.pop(incarnation, None)
+        # Recovery says what became of the runs; of the report itself there is news only if it was late.
+        log.log(
+            logging.INFO if incarnation in self._delayed else logging.DEBUG,
+            log_messages.DEATH_REPORTED,
+            incarnation,
+            proof,
+        )
+        self._delayed.discard(incarnation)
+        return True
+
+    def _keep_rows(self) -> None:
+        members.beat_all(self._signs())
+        for gone in members.gone_here():
+            if gone.kind == "worker":
+                self.report(gone.id, f"no process {gone.pid} with start time {gone.born_ticks} on {procfs.host()}")
+            else:
+                members.bury(gone)
+
+    def _say_goodbye(self) -> None:
+        self._keep_rows()
+        for sign in self._signs():
+            members.bury(members.incarnation_id(sign.identity))
+        members.hang_up()
+        connections.close_all()

@@ -1,0 +1,33 @@
+"""What the shell lends the engine, made from the settings."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from functools import partial
+
+from django.conf import settings
+
+from ledger.web.roles import ROLES
+from runs import failpoints
+from runs.engine.runtime import Runtime
+from runs.engine.steps.model_request import request_model
+from runs.journal import wait_hooks
+from runs.journal.digests import hasher
+
+
+def callback_url(token: str) -> str:
+    """Where a tool's other side sends its answer."""
+    return f"{settings.DURABLEAGENTS.base_url}/api/v1/callbacks/{token}"
+
+
+def runtime(threads: Executor | None = None) -> Runtime:
+    """The engine's surroundings in a worker process."""
+    return Runtime(
+        hasher=hasher(),
+        request_model=partial(request_model, model=settings.DURABLEAGENTS.model),
+        callback_url=callback_url,
+        hit=failpoints.hit,
+        threads=threads,
+        queues=frozenset(wait_hooks.queues),
+        people=frozenset({*wait_hooks.queues, *ROLES}),
+    )

@@ -1,0 +1,321 @@
+"""The watchdog: a worker that is gone loses its runs, and each is driven again or, after dying too often, shown to an
+operator.
+
+Proof is acted on at once: the supervisor reaped the process, or its pid and start time are gone on this host. Without
+proof there is suspicion, and it takes time (runs/workers/failure_detector.py); the fence makes it safe to be wrong
+about a worker that was merely stopped. A database restart, a lost connection or a machine that slept seizes nothing.
+
+Whoever puts a worker on record as ended first, frees its runs; should that one die too, every watchdog finds runs whose
+owner is on record as ended. Runs that somebody else is just freeing are passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+from functools import cache
+from uuid import UUID, uuid4
+
+from django.conf import settings
+from django.db import OperationalError, transaction
+
+from ledger import events as e
+from ledger.actors import WATCHDOG
+from ledger.append import append, locked_head
+from ledger.clock import database_now
+from ledger.errors import first_line
+from ledger.models import Head
+from runs import log_messages
+from runs.backoff import pause_seconds
+from runs.engine.journal import WaitSpec
+from runs.fleet import members
+from runs.fleet.incidents import standing
+from runs.fleet.procfs import is_running
+from runs.journal import notify
+from runs.models import ENDED, Incident, Process, Run, State, Wait
+from runs.services.command import make_ready, save
+from runs.workers.failure_detector import Watcher
+
+log = logging.getLogger("runs.workers.failover")
+MOST_DEATHS = 10
+# From this many deaths on a run is driven alone in a process, and only what happens to it there counts further.
+SOLO_FROM = 3
+ATTENTION = timedelta(days=7)
+# As often as that may one run's trouble look like a passing one.
+MOST_FAILURES = 3
+BEYOND_HELP = timedelta(minutes=5)
+Cause = Incident.Cause
+
+
+def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) -> int:
+    """Free every run that a worker held. Safe to call again, and from several places at once. Returns how many it
+    freed."""
+    members.bury(incarnation_id, cause=cause, proof=proof)
+    if cause != Cause.PROOF:
+        # Stopped rather than dead, it may sit in an open transaction and hold its runs' rows.
+        members.hush(incarnation_id)
+    freed, left = _free_all(incarnation_id, proof, cause)
+    if left and members.hush(incarnation_id):
+        more, left = _free_all(incarnation_id, proof, cause)
+        freed += more
+    if freed:
+        log.warning("worker %s is gone (%s): %s run(s) freed to be driven again", incarnation_id, proof, freed)
+    if left:
+        log.warning("worker %s is gone: %s of its run(s) are locked by somebody; trying again", incarnation_id, left)
+    return freed
+
+
+def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]:
+    """How many runs were freed, and how many not because somebody holds their rows. One run's trouble leaves the others
+    alone."""
+    freed = left = 0
+    for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
+        try:
+            done = _free(run_id, incarnation_id, proof, cause)
+        except OperationalError:
+            raise
+        except Exception as error:
+            _not_freed(run_id, incarnation_id, error)
+            continue
+        _unfreed.pop(run_id, None)
+        freed, left = freed + (done is True), left + (done is None)
+    return freed, left
+
+
+_unfreed: dict[UUID, int] = {}
+
+
+def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
+    """A run whose rows are damaged would be tried for ever, in every pass of every watchdog: after a few a person has
+    to look."""
+    count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
+    log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
+    if count >= MOST_FAILURES:
+        del _unfreed[run_id]
+        stop(run_id, incarnation_id, f"its worker is gone and it can't be freed: {first_line(error)}")
+
+
+@cache
+def _watcher() -> Watcher:
+    return Watcher(settings.DURABLEAGENTS.host_ttl_seconds, lambda member: is_running(member.pid, member.born_ticks))
+
+
+# Whoever puts a worker on record as ended frees its runs; who died before that is made up for this often by everybody.
+ENDED_SECONDS = 6.0  # a worker asks with its other rare questions, a little more often
+_ended_at = 0.0
+
+
+def watch() -> int:
+    """Look for workers that are gone, and for runs of workers known to have ended. Returns how many runs were freed."""
+    return watch_with(members.roll_call(), is_thorough=True)
+
+
+def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int:
+    """The same with a roll call that was held already. Runs of those who had ended before are looked for now and then,
+    or at once."""
+    global _ended_at
+    freed, now = 0, time.monotonic()
+    for member in [] if called is None else called.members:
+        if member.kind == "worker" and member.is_gone:
+            freed += worker_died(member.id, f"pid {member.pid} is gone on this host")
+    if called is not None:
+        freed += _suspect(now, called)
+    if is_thorough or now - _ended_at >= ENDED_SECONDS:
+        _ended_at = now
+        freed += _free_of_ended()
+    return freed
+
+
+def _free_of_ended() -> int:
+    ended = Process.objects.filter(
+        kind="worker", ended_at__isnull=False, id__in=Run.objects.filter(owner__isnull=False).values("owner")
+    )
+    freed = 0
+    for process in ended:
+        cause = Cause(process.end_cause) if process.end_cause in Cause.values else Cause.PROOF
+        freed += worker_died(process.id, process.end_proof or "the process is on record as ended", cause)
+    return freed
+
+
+def _suspect(now: float, called: members.Roll | None) -> int:
+    """Act on silence that has lasted long enough. Of several watchdogs the one that puts it on record first does."""
+    freed = 0
+    for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
+        if members.bury(verdict.id, cause=verdict.cause, proof=verdict.proof):
+            log.warning("worker %s counts as gone (%s): %s", verdict.id, verdict.cause, verdict.proof)
+            freed += worker_died(verdict.id, verdict.proof, Cause(verdict.cause))
+    return freed
+
+
+@transaction.atomic
+def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
+    """Take one run from a lost worker. False: it isn't that worker's; None: somebody holds its row."""
+    head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
+    if head is None:
+        return None
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.owner != incarnation_id:
+        return False
+    now = database_now()
+    process = Process.objects.filter(pk=incarnation_id).first()
+    stood = standing(run_id, seq=head.seq, claimed_seq=head.claimed_seq)
+    # A death counts only if it is proven and the run came no further since its claim: a run that makes progress is not
+    # poison, one that gets as far as sending its call again and again is. Neighbours die with a poison run, so from
+    # SOLO_FROM on only a death that the run died alone is held against it.
+    is_counted = cause == Cause.PROOF and not stood.has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
+    if stood.has_progressed:
+        head.deaths = 0
+    head.deaths += is_counted
+    head.lease = None
+    head.save(update_fields=["deaths", "lease"])
+    run.owner, run.is_solo = None, head.deaths >= SOLO_FROM
+    lost = e.WorkerLost(
+        worker=str(incarnation_id), epoch=head.epoch, pid=process.pid if process else 0, proof=proof,
+        is_counted=is_counted, deaths=head.deaths, cause=str(cause), host=process.host if process else "",
+        reached=str(stood.reached), call=stood.call,
+        silent_ms=None if process is None else max(0, round((now - process.last_heartbeat_at).total_seconds() * 1000)),
+    )  # fmt: skip
+    is_stopped = head.deaths >= MOST_DEATHS
+    if is_stopped:
+        problem = (
+            f"{head.deaths} workers in a row died on this run before it could write anything, "
+            f"{head.deaths - SOLO_FROM} of them on it alone"
+        )
+        seq = _stop_for_operator(run, [lost], reason="poison", problem=problem, seq=head.seq, history=_history(run_id))
+    else:
+        seq = append(run.id, lost, by=WATCHDOG)
+        make_ready(run, now=now + _backoff(head.deaths))
+    Incident.objects.create(
+        run_id=run_id, seq=head.seq + 1, at=now, cause=cause, proof=proof, worker=incarnation_id, host=lost.host,
+        pid=lost.pid, epoch=head.epoch, reached=stood.reached, in_doubt=stood.stored_calls, replayed=stood.replayed,
+        is_counted=is_counted, deaths=head.deaths, is_stopped=is_stopped,
+        last_sign_at=process.last_heartbeat_at if process else None, detected_at=(process and process.ended_at) or now,
+    )  # fmt: skip
+    save(run, "owner", "ready_at", "is_solo", now=now)
+    notify.ring(run.id, seq)
+    return True
+
+
+def _history(run_id: UUID) -> list[dict[str, str | int]]:
+    """The deaths before, for whoever has to judge: when, where, how."""
+    rows = Incident.objects.filter(run_id=run_id).order_by("-seq")[:MOST_DEATHS]
+    return [
+        {"at": r.at.isoformat(), "host": r.host, "pid": r.pid, "proof": r.proof, "deaths": r.deaths}
+        for r in reversed(rows)
+    ]
+
+
+def _backoff(deaths: int) -> timedelta:
+    """The first recovery at once, then longer and jittered: 0, ~0.5, ~1, ~2 … at most 30 s."""
+    return timedelta(seconds=pause_seconds(deaths - 1, first=0.5, longest=30.0, spread=0.5))
+
+
+def _stop_for_operator(
+    run: Run,
+    events: list[e.Event],
+    *,
+    reason: str,
+    problem: str,
+    seq: int,
+    history: list[dict[str, str | int]] | None = None,
+) -> int:
+    """A run that no worker gets anywhere with waits for a person instead of the next worker."""
+    now = database_now()
+    spec = WaitSpec(
+        str(run.id),
+        f"operator/{seq}",
+        0,
+        "operator",
+        0,
+        now + ATTENTION,
+        {"title": "Needs an operator", "reason": reason},
+    )
+    Wait.objects.create(
+        id=spec.id, run=run, slot=spec.slot, kind=spec.kind, opened_at=now, deadline=spec.deadline, detail=spec.detail
+    )
+    if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        run.park_for_human()
+    needed = e.OperatorNeeded(reason=reason, payload={"problem": problem} | ({"history": history} if history else {}))
+    opened = e.WaitOpened(slot=spec.slot, wait="operator", n=0, deadline=spec.deadline.isoformat())
+    parked = e.RunParked(state="waiting_human", waits=[spec.slot])
+    return append(run.id, *events, needed, opened, parked, by=WATCHDOG)
+
+
+def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
+    """Stop a run that nothing gets anywhere with, for an operator; `owner` is who has it, None for nobody. False if
+    that is no longer so, or if nothing can be done about the run at all.
+
+    Where its own rows are damaged, the journal takes no event about it: then it stands still without one, and the wait
+    says so.
+    """
+    try:
+        return engine_failed(run_id, owner, problem)
+    except OperationalError:
+        raise
+    except Exception as error:
+        message = first_line(error)
+    try:
+        is_done = _stop_off_record(run_id, owner, problem)
+        log.error(log_messages.RUN_STOPPED_OFF_RECORD, run_id, message, problem)
+        return is_done
+    except OperationalError:
+        raise
+    except Exception as error:
+        message = first_line(error)
+    log.error(log_messages.RUN_BEYOND_HELP, run_id, message, BEYOND_HELP.total_seconds(), problem)
+    Run.objects.filter(pk=run_id, owner=owner, ready_at__isnull=False).update(ready_at=database_now() + BEYOND_HELP)
+    return False
+
+
+@transaction.atomic
+def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
+    """The engine itself failed on a run, again and again: stop it for an operator instead of trying for ever."""
+    head = locked_head(run_id)
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.owner != owner or run.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        return False
+    head.lease, head.deaths = None, 0
+    head.save(update_fields=["lease", "deaths"])
+    run.owner, run.is_solo, run.ready_at = None, False, None
+    seq = _stop_for_operator(run, [], reason="engine_failed", problem=problem, seq=head.seq)
+    save(run, "owner", "is_solo", "ready_at", now=database_now())
+    log.error(log_messages.RUN_STOPPED, run_id, problem)
+    notify.ring(run.id, seq)
+    return True
+
+
+def show(run_id: UUID, problem: str) -> None:
+    """Something about a run can't be done, and trying again doesn't help: an operator is to see it."""
+    try:
+        run = Run.objects.filter(pk=run_id).first()
+        if run is not None and run.owner is None:
+            _stop_off_record(run_id, None, problem)
+    except Exception:
+        log.exception("run %s: an operator can't be told that %s", run_id, problem)
+
+
+@transaction.atomic
+def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
+    """The one transition without an event (docs/decisions/0010): the journal of this run takes none. What an operator
+    does about the wait, once the rows are mended, is journaled as ever."""
+    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it is there: the order of locks
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.owner != owner or run.state in ENDED:
+        return False
+    now = database_now()
+    stops = run.waits.filter(kind=Wait.Kind.OPERATOR)
+    if not stops.filter(resolved_at__isnull=True).exists():
+        slot = f"operator/damaged.{stops.count()}"
+        detail = {"title": "Needs an operator", "reason": "damaged_journal", "problem": problem[:500]}
+        deadline = now + ATTENTION
+        Wait.objects.create(
+            id=uuid4(), run=run, slot=slot, kind=Wait.Kind.OPERATOR, opened_at=now, deadline=deadline, detail=detail
+        )
+    if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
+        run.park_for_human()
+    # A head that is out of range takes no change at all, and mostly needs none.
+    Head.objects.filter(run_id=run_id, lease__isnull=False).update(lease=None)
+    run.owner, run.is_solo, run.ready_at = None, False, None
+    save(run, "owner", "is_solo", "ready_at", now=now)
+    return True

@@ -1,0 +1,188 @@
+"""Where clusters are born: a process that has loaded all they need, with no thread and no connection, and forks one
+whenever it is asked.
+
+What is forked shares its memory: a further cluster costs what it changes, not what it loads, and comes in milliseconds.
+A new cluster is at once handed to the supervisor, as if that had forked it: its parent, which it is tied to and which
+reaps it. That takes a kernel that hands orphans on, so elsewhere clusters are started by exec
+(runs/workers/process_group.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import NoReturn
+
+from runs.fleet import procfs
+from runs.fleet.procfs import tie_to_parent
+
+CAN_BEAR = procfs.IS_LINUX
+WARM = b"warm"
+# With all imports, on a machine that starts everything at once.
+WARM_SECONDS = 60.0
+# The supervisor waits for the answer; a fork takes milliseconds.
+BIRTH_SECONDS = 2.0
+log = logging.getLogger("runs.workers.forkserver")
+
+
+class Nursery:
+    """As the supervisor sees it."""
+
+    def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
+        """`start` (see `by_exec`, `by_fork`) is given our end of the link to it, and its own. From the main thread.
+        Raises OSError."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.pid = start(self._control, theirs)
+        except OSError:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        self._control.settimeout(BIRTH_SECONDS)
+        self._is_reaped = False
+        self.is_warm = False
+        self._started_at = monotonic()
+
+    def fileno(self) -> int:
+        """Turns readable when it is warm, and when it has died."""
+        return self._control.fileno()
+
+    def listen(self) -> None:
+        if not self.is_warm and select.select([self._control], [], [], 0)[0]:
+            with suppress(OSError):
+                self.is_warm = self._control.recv(64) == WARM
+
+    def trouble(self) -> str | None:
+        """Why there must be another one, or None."""
+        self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        if self._is_reaped:
+            return "died"
+        if not self.is_warm and monotonic() - self._started_at > WARM_SECONDS:
+            return f"did not come up within {WARM_SECONDS:g} s"
+        return None
+
+    def bear(self, number: int, report: int) -> int:
+        """Have cluster `number` forked, which reports through the pipe `report`. The pid of its main process. Raises
+        OSError: then the nursery is good for nothing, and should a cluster have been born all the same, it ends with
+        its pipe."""
+        socket.send_fds(self._control, [b"%d" % number], [report])
+        pid = int(self._control.recv(64) or 0)
+        if not pid:
+            raise ChildProcessError("the nursery could not fork")
+        return pid
+
+    def end(self) -> None:
+        """SIGKILL: there is nothing in it that could be lost."""
+        if not self._is_reaped:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self._is_reaped = True
+        self._control.close()
+        for process in procfs.of_session(self.pid):  # one that was just forking
+            procfs.send(process.pid, process.born_ticks, signal.SIGKILL)
+
+
+def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]:
+    """With the code as it is on disk now. `command` is what to exec, but for the descriptor."""
+
+    def start(ours: socket.socket, theirs: socket.socket) -> int:
+        number = theirs.fileno()
+        process = subprocess.Popen(
+            [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), start_new_session=True
+        )
+        process.returncode = 0  # reaped by pid, as one that was forked
+        return process.pid
+
+    return start
+
+
+def by_fork(
+    warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
+) -> Callable[[socket.socket, socket.socket], int]:
+    """From the supervisor itself, before it has threads or connections: it then shares its memory too. `forget` closes
+    there what is the supervisor's."""
+
+    def start(ours: socket.socket, theirs: socket.socket) -> int:
+        supervisor = os.getpid()
+        if pid := os.fork():
+            return pid
+        try:
+            os.setsid()
+            tie_to_parent(supervisor)
+            ours.close()
+            forget()
+            empty = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(empty, 0)
+            os.close(empty)
+            nurse(theirs.detach(), warm_up, become)
+        except BaseException:
+            log.exception("the nursery could not be forked")
+            logging.shutdown()
+            os._exit(1)
+
+    return start
+
+
+def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int], NoReturn]) -> NoReturn:
+    """Be the nursery: `warm_up()`, then `become(number, report)` in a process of its own for each that is asked for,
+    until the supervisor hangs up."""
+    supervisor = os.getppid()
+    link = socket.socket(fileno=control)
+    warm_up()
+    gc.collect()
+    gc.freeze()
+    link.send(WARM)
+    while True:
+        request, handed, *_ = socket.recv_fds(link, 64, 1)
+        if not request:
+            os._exit(0)
+        (report,) = handed
+        try:
+            between = os.fork()
+        except OSError:
+            log.exception("no process could be forked")
+            link.send(b"0")
+        else:
+            if not between:
+                _hand_over(link, supervisor, partial(become, int(request), report))
+            os.waitpid(between, 0)
+        os.close(report)
+
+
+def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoReturn]) -> NoReturn:
+    """Fork once more and end: the kernel gives the orphan to the nearest ancestor that adopts, which is the
+    supervisor."""
+    between = os.getpid()
+    try:
+        if pid := os.fork():
+            link.send(b"%d" % pid)
+            os._exit(0)
+        os.setsid()
+        link.close()
+        while os.getppid() == between:
+            time.sleep(0.0005)
+        tie_to_parent(supervisor)
+        become()
+    except BaseException:
+        log.exception("a cluster was not born")
+        if os.getpid() == between:
+            link.send(b"0")
+        logging.shutdown()
+        os._exit(1)
+
+
+def command(boot: str, checkout: str) -> list[str]:
+    """What to exec, but for the descriptor."""
+    return [sys.executable, "-c", boot, checkout, str(os.getpid()), "cluster", "--nursery"]

@@ -1,0 +1,175 @@
+"""What a worker process does beside driving runs: watch for dead workers, sweep what is due, hand in late answers, stop
+what can't go on.
+
+All of it with Django's models, in one thread with a connection of its own. Sweeping is shared among the fleet: whoever
+finds that nobody has swept for a second does, so that more workers don't mean more of it. Watching isn't: each keeps
+its own memory of who was silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from django.db import close_old_connections, connection
+
+from ledger.errors import first_line
+from runs import log_messages
+from runs.backoff import Patience
+from runs.engine.outcomes import LateAnswer
+from runs.fleet import members
+from runs.fleet.agent_versions import Watch
+from runs.journal.database_errors import Refusals, is_transient
+from runs.services.late_results import hand_in, lost_worker, note_unrecorded
+from runs.workers import failover, timers
+
+T = TypeVar("T")
+log = logging.getLogger("runs.workers.housekeeping")
+
+RETIRE_SECONDS = 3600.0
+JITTER = 0.2  # who looks in step with another does the same as the other
+WATCH_SECONDS = 5.0
+# However much is due, the dead are looked for this often.
+PASS_SECONDS = 0.25
+# Somebody swept so lately that there is no need to.
+SWEPT_SECONDS = 0.9
+# Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
+SHOWN_SECONDS = 4.0
+
+
+class House:
+    """One worker's housekeeping."""
+
+    def __init__(self, incarnation: UUID) -> None:
+        self._incarnation = incarnation
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
+        self._versions = Watch()
+        self._outage = log_messages.Outage(log, "housekeeping")
+        self._versions_at = self._watched_at = 0.0
+        self._sweeps = False  # it knows of something that is due within a second
+        self._retire_at = time.monotonic() + RETIRE_SECONDS
+        self.late: set[asyncio.Task[None]] = set()
+
+    async def aside(self, act: Callable[[], T]) -> T:
+        """Do something rare in the housekeeping thread; its connection is closed afterwards."""
+
+        def acting() -> T:
+            try:
+                return act()
+            finally:
+                connection.close()
+
+        return await self.in_thread(acting)
+
+    async def in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, act)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- sweeping and watching ---
+
+    def keep(self) -> float:
+        """One pass; returns in how many seconds the next is due. An outage is waited out, anything else is logged and
+        tried again."""
+        try:
+            close_old_connections()
+            seconds = self._pass()
+        except Exception as error:
+            connection.close()
+            if is_transient(error):
+                self._outage.began(error)
+            else:
+                log.exception("housekeeping failed; trying again")
+            return timers.IDLE_SECONDS
+        self._outage.over()
+        return seconds
+
+    def _pass(self) -> float:
+        now = time.monotonic()
+        # What is rare happens in one pass: it takes a connection, which costs more than what is asked on it.
+        is_thorough, is_needless = now >= self._versions_at, False
+        if now - self._watched_at >= PASS_SECONDS:
+            self._watched_at = now
+            called = members.roll_call()
+            failover.watch_with(called, is_thorough=is_thorough)
+            is_needless = called is not None and self._is_needless(called, is_thorough)
+        if now >= self._retire_at:
+            self._retire_at = now + RETIRE_SECONDS
+            timers.retire()
+        if is_thorough:
+            self._versions_at = now + WATCH_SECONDS
+            self._versions.check()
+        if is_needless:
+            return _about(timers.IDLE_SECONDS)
+        seconds = timers.sweep()
+        self._sweeps = seconds < timers.IDLE_SECONDS
+        return seconds if self._sweeps else _about(seconds)
+
+    def _is_needless(self, called: members.Roll, is_thorough: bool) -> bool:
+        """Whether there is nothing to sweep before the next look: somebody else is at it, or nothing will be due."""
+        if self._sweeps or called.sweep_age is None:
+            return False
+        is_quiet = called.due_in is None or called.due_in > timers.IDLE_SECONDS * (1 + JITTER)
+        if is_quiet:
+            return not is_thorough or called.sweep_age < SHOWN_SECONDS
+        return called.sweep_age < SWEPT_SECONDS
+
+    # --- one run's trouble ---
+
+    async def stop(self, run_id: UUID, owner: UUID | None, problem: str) -> bool:
+        """Stop a run for an operator. Whatever goes wrong with that is logged: it is one run's trouble, and nobody
+        else's."""
+        try:
+            await self.aside(partial(failover.stop, run_id, owner, problem))
+        except Exception:
+            log.exception("run %s: can't be stopped for an operator either; trying again", run_id)
+            return False
+        return True
+
+    def take_late(self, late: LateAnswer) -> None:
+        """An answer whose run somebody else has by now: told to the database as news, as often as it takes."""
+        task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
+        self.late.add(task)
+        task.add_done_callback(self.late.discard)
+
+    async def _keep_handing_in(self, late: LateAnswer) -> None:
+        by = lost_worker(self._incarnation)
+        try:
+            await self._patiently(late, partial(hand_in, late, by))
+        except Exception as error:
+            message = first_line(error)
+            log.exception(log_messages.LATE_ANSWER_LOST, late.run_id, late.slot, late.tool, message, late.external_id)
+            try:
+                await self._patiently(late, partial(note_unrecorded, late, by, message))
+                log.error(log_messages.LATE_ANSWER_KEPT_SHORT, late.run_id, late.slot, late.tool, message)
+            except Exception:
+                log.exception("run %s: not even that a late answer came can be recorded", late.run_id)
+
+    async def _patiently(self, late: LateAnswer, act: Callable[[], object]) -> None:
+        """Over an outage, however long; anything else is raised."""
+        patience, refusals = Patience(), Refusals(f"run {late.run_id}, handing in a late answer")
+        while True:
+            try:
+                await self.aside(act)
+                return
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                refusals.note(error)
+                log.warning(
+                    "run %s: a late answer could not be handed in (%s); trying on", late.run_id, first_line(error)
+                )
+            await asyncio.sleep(patience.seconds())
+
+
+def _about(seconds: float) -> float:
+    """Later rather than sooner: what is due then must be due by then."""
+    return seconds * random.uniform(1, 1 + JITTER)

@@ -1,0 +1,56 @@
+"""A worker's look after what it has: runs that are on record as its own, what was asked of those it drives, and whether
+some run waits to be driven alone. One statement, for it is asked all day long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+# Of a run that waits to be driven alone: the worker that has its version and the least to finish before it could take
+# it, and how many others have all that this one has.
+_LOOK = """
+    WITH solo AS (
+        SELECT graph_id FROM runs_run WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
+        ORDER BY priority DESC, ready_at LIMIT 1),
+    crew AS (
+        SELECT p.id, p.slots_used, count(*) AS serves, bool_or(s.graph_id = solo.graph_id) AS can
+        FROM solo, runs_process p
+        JOIN runs_served s ON s.worker = p.id AND NOT s.is_quarantined AND s.graph_id = ANY(%(mine)s)
+        WHERE p.kind = 'worker' AND p.ended_at IS NULL
+          AND (p.id = %(me)s OR p.last_heartbeat_at > clock_timestamp() - interval '5 seconds')
+        GROUP BY p.id),
+    asked AS (
+        SELECT run_id, is_cancel_requested FROM ledger_head
+        WHERE run_id = ANY(%(active)s) AND (is_cancel_requested OR is_pause_requested))
+    SELECT ARRAY(SELECT id FROM runs_run WHERE owner = %(me)s),
+           ARRAY(SELECT run_id FROM asked WHERE is_cancel_requested),
+           ARRAY(SELECT run_id FROM asked WHERE NOT is_cancel_requested),
+           EXISTS (SELECT FROM solo),
+           (SELECT id FROM crew WHERE can ORDER BY slots_used, id LIMIT 1),
+           (SELECT count(*) FROM crew WHERE id <> %(me)s AND serves = cardinality(%(mine)s::text[]))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a worker learns in one round. `chosen` is who is to make room for a run that must be driven alone, `others`
+    how many could do without it."""
+
+    owned: list[UUID]
+    to_cancel: list[UUID]
+    to_pause: list[UUID]
+    is_solo_waiting: bool
+    chosen: UUID | None
+    others: int
+
+
+async def read_round(
+    link: psycopg.AsyncConnection[Any], worker: UUID, versions: Sequence[str], active: Sequence[UUID]
+) -> Round:
+    cursor = await link.execute(_LOOK, {"me": worker, "mine": list(versions), "active": list(active)})
+    row = await cursor.fetchone()
+    assert row is not None
+    return Round(*row)

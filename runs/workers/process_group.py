@@ -1,0 +1,208 @@
+"""One cluster's process tree as the supervisor sees it: from its birth to the last process reaped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from uuid import UUID
+
+from runs.fleet import procfs
+from runs.fleet.members import Sign
+from runs.fleet.procfs import Identity
+from runs.workers import forkserver
+from runs.workers.forkserver import Nursery
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+# Tied before anything else is imported: a supervisor that dies in the next second must not leave a process that still
+# loads Django. Not a script of this folder, which would put it on the path, and its queue.py before the standard
+# library's.
+_BOOT = """
+import sys
+sys.path[0] = sys.argv.pop(1)
+from runs.fleet.procfs import tie_to_parent
+tie_to_parent(int(sys.argv.pop(1)))
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
+# The pulse comes every second. A loop that is silent for this long drives nothing and would hold its runs for ever.
+STALE_SECONDS = 10.0
+# From exec to the first pulse, with all imports, on a machine that starts everything at once.
+READY_SECONDS = 60.0
+HAS_PIDFD = hasattr(os, "pidfd_open")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of the tree. `handle` turns readable when the process dies, where the kernel can do that."""
+
+    role: str
+    identity: Identity
+    incarnation: UUID
+    handle: int | None
+
+    @property
+    def is_dead(self) -> bool:
+        return not procfs.is_running(self.identity.pid, self.identity.born_ticks)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.identity.pid}"
+
+
+def new_nursery() -> Nursery:
+    """Raises OSError."""
+    return Nursery(forkserver.by_exec(forkserver.command(_BOOT, str(CHECKOUT))))
+
+
+def _exec(number: int, report: int) -> int:
+    """A cluster that loads all by itself, where there is no nursery; its pid."""
+    command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
+    main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
+    assert main.stdin is not None
+    with suppress(BrokenPipeError), main.stdin:  # it has died meanwhile: the next look at the tree says so
+        main.stdin.write(b"%d\n" % number)
+    main.returncode = 0  # reaped here, as one that was handed over
+    return main.pid
+
+
+class Tree:
+    """A cluster: its main process leads a session of its own and is a child of this process."""
+
+    def __init__(self, number: int, born_by: Nursery | None) -> None:
+        """Have it born. From the main thread: children die with the thread that started them. Raises OSError."""
+        report, theirs = os.pipe()
+        try:
+            self.main_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
+        except OSError:
+            os.close(report)
+            raise
+        finally:
+            os.close(theirs)
+        os.set_blocking(report, False)
+        self.report = report
+        self.number = number
+        self.members: list[Member] = []
+        self.started_at = monotonic()
+        self.is_ready = self.is_serving = False
+        self.is_reported = False
+        self._unread = b""
+        self._silent_seconds = 0.0
+        self._observed_at = self.started_at
+
+    @property
+    def age_seconds(self) -> float:
+        return monotonic() - self.started_at
+
+    @property
+    def worker(self) -> Member | None:
+        return next((member for member in self.members if member.role == "worker"), None)
+
+    def signs(self) -> list[Sign]:
+        """Signs of life of all but the worker, which gives its own."""
+        return [Sign("cluster", member.identity) for member in self.members if member.role != "worker"]
+
+    def handles(self) -> list[int]:
+        """File descriptors that turn readable when something happens in the tree."""
+        return [self.report, *(member.handle for member in self.members if member.handle is not None)]
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def listen(self) -> list[Member]:
+        """Read what the tree reported since the last time; the processes it newly told of."""
+        now = monotonic()
+        # Only time that the supervisor saw pass counts: after it was stopped itself, nobody is to blame for the
+        # silence.
+        self._silent_seconds += min(now - self._observed_at, 1.0)
+        self._observed_at = now
+        *lines, self._unread = (self._unread + self._read()).split(b"\n")
+        members = []
+        for line in lines:
+            if line in (b"pulse", b"serving"):
+                self.is_ready, self._silent_seconds = True, 0.0
+                self.is_serving = self.is_serving or line == b"serving"
+            else:
+                members.append(_member(line.decode()))
+        self.members += members
+        return members
+
+    def trouble(self) -> str | None:
+        """Why this tree must be replaced, or None."""
+        if dead := next((member for member in self.members if member.is_dead), None):
+            return f"{dead} died"
+        if not self.members and self._is_main_dead():
+            return f"main {self.main_pid} died while starting"
+        limit = STALE_SECONDS if self.is_ready else READY_SECONDS
+        if self._silent_seconds > limit:
+            who = self.worker or f"main {self.main_pid}"
+            return f"{who} gave no sign of life for {limit:g} s"
+        return None
+
+    # --- its end ------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> bool:
+        """Ask the worker to hand over its runs; False if there is none to ask."""
+        worker = self.worker
+        return worker is not None and procfs.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL everything; `is_over` says when it has had its effect."""
+        for member in self.members:
+            procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
+        # Not yet reaped, so the pid is still its own.
+        os.kill(self.main_pid, signal.SIGKILL)
+
+    def is_over(self) -> bool:
+        """Whether the last process of the session is dead and reaped; kills again what was just being born.
+
+        Main is reaped last: until then its pid, which is the session's id, can't mean anything else.
+        """
+        is_empty = True
+        for entry in procfs.of_session(self.main_pid):
+            if entry.pid == self.main_pid:
+                continue
+            if not entry.is_dead:
+                is_empty = False
+                procfs.send(entry.pid, entry.born_ticks, signal.SIGKILL)
+            elif entry.parent == os.getpid():
+                os.waitpid(entry.pid, os.WNOHANG)
+        return is_empty and self._is_main_dead() and self._reap_main()
+
+    def close(self) -> None:
+        for handle in self.handles():
+            os.close(handle)
+
+    def _is_main_dead(self) -> bool:
+        entry = procfs.stat(self.main_pid)
+        return entry is None or entry.is_dead
+
+    def _reap_main(self) -> bool:
+        try:
+            return os.waitpid(self.main_pid, os.WNOHANG)[0] == self.main_pid
+        except ChildProcessError:  # dead before it was handed over to us: whose it is will be told in a moment
+            return procfs.stat(self.main_pid) is None
+
+    def _read(self) -> bytes:
+        whole = b""
+        try:
+            while piece := os.read(self.report, 65536):
+                whole += piece
+        except BlockingIOError:
+            pass
+        return whole
+
+
+def _member(line: str) -> Member:
+    role, pid, born_ticks, incarnation = line.split()
+    identity = Identity(procfs.host(), procfs.boot(), int(pid), int(born_ticks))
+    handle = None
+    if HAS_PIDFD:
+        try:
+            handle = os.pidfd_open(identity.pid)
+        except ProcessLookupError:
+            pass  # dead and reaped already, which the next look finds out by its start time
+    return Member(role, identity, UUID(incarnation), handle)

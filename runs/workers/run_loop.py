@@ -1,0 +1,401 @@
+"""The host: one event loop in a worker process that drives many runs at once, since agents mostly wait.
+
+    ring ─┐                  (for all, or by name: heard on a connection of its own)
+    tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (driver.py)
+    slot ─┘        └─ once a second: take back own runs that a lost answer left undriven, look for stop requests
+    housekeeping (a thread of its own): sweep what is due, watch for dead workers
+
+The run table is the queue; a ring only makes the host look sooner. Nothing here decides who may write: the lease in the
+database does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+# Half a second that no event loop should stand still for: loaded with this module, which the nursery imports before any
+# fork. Importing it lazily from several threads at once also trips over its own circular imports.
+import pydantic_ai.direct
+import pydantic_ai.models.function  # noqa: F401
+from django.db import DatabaseError, InterfaceError
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from ledger import events as e
+from ledger.errors import StaleLease, first_line
+from runs import failpoints, log_messages
+from runs.background import kept
+from runs.backoff import Patience
+from runs.connections import dsn
+from runs.engine.agents import registry
+from runs.engine.canonical import printable
+from runs.engine.driver import Driver
+from runs.engine.runtime import Control, Runtime
+from runs.fleet.agent_versions import Loaded
+from runs.fleet.incidents import note_cut, standing
+from runs.fleet.procfs import host as this_host
+from runs.journal.claims import Claim, Worker, claim, reclaim
+from runs.journal.database_errors import StatementRefused, is_refusal, is_transient
+from runs.journal.libpq import Pool, ask_again
+from runs.journal.notify import AsyncBell, heard
+from runs.journal.postgres import PgJournal
+from runs.journal.warm import rehearse
+from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
+from runs.workers.engine_runtime import runtime
+from runs.workers.housekeeping import House
+from runs.workers.look_after import Round, read_round
+
+log = logging.getLogger("runs.workers.run_loop")
+
+TICK_SECONDS = 1.0
+POOL_SIZE = 8  # connections per worker process: more are slower on few cores
+RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
+WARM = 4  # of them are open before there is anything to do
+HAND_OVER_SECONDS = 1.0
+AFTER_DEADLINE_TICK_SECONDS = 0.05
+MOST_FAILURES = 3
+MOST_CLAIMED = 32  # at a time
+TOOL_THREADS = 64  # blocking tool functions at once
+# Where no other worker has all that this one has, whatever else is ready waits while it makes room: so not for long at
+# a time.
+ROOM_SECONDS = 15.0
+ROOM_PAUSE_SECONDS = 30.0
+# Without anything to drive, what only an error brings about is looked for this often.
+IDLE_LOOK_SECONDS = 3.0
+
+
+class Host:
+    """Drives up to `slots` runs at once until it is drained."""
+
+    def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool] = lambda: False) -> None:
+        import os
+
+        self._is_fenced = is_fenced
+        self.slots, self.worker = slots, Worker(incarnation, this_host(), os.getpid())
+        self._active: dict[UUID, tuple[asyncio.Task[None], Control]] = {}
+        self._alone_with: UUID | None = None
+        self._makes_room = False
+        self._room_until = self._no_room_until = 0.0
+        self._next_round_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell = asyncio.Event()
+        self._is_called = False  # by name: nobody else was
+        self._is_busy = False  # something may be ready that the last look left lying
+        self._failures: dict[UUID, int] = {}
+        self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
+        self._loaded, self._house = Loaded(incarnation), House(incarnation)
+        self._drain_at: float | None = None
+        self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
+
+    @property
+    def slots_used(self) -> int:
+        """Runs being driven now."""
+        return len(self._active)
+
+    @property
+    def unsafe_calls(self) -> int:
+        """Calls in flight that must not be cut."""
+        return sum(control.unsafe_calls for _, control in list(self._active.values()))
+
+    def ring(self) -> None:
+        """Look at the run table now. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._bell.set)
+
+    def drain(self, deadline_seconds: float) -> None:
+        """Claim nothing more, hand over at the next step boundary, give up after the deadline. From any thread."""
+        self._drain_at = time.monotonic() + deadline_seconds
+        self.ring()
+
+    async def serve(self) -> None:
+        """Drive until drained."""
+        self._loop = asyncio.get_running_loop()
+        pool: Pool = AsyncConnectionPool(
+            dsn(name="durableagents worker"), min_size=WARM, max_size=POOL_SIZE, open=False, timeout=5.0,
+            kwargs={"autocommit": True}, check=None, configure=rehearse, max_lifetime=3600, **RECONNECTS,
+        )  # fmt: skip
+        async with AsyncBell() as bell:
+            await pool.open(wait=False)
+            beside = [
+                asyncio.create_task(kept("the housekeeping", self._housekeeping)),
+                asyncio.create_task(kept("the listener", partial(self._listen, pool))),
+            ]
+            try:
+                await self._fill(
+                    pool,
+                    replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._house.take_late),
+                    bell,
+                )
+                await self._finish()
+            finally:
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
+                await pool.close(timeout=1.0)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._house.close()
+
+    async def _listen(self, pool: Pool) -> None:
+        """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for.
+        One that calls another worker by name is that one's business; should it be lost with it, everybody looks each
+        second."""
+        async for called in heard(CHANNEL, name="host"):
+            if called == str(self.worker.id):
+                self._is_called = True
+                if self._drain_at is not None:
+                    await self._call_all(pool)
+            if called in (None, "", str(self.worker.id)):
+                self._bell.set()
+
+    async def _call_all(self, pool: Pool) -> None:
+        """Hand a call by name on, because this worker can't take what it is for. A ring may be lost: everybody looks
+        each second."""
+        self._is_called = False
+        try:
+            async with pool.connection() as link:
+                await link.execute(NOTIFY_SQL)
+        except (psycopg.Error, OSError, PoolTimeout) as error:
+            log.info("a call could not be handed on (%s)", error)
+
+    # --- claiming ---
+
+    async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Claim whenever there is room and a reason to look. What is wrong with one run never ends this."""
+        patience, away = Patience(), log_messages.Outage(log, "claiming")
+        while self._drain_at is None:
+            self._bell.clear()
+            try:
+                if time.monotonic() >= self._next_round_at:
+                    await self._go_round(pool, lent, bell)
+                    self._next_round_at = time.monotonic() + (
+                        TICK_SECONDS if self._active or self._damaged or self._makes_room else IDLE_LOOK_SECONDS
+                    )
+                is_more = await self._claim(pool, lent, bell)
+                if self._is_called and self._is_busy:
+                    await self._call_all(pool)
+                self._is_called = self._is_called and self._bell.is_set()  # called anew, while it looked
+                patience.reset()
+                away.over()
+            except (psycopg.Error, OSError, PoolTimeout) as error:
+                if isinstance(error, psycopg.Error) and not is_transient(error):
+                    raise
+                self._next_round_at = 0.0  # the answer to a claim may have been lost
+                away.began(error)
+                await self._rest(patience.seconds())
+                continue
+            await self._stop_damaged()
+            if not is_more:
+                await self._rest(TICK_SECONDS)
+        if self._is_called:
+            await self._call_all(pool)
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), seconds)
+
+    async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
+        """Take what fits. True if the slots are not full and there may be more."""
+        room = self.slots - len(self._active)
+        is_closed = room <= 0 or self._is_fenced() or self._alone_with in self._active
+        self._is_busy = is_closed or self._makes_room
+        if is_closed:
+            return False
+        if self._makes_room:
+            await self._claim_alone(pool, lent, bell)
+            return False
+        wanted = min(room, MOST_CLAIMED)
+        claimed = await claim(pool, self.worker, registry.graph_ids(), wanted, on_damaged=self._note_damaged)
+        for one in claimed:
+            self._start(one, pool, lent, bell)
+        # Fewer than it asked for is what there is, but for those that others are just taking: many of them, if it got
+        # many.
+        is_more = bool(claimed) and len(claimed) * 4 >= wanted
+        self._is_busy = is_more and len(self._active) >= self.slots
+        return is_more and not self._is_busy
+
+    async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Take a run that workers keep dying on, once nothing else is here that could die with it."""
+        if self._active:
+            return
+        self._makes_room = False
+        for one in await claim(pool, self.worker, registry.graph_ids(), 1, solo=True, on_damaged=self._note_damaged):
+            self._alone_with = one.run_id
+            log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
+            self._start(one, pool, lent, bell)
+
+    async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        """Take back runs that this process owns and doesn't drive (the answer to a claim was lost), and pass on stop
+        requests."""
+        async with pool.connection() as link:
+            await self._loaded.announce(link)
+            news = await read_round(link, self.worker.id, registry.graph_ids(), list(self._active))
+        self._make_room(news)
+        for run_id in news.owned:
+            if run_id not in self._active:
+                await self._take_back(run_id, pool, lent, bell)
+        for run_id in self._active.keys() & {*news.to_cancel, *news.to_pause}:
+            self._active[run_id][1].ask("cancel" if run_id in news.to_cancel else "pause")
+
+    async def _take_back(self, run_id: UUID, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        try:
+            self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
+        except StaleLease:
+            self._failures.pop(run_id, None)  # somebody else's by now
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+            if is_transient(error):  # somebody has its row: the next look comes in a moment
+                log.info("run %s: can't be taken back yet (%s)", run_id, first_line(error))
+            else:
+                self._note_damaged(run_id, f"{first_line(error)} ({error.sqlstate})", owner=self.worker.id)
+
+    def _note_damaged(self, run_id: UUID, problem: str, owner: UUID | None = None) -> None:
+        self._damaged[run_id] = owner, problem
+
+    async def _stop_damaged(self) -> None:
+        """Runs that the database refused to give: tried a few times, in case it was a passing thing, then stopped for
+        an operator."""
+        damaged, self._damaged = self._damaged, {}
+        for run_id, (owner, problem) in damaged.items():
+            count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
+            log.error("run %s: can't be claimed: %s", run_id, problem)
+            if count >= MOST_FAILURES:
+                del self._failures[run_id]
+                await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
+
+    def _make_room(self, news: Round) -> None:
+        """Where a run waits to be driven alone, one worker makes room for it: the one that has its version and the
+        least to finish. It claims nothing and hands its runs over at their next step; the others claim on. Where there
+        are no others, it does so for a while at a time, for a call may last long and whatever else is ready waits."""
+        now, was = time.monotonic(), self._makes_room
+        is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
+        if is_chosen and not was:
+            self._room_until = now + ROOM_SECONDS
+            log.warning(log_messages.MAKES_ROOM)
+        elif is_chosen and not news.others and now >= self._room_until:
+            self._no_room_until, is_chosen = now + ROOM_PAUSE_SECONDS, False
+        self._makes_room = is_chosen
+        for run_id, (_, control) in self._active.items() if is_chosen else ():
+            if run_id != self._alone_with:
+                control.ask("drain")
+
+    # --- driving ---
+
+    def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
+        control = Control()
+        bell.ring(str(claimed.run_id), claimed.seq)
+        task = asyncio.create_task(self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}")
+        self._active[claimed.run_id] = (task, control)
+
+    async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
+        """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
+        failpoints.driving(str(claimed.run_id))
+        journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring), False
+        try:
+            failpoints.hit("CP0")
+            agent = registry.find(claimed.graph_id)
+            how = await Driver(
+                agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation
+            ).drive()
+            log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
+            if how == "released":
+                await self._pass_on(journal)
+            is_done = True
+        except StaleLease as stale:
+            self._failures.pop(claimed.run_id, None)
+            log.warning("run %s: refused: %s", claimed.run_id, stale)
+        except asyncio.CancelledError:
+            await self._hand_over(journal, claimed.seq)
+        except Exception as error:
+            await self._engine_failed(claimed.run_id, error)
+        else:
+            self._failures.pop(claimed.run_id, None)
+        finally:
+            # The run may have been claimed here again already, by a task of its own.
+            if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
+                del self._active[claimed.run_id]
+            if self._is_busy or not is_done:
+                self._bell.set()
+
+    async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
+        """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator
+        looks. What the database refuses for good has been tried often enough."""
+        log.error("run %s: the engine failed on it", run_id, exc_info=error)
+        count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
+        if not isinstance(error, StatementRefused) and (count < MOST_FAILURES or is_transient(error)):
+            await asyncio.sleep(TICK_SECONDS * min(count, MOST_FAILURES))
+            return
+        problem = printable(f"{type(error).__name__}: {error}"[:2000])
+        if await self._house.stop(run_id, self.worker.id, problem):
+            self._failures.pop(run_id, None)
+        else:
+            await asyncio.sleep(TICK_SECONDS)
+
+    # --- draining ---
+
+    async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
+        """Cut off at the drain's deadline: let go in good order, so that it isn't taken for a death. What was in flight
+        is in doubt."""
+        run_id = UUID(journal.run_id)
+        try:
+            read_standing = partial(standing, run_id, seq=journal.seq, claimed_seq=claimed_seq)
+            stood = await asyncio.wait_for(self._house.aside(read_standing), HAND_OVER_SECONDS)
+            event = e.RunReleased(reason="drain deadline")
+            reply = await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)
+            log.warning("run %s: cut off at the drain's deadline and handed over", journal.run_id)
+            await self._pass_on(journal)
+            by = (self.worker.id, self.worker.host, self.worker.pid)
+            await self._house.aside(partial(note_cut, run_id, reply.seq, journal.lease.epoch, by, stood))
+        except (StaleLease, psycopg.Error, DatabaseError, InterfaceError, OSError, PoolTimeout, TimeoutError) as error:
+            log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
+
+    async def _pass_on(self, journal: PgJournal) -> None:
+        """Ring for a run that was let go, so that another worker takes it at once."""
+        try:
+            async with journal.pool.connection() as link:
+                await link.execute(ENQUEUE_SQL, [journal.run_id])
+                await link.execute(NOTIFY_SQL)
+        except (psycopg.Error, OSError) as error:
+            log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
+
+    async def _finish(self) -> None:
+        """Ask every run to stop at its next step boundary and cut off at the deadline what hasn't: model requests,
+        reads, keyed calls. An unsafe call is left to its own timeout, after which it is *unknown*; the process's end
+        (runs/workers/worker_process.py) waits for that."""
+        assert self._drain_at is not None
+        for _, control in self._active.values():
+            control.ask("drain")
+        held: dict[UUID, float] = {}
+        while self._active:
+            now = time.monotonic()
+            patience = self._drain_at - now
+            for run_id, (task, control) in self._active.items() if patience <= 0 else ():
+                if control.unsafe_calls:
+                    held[run_id] = now + HAND_OVER_SECONDS  # after its outcome the run has yet to be parked, or let go
+                elif held.get(run_id, 0.0) <= now and not task.cancelling():
+                    task.cancel()
+            tasks = [task for task, _ in self._active.values()]
+            await asyncio.wait(tasks, timeout=patience if patience > 0 else AFTER_DEADLINE_TICK_SECONDS)
+        if self._house.late:
+            await asyncio.wait(self._house.late, timeout=HAND_OVER_SECONDS)
+
+    # --- housekeeping ---
+
+    async def _housekeeping(self) -> None:
+        """Sweep and watch, until the host ends; each pass says when the next is due."""
+        while True:
+            seconds = await self._house.in_thread(self._keep_house)
+            await asyncio.sleep(max(0.02, seconds))
+
+    def _keep_house(self) -> float:
+        return self._house.keep()

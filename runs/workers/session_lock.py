@@ -1,0 +1,117 @@
+"""A worker's place in the fleet: its row, and a session lock that the database takes back by itself when the connection
+is gone.
+
+The lock is what others see at once; the row's heartbeat is what they see in time. A worker that has lost either can't
+know what the others believe of it, so it *fences itself*: it claims nothing and sends nothing new until it holds its
+place again. Answers that it holds it commits as always, for the lease in the database decides about those. Only the
+monotonic clock is asked here.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from runs import log_messages
+from runs.connections import dsn, tag_of
+from runs.fleet import members
+from runs.fleet.members import Sign
+from runs.fleet.procfs import incarnation_id
+
+log = logging.getLogger("runs.workers.session_lock")
+
+# A place that was not confirmed for this long counts as lost: beats come every second.
+HOLD_SECONDS = 3.0
+# An old connection of this very process may still hold the lock, half open: it is ours to close, and its end to be
+# waited for (ms).
+_EVICT = """
+    SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()"""
+_LOCK = f"SELECT pg_try_advisory_lock({members.LOCK_KEY.format(id='%s::uuid')})"
+
+
+class Presence:
+    """Used by the heartbeat's thread; `is_held` may be asked from any."""
+
+    def __init__(self, sign: Callable[[], Sign]) -> None:
+        self._sign = sign
+        self._id = incarnation_id(sign().identity)
+        self._name = f"durableagents presence {tag_of(self._id)}"
+        self._link: psycopg.Connection | None = None
+        self._confirmed_at: float | None = None
+        self._guard = threading.Lock()
+        self._outage = log_messages.Outage(log, "presence")
+        self.is_buried = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this worker may claim and send: its lock and row were confirmed a moment ago, and nobody has declared
+        it dead."""
+        at = self._confirmed_at
+        return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
+
+    def announce(self) -> bool:
+        """Take the lock if it isn't held, and beat. False while that can't be done."""
+        with self._guard:
+            began = time.monotonic()
+            try:
+                is_held = self._hold() and self._beat()
+            except (psycopg.Error, OSError) as error:
+                self._lose()
+                self._outage.began(error)
+                return False
+            self._outage.over()
+            self._confirmed_at = began if is_held else None
+            return is_held
+
+    def rest(self, seconds: float) -> None:
+        """Wait until the next beat is due, or until the connection says something: nobody speaks on it but a server
+        that hangs up."""
+        link = self._link
+        if link is None or link.closed:
+            time.sleep(min(seconds, 0.2))
+            return
+        readable, _, _ = select.select([link.pgconn.socket], [], [], seconds)
+        if readable:
+            self._confirmed_at = None
+
+    def leave(self) -> None:
+        """Give the place up in good order."""
+        with self._guard:
+            self._lose()
+
+    def _hold(self) -> bool:
+        if self._link is not None and not self._link.closed:
+            return True
+        self._confirmed_at = None
+        self._link = psycopg.connect(dsn(name="durableagents presence"), autocommit=True)
+        if self._is_locked():
+            return True
+        self._link.execute(_EVICT, [self._name])
+        if self._is_locked():
+            return True
+        self._lose()
+        return False
+
+    def _is_locked(self) -> bool:
+        assert self._link is not None
+        row = self._link.execute(_LOCK, [self._id]).fetchone()
+        return row is not None and bool(row[0])
+
+    def _beat(self) -> bool:
+        assert self._link is not None
+        if members.beat_anchored(self._link, self._sign()):
+            return True
+        self.is_buried = True
+        return False
+
+    def _lose(self) -> None:
+        self._confirmed_at = None
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()

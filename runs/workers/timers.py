@@ -1,0 +1,208 @@
+"""Everything that time alone brings about: timers, deadlines, orphans. Costs what is due, not what exists.
+
+Waits that need no more than their resolution are settled by the database in batches (`runs_fire_due`), by one process
+at a time; what another app has to do about a deadline is done here, each in a transaction of its own under the run's
+locks. A sweeper that dies half-way leaves nothing half-done, and a run whose rows are damaged, or held by somebody,
+keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.clock import database_now
+from ledger.errors import first_line
+from ledger.models import Event, Head
+from runs.fleet import agent_versions
+from runs.journal import notify, wait_hooks
+from runs.journal.database_errors import is_refusal, is_transient
+from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
+from runs.services.command import journal, locked, resolve, wake
+from runs.services.wakeups import NOTIFY_SQL
+from runs.workers import failover
+
+log = logging.getLogger("runs.workers.timers")
+_LOCK = 7_231_001  # any number, the same in every process
+BATCH = 100
+IDLE_SECONDS = 1.0
+TROUBLED_SECONDS = 30.0
+QUIET_SECONDS = 60.0  # after so long without trouble a wait was acted on, or mended
+# One pass of sweeping lasts no longer, however much is due: the same thread looks for dead workers.
+PASS_SECONDS = 0.25
+# As often as that may a due wait be in trouble before an operator is asked.
+MOST_TROUBLES = 3
+# What their deadline makes of waits that need nothing else done.
+RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out"}
+_FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
+# clock_timestamp() is volatile, so that the planner would compare it row by row and read all that is open; the
+# statement's own time bounds the index scan, and each wait is looked at again under its locks.
+DUE = """
+    SELECT id, run_id FROM runs_wait
+    WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= statement_timestamp() AND NOT (id = ANY(%s::uuid[]))
+      AND NOT (kind = ANY(%s))
+    ORDER BY deadline LIMIT %s"""
+NEXT = """
+    SELECT extract(epoch FROM deadline - clock_timestamp()) FROM runs_wait
+    WHERE resolved_at IS NULL AND NOT is_overdue AND NOT (id = ANY(%s::uuid[])) ORDER BY deadline LIMIT 1"""
+_FOR_NOTHING = """
+    SELECT r.id FROM runs_run r WHERE r.state IN ('waiting_tool', 'waiting_human', 'waiting_event') AND r.owner IS NULL
+      AND r.updated_at < statement_timestamp() - interval '1 minute'
+      AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.resolved_at IS NULL) LIMIT %s"""
+_troubled: dict[UUID, tuple[float, int]] = {}
+
+
+def sweep() -> float:
+    """Act on what is due now. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
+    until = time.monotonic() + PASS_SECONDS
+    while (fired := _fire()) == BATCH and time.monotonic() < until:
+        pass
+    if fired is None:
+        return IDLE_SECONDS
+    seconds = 0.0 if fired == BATCH else _seconds_to_next()
+    if seconds <= 0 and fired < BATCH and _act_on_due(until):
+        seconds = _seconds_to_next()
+    return seconds
+
+
+def _fire() -> int | None:
+    """Settle one batch of due waits. Returns how many were found; None if somebody else is at it."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FIRE, [_LOCK, list(RESOLUTIONS), list(RESOLUTIONS.values()), _passed_over(), BATCH])
+        rows = cursor.fetchall()
+    if rows and rows[0] == (None,) * 5:
+        return None
+    rings: dict[str, int] = {}
+    for wait_id, run_id, seq, _, problem in rows:
+        if problem is None:
+            rings[str(run_id)] = seq
+        else:
+            _pass_over(wait_id, run_id, problem)
+    if any(is_awake for *_, is_awake, _ in rows):
+        notify.notify_after_commit(connection, NOTIFY_SQL)
+    notify.ring_many(rings)
+    return len(rows)
+
+
+def _act_on_due(until: float) -> bool:
+    """What needs more than its resolution, one by one. False if time was up before all were done."""
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, [_passed_over(), list(RESOLUTIONS), BATCH])
+        due = cursor.fetchall()
+    for wait_id, run_id in due:
+        if time.monotonic() >= until:
+            return False
+        try:
+            _expire(wait_id, run_id)
+        except Exception as error:
+            if is_transient(error) and not is_refusal(error):
+                raise
+            log.exception("run %s: its wait %s is due and can't be acted on", run_id, wait_id)
+            _pass_over(wait_id, run_id, first_line(error))
+    return len(due) < BATCH
+
+
+def _pass_over(wait_id: UUID, run_id: UUID, problem: str) -> None:
+    """One run's trouble must not keep the others waiting: it is passed over for a while, and if it lasts a person is
+    asked."""
+    _, count = _troubled.get(wait_id, (0.0, 0))
+    _troubled[wait_id] = time.monotonic() + TROUBLED_SECONDS, count + 1
+    log.error("run %s: its wait %s is due and can't be acted on: %s", run_id, wait_id, problem)
+    if count + 1 == MOST_TROUBLES:
+        failover.show(run_id, f"its wait {wait_id} is due and can't be acted on: {problem}")
+
+
+def _passed_over() -> list[UUID]:
+    """Waits that could not be acted on lately."""
+    now = time.monotonic()
+    for wait_id in [w for w, (until, _) in _troubled.items() if until + QUIET_SECONDS <= now]:
+        del _troubled[wait_id]
+    return [wait_id for wait_id, (until, _) in _troubled.items() if until > now]
+
+
+def show_who_waits_for_nothing() -> int:
+    """Runs that wait and have no open wait: none of our doing, and nothing would ever wake them. Looked for once an
+    hour, for it reads all that waits. Returns how many were found."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FOR_NOTHING, [BATCH])
+        run_ids = [row[0] for row in cursor.fetchall()]
+    for run_id in run_ids:
+        failover.show(run_id, "it waits for nothing: the row of what it waited for is gone")
+    return len(run_ids)
+
+
+def retire() -> None:
+    """Forget what nothing refers to any more. Costs what there is to forget: the rows are found by time. Idempotency
+    keys are kept."""
+    show_who_waits_for_nothing()
+    retire_processes()
+    agent_versions.forget_the_dead()
+
+
+def retire_processes() -> int:
+    """Forget processes that ended more than a week ago; a run's own events keep who drove it. Not those that may still
+    live."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM runs_process "
+            "WHERE ended_at < clock_timestamp() - interval '7 days' AND NOT (end_cause = ANY(%s))",
+            [[str(cause) for cause in WITHOUT_PROOF]],
+        )
+        return cursor.rowcount
+
+
+def _seconds_to_next() -> float:
+    with connection.cursor() as cursor:
+        cursor.execute(NEXT, [_passed_over()])
+        row = cursor.fetchone()
+    return IDLE_SECONDS if row is None else min(IDLE_SECONDS, max(0.0, float(row[0])))
+
+
+@transaction.atomic
+def _expire(wait_id: UUID, run_id: UUID) -> None:
+    """One wait's deadline has passed: look again under the locks, then do what its kind says. Somebody who has the run
+    just now is not waited for: another sweeper does the same, and anybody else is soon done."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
+        if cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists():
+            return
+    head, run = locked(run_id, under=SWEEPER)
+    wait = Wait.objects.select_for_update().get(pk=wait_id)
+    now = database_now()
+    if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED:
+        return
+    wait_hooks.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
+
+
+def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """A callback's time runs from the acceptance of its call: until the other side has taken it, in an outage or under
+    a pause, and while a person is asked what became of it, people are reminded, and nothing is given up."""
+    call = {"slot": wait.slot, "attempt": wait.attempt}
+    is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
+    is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
+    if not is_accepted or is_asked:
+        _remind(head, run, wait, now, by)
+        return
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    wake(run, now=now)
+    event = e.WaitResolved(
+        slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="timed_out", by=by.ref
+    )
+    journal(run.id, event, by=by)
+
+
+def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """What only a person can settle is never settled by time: it is overdue, and shown as such."""
+    wait.is_overdue = True
+    wait.save(update_fields=["is_overdue"])
+    notify.ring(run.id, head.seq)
+    log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
+
+
+wait_hooks.on_due["webhook"] = _give_up_on_callback

@@ -1,0 +1,48 @@
+"""What an integrator reads in an editor: each public name says what its fields and parameters mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+import durableagents
+
+PUBLIC = {name: getattr(durableagents, name) for name in durableagents.__all__}
+
+
+def unsaid(names: list[str], doc: str | None) -> list[str]:
+    """The names that a docstring does not tell of: each stands in it as `name`, or as `name(…)` where it is called."""
+    return [name for name in names if not re.search(rf"`{name}[`(]", doc or "")]
+
+
+def parameters(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in ("self", "args", "kwargs")]
+
+
+def members(kind: type) -> dict[str, Any]:
+    """Its own methods and properties that are meant for others."""
+    own = {name: getattr(value, "fget", value) for name, value in vars(kind).items() if not name.startswith("_")}
+    return {name: value for name, value in own.items() if inspect.isfunction(value)}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_public_tells_the_meaning_of_all_it_takes(name: str) -> None:
+    thing = PUBLIC[name]
+    taken = []
+    if dataclasses.is_dataclass(thing):
+        taken = [field.name for field in dataclasses.fields(thing) if field.init and not field.name.startswith("_")]
+    elif not inspect.isclass(thing) or issubclass(thing, BaseException):
+        taken = parameters(thing)
+    doc = inspect.getdoc(thing)
+    assert doc and unsaid(taken, doc) == []
+    for member, function in members(thing).items() if inspect.isclass(thing) else ():
+        said = inspect.getdoc(function)
+        assert said and unsaid(parameters(function), said) == [], f"{name}.{member}"
+
+
+def test_a_parameter_that_is_not_told_of_is_found() -> None:
+    assert unsaid(["when", "within"], "`when(args)` tells whether a call needs one") == ["within"]

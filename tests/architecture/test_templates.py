@@ -1,0 +1,67 @@
+"""A template is for markup, in lines that can be read; what the common ground renders needs no app above it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.conftest import CHECKOUT
+
+ROOT = CHECKOUT / "templates"
+SANDBOX = CHECKOUT / "durableagents/demo/sandbox/web/templates"
+MOST_FILES, LONGEST_LINE = 80, 160
+# What Django itself brings, and what the common ground has.
+LOW_LIBRARIES = {"static", "console"}
+_NAMED = re.compile(r"[\"']([\w/]+\.html)[\"']")
+_BLOCKS = re.compile(r"\{%\s*(?:load|extends)[^%]*%\}|\{#.*?#\}|\{%\s*(?:end)?block\b[^%]*%\}")
+
+
+def templates() -> list[Path]:
+    return sorted(ROOT.rglob("*.html"))
+
+
+def test_no_line_of_a_template_is_longer_than_a_screen() -> None:
+    sandbox = sorted(SANDBOX.iterdir())
+    assert sandbox
+    found = {
+        f"{path.relative_to(CHECKOUT)}:{number}": len(line)
+        for path in [*templates(), *sandbox]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > LONGEST_LINE
+    }
+    assert found == {}
+
+
+def test_what_is_data_is_no_template() -> None:
+    """A file of one line that only holds text, or a word in a span, is an entry of a table."""
+    assert 0 < len(templates()) <= MOST_FILES
+    small = {str(path.relative_to(ROOT)): _BLOCKS.sub("", path.read_text()).strip() for path in templates()}
+    data = {name for name, text in small.items() if "\n" not in text and len(re.findall(r"<\w", text)) < 2}
+    assert data == set()
+
+
+def needs(name: str, seen: set[str]) -> set[str]:
+    """The tag libraries that a template loads, with all that it extends and includes."""
+    if name in seen:
+        return set()
+    seen.add(name)
+    text = (ROOT / name).read_text()
+    found = {library for words in re.findall(r"\{%\s*load ([^%]*)%\}", text) for library in words.split()}
+    for words in re.findall(r"\{%\s*(?:include|extends) ([^%]*)%\}", text):
+        for other in _NAMED.findall(words):
+            found |= needs(other, seen)
+    return found
+
+
+def test_what_the_common_ground_renders_loads_nothing_of_the_apps_above_it() -> None:
+    named = {name for path in (CHECKOUT / "ledger").rglob("*.py") for name in _NAMED.findall(path.read_text())} & {
+        str(path.relative_to(ROOT)) for path in templates()
+    }
+    assert {"layouts/page.html", "layouts/live.html", "errors/403.html"} <= named
+    assert {name: extra for name in named if (extra := needs(name, set()) - LOW_LIBRARIES)} == {}
+
+
+def test_the_layouts_name_no_section_of_the_apps() -> None:
+    for path in (ROOT / "layouts").glob("*.html"):
+        places = set(re.findall(r"\{%\s*url '(\w+)'", path.read_text()))
+        assert places <= {"overview", "password", "logout", "demo_login"}, path

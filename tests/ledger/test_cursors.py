@@ -1,0 +1,44 @@
+"""Places in lists go through an address and come back as they were; what was cut or made up is no place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.web.cursors import at_microseconds, closed, numbered, numbers_of, opened
+
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
+
+
+@given(MOMENTS, st.uuids())
+def test_a_place_comes_back_from_an_address(at: datetime, id: UUID) -> None:
+    assert opened(closed(at, id)) == (at, id)
+
+
+@given(st.text() | st.binary().map(bytes.hex))
+def test_what_nobody_wrote_is_no_place_or_a_moment(text: str) -> None:
+    place = opened(text)
+    assert place is None or closed(*place) == text
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "AAAA", "é", "_" * 32, closed(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1))[:-4]]
+)
+def test_a_cursor_that_was_cut_is_no_place(cursor: str) -> None:
+    assert opened(cursor) is None
+
+
+def test_a_moment_beyond_the_calendar_is_none() -> None:
+    assert at_microseconds(2**63) is None and at_microseconds(0) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=3))
+def test_numbers_come_back_from_an_address(numbers: list[int]) -> None:
+    digits = [10] * len(numbers)
+    assert numbers_of(numbered(*numbers), *digits) == tuple(numbers)
+    for wrong in ("", numbered(*numbers, 1), numbered(*numbers) + "\n", "-" + numbered(*numbers), "٣" * len(numbers)):
+        assert numbers_of(wrong, *digits) is None

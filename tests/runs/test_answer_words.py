@@ -1,0 +1,79 @@
+"""What is wrong with an answer is said as a form says it, never as a schema does."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from runs.services.answer_words import misfits
+
+
+class Line(BaseModel):
+    sku: str = Field(min_length=2, pattern="^[A-Z]")
+
+
+class Count(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    pallets: int = Field(default=0, ge=0, le=500)
+    damaged: int | None = Field(default=None, lt=10)
+    price: Decimal = Decimal(1)
+    share: float = Field(default=0.5, gt=0, multiple_of=0.5)
+    note: str = Field(default="", max_length=5)
+    name: str = Field(default="x", min_length=1)
+    day: Literal["monday", "friday"] = "monday"
+    is_wet: bool = False
+    lines: list[Line] = Field(default=[], max_length=1)
+    extra: dict[str, int] = {}
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "words"),
+    [
+        ({"pallets": 900}, "pallets", ("is more than 500", "at most 500")),
+        ({"pallets": -1}, "pallets", ("is less than 0", "at least 0")),
+        ({"pallets": "many"}, "pallets", ("is not a whole number", "give a whole number, such as 12")),
+        ({"pallets": ""}, "pallets", ("is empty", "give a whole number, such as 12")),
+        ({"damaged": "few"}, "damaged", ("is not a whole number", "give a whole number, such as 12")),
+        ({"damaged": 10}, "damaged", ("is not less than 10", "less than 10")),
+        ({"price": [1]}, "price", ("is not a number", "give a number, such as 12.5")),
+        ({"share": 0}, "share", ("is not more than 0", "more than 0")),
+        ({"share": 0.7}, "share", ("is no multiple of 0.5", "give a multiple of 0.5")),
+        ({"note": "too long"}, "note", ("too long: 8 characters", "at most 5")),
+        ({"name": ""}, "name", ("is empty", "fill it in")),
+        ({"day": "sunday"}, "day", ("is none of the choices", "choose one of: monday, friday")),
+        ({"day": ""}, "day", ("is empty", "choose one of: monday, friday")),
+        ({"is_wet": "yes"}, "is_wet", ("is not true or false", "give true or false")),
+        ({"lines": "A1"}, "lines", ("is not a list", 'give a list, such as ["a", "b"]')),
+        ({"lines": [{"sku": "A1"}, {"sku": "A2"}]}, "lines", ("has 2 entries", "at most 1")),
+        ({"lines": [{}]}, "lines.0.sku", ("missing", "add it")),
+        (
+            {"lines": [{"sku": "a1"}]},
+            "lines.0.sku",
+            ("does not have the form that is asked for", "it has to match ^[A-Z]"),
+        ),
+        ({"lines": [{"sku": "A"}]}, "lines.0.sku", ("too short: 1 characters", "at least 2")),
+        ({"extra": [1]}, "extra", ("is not an object", 'give an object, such as {"name": "value"}')),
+        ({"nmae": "x"}, "", ("holds what is not asked for: nmae", "remove it")),
+    ],
+)
+def test_a_misfit_is_told_as_a_form_tells_it(given: dict[str, Any], field: str, words: tuple[str, str]) -> None:
+    (found,) = misfits(Count.model_json_schema(), given)
+    assert found == {"field": f"answer.{field}".rstrip("."), "problem": words[0], "fix": words[1]}
+
+
+def test_an_answer_that_fits_has_none() -> None:
+    assert misfits(Count.model_json_schema(), {"pallets": 4, "damaged": None, "price": "12.50"}) == []
+
+
+def test_what_no_word_is_known_for_is_told_in_the_schema_s_own() -> None:
+    (found,) = misfits({"not": {"type": "string"}}, "text")
+    assert found["fix"] == "see the question's schema" and found["problem"]
+
+
+def test_of_very_many_the_first_twenty_are_told() -> None:
+    found = misfits({"items": {"type": "integer", "maximum": 1}}, [9] * 1000)
+    assert len(found) == 20 and {one["problem"] for one in found} == {"is more than 1"}

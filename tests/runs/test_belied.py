@@ -1,0 +1,227 @@
+"""A call is on record as not done, and then somebody who should know says that it was: nothing is sent again before a
+person has said so anew, in view of that."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from durableagents import BusinessFailure, Context, End, TransportError
+from ledger import events as e
+from runs.models import Process, Run
+from runs.services import callbacks
+from runs.services.late_results import hand_in, lost_worker
+from runs.workers import timers
+from tests.console.conftest import Reader
+from tests.runs.fold import check_against_journal
+from tests.runs.situations import act
+from tests.runs.stage import Stage, events, facts, fresh, in_thread, output, waiting
+from tests.runs.test_callbacks import TAKEN, due, token_of
+from tests.runs.test_late import buying, comes_back, tells
+from tests.runs.test_steering import check_form
+from tests.world import Item, Notes, Outside, Toolbox, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
+    """An unsafe call whose worker was taken for dead, and of which a person said that it did not happen. The worker
+    lives on, and holds the answer."""
+    run = stage.start(buying(tools, name))
+    worker = comes_back(stage, run, name)
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    return run, worker
+
+
+def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
+    """The run waits for a person's word on the attempt that a witness told of, and sent nothing."""
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    assert (wait.kind, wait.attempt, str(fresh(run).state)) == ("reconcile", 0, "waiting_human")
+    assert len(outside.requests) == 1 and [x.attempt for x in events(run, e.ToolInvoked)] == [0]
+    check_form(run)
+    check_against_journal(run)
+    assert stage.drive() == "idle"
+
+
+def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    user, _ = User.objects.get_or_create(username="opal")
+    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    page = " ".join(Reader(user).read(f"/runs/{run.id}").split())
+    assert "Look into this before you answer: the verdict was it did not happen , and the worker" in page
+    assert "the worker that had sent it says that it happened (event" in page and "mail:a" in page
+    assert "about to be sent again" not in page
+    assert "an answer that came since" in waiting(run)[0].detail["reason"]
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])
+def test_a_person_whose_verdict_a_witness_belies_is_asked_again_and_nothing_is_sent_meanwhile(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
+    run, worker = denied(stage, tools)
+    assert tells(stage, worker) is False
+    asked_again(stage, run, outside)
+    act(verdict, run)
+    check_against_journal(run)
+    match verdict:
+        case "happened":
+            assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+        case "did_not":
+            assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+        case _:
+            assert str(fresh(run).state) == "failed"
+            act("retry", run)
+            assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"
+            act("retry", run)
+            asked_again(stage, run, outside)
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_the_word_comes_just_before_the_intent_is_written(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """The worker has read the journal; the database knows better."""
+    run, worker = denied(stage, tools)
+
+    def meanwhile(point: str, tool: str) -> None:
+        if (point, tool) == ("CP1", "mail"):
+            stage.at = lambda point, tool: None
+            assert in_thread(partial(tells, stage, worker)) is False
+
+    stage.at = meanwhile
+    asked_again(stage, run, outside)
+
+
+def test_without_a_witness_it_is_sent_again_at_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    run, _ = denied(stage, tools)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    check_against_journal(run)
+
+
+def test_a_word_that_comes_when_it_is_on_its_way_again_holds_nothing_up(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    (answer,) = stage.late
+    outside.trouble("mail", lambda call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))), when="after")
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    assert events(run, e.ToolAnsweredLate)[0].contradicts == "did_not"
+    check_against_journal(run)
+
+
+def test_a_further_witness_may_settle_what_a_person_is_asked_again(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    (answer,) = stage.late
+    assert hand_in(answer, lost_worker(stage.hire().id)) is True and waiting(run) == []
+    assert stage.drive() == "completed" and output(run) == "mail:a" and len(outside.requests) == 1
+    check_against_journal(run)
+
+
+def test_an_answer_from_outside_is_such_a_word(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    outside.trouble("ring", TransportError("cut"), when="after")
+    run = stage.start(buying(tools, "ring"))
+    assert stage.drive() == "parked"
+    stage.reconcile(run, "did_not")
+    assert callbacks.receive_callback(token_of(outside), {"ref": "called back"}) == TAKEN
+    assert len(events(run, e.CallbackArrivedLate)) == 1
+    asked_again(stage, run, outside)
+    act("happened", run)
+    assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not"])
+def test_a_refused_call_that_a_retry_is_about_to_order_again_is_asked_about_too(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
+    """The answer comes after the retry, so the retry could not tell of it."""
+    outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
+    run = stage.start(buying(tools, "ask"))
+    assert stage.drive() == "failed"
+    act("retry", run)
+    assert callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"}) == TAKEN
+    asked_again(stage, run, outside)
+    act(verdict, run)
+    if verdict == "happened":
+        assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+    else:
+        assert stage.drive() == "parked" and [r.attempt for r in outside.requests] == [0, 1]
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    """The yes of before covers no further attempt then, so its queue would be asked anew; first somebody looks."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.wire, Item(name="a", amount=5000))).ref)
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    stage.decide(run)
+    worker = comes_back(stage, run, "wire")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    assert len(events(run, e.ApprovalRequested)) == 1
+    act("did_not", run)
+    assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["approval"]
+    stage.decide(run)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    check_against_journal(run)
+
+
+def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retry(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Another branch breaks just after the question was put."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        works = ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x"))
+        return End([each.ref for each in await ctx.gather(*works)])
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    outside.trouble("look", TransportError("away"), TransportError("away"), KeyError("a bug"))
+    worker = comes_back(stage, run, "mail")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    due(run)
+    timers.sweep()
+    assert stage.drive() == "failed" and fresh(run).error_code == "tool_error" and waiting(run) == []
+    act("retry", run)
+    if stage.drive() == "operator":  # the news came since anybody was told of any
+        act("retry", run)
+        assert stage.drive() == "parked"
+    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)] and len(outside.seen("mail")) == 1
+    check_against_journal(run)
+    act("happened", run)
+    assert stage.drive() == "completed" and output(run) == ["seen", "look:x"] and len(outside.seen("mail")) == 1
+    check_against_journal(run)
+
+
+def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("cancel", run)
+    assert str(fresh(run).state) == "cancelled" and waiting(run) == []
+    assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
+    assert facts(run) == ["pending", "unknown", "reconciled"]
+    check_against_journal(run)
