@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,15 +20,12 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def operator(stage: Stage) -> Iterator[Client]:
+def operator(stage: Stage) -> Client:
     user = User.objects.create_user("calendar-operator", password="a long enough one")
     user.groups.set(Group.objects.filter(name__in=["operator", "approver_finance"]))
     client = Client(headers={"Authorization": f"Bearer {issue_key(user, 'test')}"})
     client.force_login(user)
-    try:
-        yield client
-    finally:
-        user.delete()
+    return client
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
@@ -19,13 +17,10 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def reader(stage: Stage) -> Iterator[Client]:
+def reader(stage: Stage) -> Client:
     user = User.objects.create_user("found-operator", password="a long enough one")
     user.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    try:
-        yield Client(headers={"Authorization": f"Bearer {issue_key(user, 'test')}"})
-    finally:
-        user.delete()
+    return Client(headers={"Authorization": f"Bearer {issue_key(user, 'test')}"})
 
 
 def test_of_two_calls_that_differ_the_api_tells_both(stage: Stage, reader: Client) -> None:
