@@ -114,7 +114,8 @@ def unreadable(error: Exception) -> dict[str, Any]:
         case RequestDataTooBig():
             return document(413, "too-large", "Too large", "The body is larger than is accepted here.")
         case TooManyFieldsSent():
-            what = f"The form has more fields than are read: {settings.DATA_UPLOAD_MAX_NUMBER_FIELDS} at most."
+            most = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+            what = f"The form or query string has more fields than are read: {most} at most."
         case TooManyFilesSent():
             what = "The form holds more files than are read, and no form here takes any."
         case MultiPartParserError():

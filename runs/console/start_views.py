@@ -12,7 +12,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
@@ -27,10 +27,8 @@ from runs.services.idempotency import answer_once
 _BESIDE = {"agent": Beside(), "token": Beside(), "tags": Beside("Tags", "tags")}
 
 
-class NotOurForm(DurableAgentsError):
+class NotOurForm(InvalidInput):
     """What marks a form as one of ours, and as this one, was changed on the way. Nobody could tell a repeat of it."""
-
-    status, code, title = 422, "form-damaged", "Not a form of this page"
 
     def __init__(self) -> None:
         super().__init__(

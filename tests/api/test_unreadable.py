@@ -100,6 +100,22 @@ def test_the_api_takes_no_form_and_says_so(
     assert Run.objects.get().state == "pending"
 
 
+@pytest.mark.parametrize("path", ["/", "/login", "/runs", "/inbox", "/runs/new", "/account/password", "/admin/",
+                                  "/admin/auth/user/", "/audit", "/fleet"])  # fmt: skip
+def test_an_address_of_thousands_of_names_is_an_ordinary_refusal(errors: Callable[[], list[str]], path: str) -> None:
+    query, browser = "&".join(f"a{n}" for n in range(2000)), somebody()
+    for address in (f"{path}?{query}", f"{path}?fragment=live&{query}", f"{path}?" + "&" * 2000):
+        answer = browser.get(address)
+        assert answer.status_code == 400 and f"{LIMIT} at most" in answer.content.decode(), address[:40]
+    assert errors() == []
+
+
+def test_so_it_is_for_the_api(operator: Api, errors: Callable[[], list[str]]) -> None:
+    refused = operator.get("runs?" + "&".join(f"a{n}" for n in range(2000)))
+    assert is_problem(refused, 400, "malformed") and f"{LIMIT} at most" in refused.json()["detail"]
+    assert errors() == []
+
+
 @pytest.mark.parametrize(
     ("raw", "sent_as"),
     [(b"{", "application/json"), (b'{"agent": "\\u0000"}', "application/json"), (b"f=1", FORM), (parts(2000), PARTS)],
