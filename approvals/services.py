@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -49,6 +51,17 @@ class StalePlan(DurableAgentsError):
             "Read it again, then decide.",
             plan_hash=approval.plan_hash, revision=approval.revision,
         )  # fmt: skip
+
+
+def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
+    """Somebody with these roles as the one who decides this. Raises Forbidden for whoever may not, so that it is said
+    before what is wrong with what they sent."""
+    role = QUEUES.get(approval.queue)
+    if role is None or not may_decide(approval.queue, held):
+        raise Forbidden(f"Only {role or 'nobody'} decides in {approval.queue}.")
+    by = replace(somebody, role=role)
+    _check_four_eyes(approval.run, by)
+    return by
 
 
 @transaction.atomic

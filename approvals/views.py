@@ -67,15 +67,17 @@ def _next(items: list[Item], opened: Brief | None) -> Item | None:
 
 
 class Decisions(InboxPage):
-    """Deciding. Who may is the queue's business, so the service has the last word on it."""
+    """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(QUEUES.values())
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         form = Sent(request)
-        opened = brief(approval_id, roles(request.user), actor(request, ""))
+        held, somebody = roles(request.user), actor(request, "")
+        opened = brief(approval_id, held, somebody)
         try:
+            by = services.deciding(opened.approval, somebody, held)
             if form.texts.get("verdict") not in ("approve", "reject"):
                 raise InvalidInput(
                     "Choose approve or reject.",
@@ -87,7 +89,7 @@ class Decisions(InboxPage):
                 verdict=body.verdict,
                 plan_hash=body.plan_hash,
                 justification=body.justification,
-                by=self.acting(request, prefer=(opened.role,)),
+                by=by,
             )
         except DurableAgentsError as error:
             return self.tell(request, approval_id, Refused("decide", error, form.kept))

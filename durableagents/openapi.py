@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from drf_spectacular.authentication import SessionScheme as Session
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
@@ -21,6 +22,12 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "An API key."}
+
+
+class SessionScheme(Session):
+    """How the description names a browser's session."""
+
+    target_class = "durableagents.identity.auth.HeaderSession"
 
 
 class Schema(ApiView):

@@ -164,7 +164,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "ledger.web.problems.exception_handler",
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "durableagents.identity.auth.ApiKeyAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "durableagents.identity.auth.HeaderSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["durableagents.identity.auth.HasRole"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -229,8 +229,11 @@ LOGGING = {
     "loggers": {
         # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
         "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer", "outages_are_said_elsewhere"]},
-        # A wrong Host header is answered with 400; twenty lines of traceback help nobody but whoever sends it.
-        "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # What can't be read is answered with 400 or 413; forty lines of traceback help nobody but whoever sends it.
+        **{
+            f"django.security.{unreadable}": {"level": "CRITICAL"}
+            for unreadable in ("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")
+        },
         # Whoever sends what is no HTTP is answered; a line each would let anybody fill the disk.
         "durableagents.server.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},

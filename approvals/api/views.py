@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -13,7 +12,7 @@ from approvals.api.present import approval_rows
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from approvals.bodies import DecisionBody
 from approvals.models import Approval, ApprovalState
-from ledger.errors import Forbidden, NotFound
+from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import Order, closed
 from ledger.web.roles import ROLES, roles
@@ -62,16 +61,14 @@ class Decide(ApiView):
     @described("Approve or reject", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = _one(approval_id)
-        needed = policy.QUEUES.get(approval.queue)
-        if needed is None or needed not in roles(request.user):
-            raise Forbidden(f"Only the role {needed} decides approvals of the queue {approval.queue}.")
+        by = services.deciding(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
         decided = services.decide(
             approval_id,
             verdict=body.verdict,
             plan_hash=body.plan_hash,
             justification=body.justification,
-            by=replace(self.by, role=needed),
+            by=by,
         )
         return Response(approval_rows([decided])[0])
 

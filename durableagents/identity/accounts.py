@@ -7,13 +7,16 @@ acts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
 from typing import Any, TypeVar, cast
 
 from django.contrib.admin import AdminSite
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.core.exceptions import BadRequest
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponseBase
 
@@ -22,6 +25,7 @@ from ledger.web.roles import actor
 
 Shown = TypeVar("Shown", bound=Callable[..., HttpResponseBase])
 _SAY = "SELECT set_config('durableagents.actor', %s, true)"
+_ROW = re.compile(r"[0-9]{1,19}", re.ASCII)
 _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -42,12 +46,23 @@ class Site(AdminSite):
         inner = super().admin_view(view, cacheable)
 
         def recorded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            if self.has_permission(request):
+                _refuse_unreadable(request)
             if request.method in _CHANGES_NOTHING or not request.user.is_authenticated:
                 return inner(request, *args, **kwargs)
             with acting(actor(request, "")):
                 return inner(request, *args, **kwargs)
 
         return cast(Shown, update_wrapper(recorded, inner))
+
+
+def _refuse_unreadable(request: HttpRequest) -> None:
+    """Raises BadRequest for what Django's lists hand to the database as it came: a NUL in a filter, rows by what is no
+    number."""
+    if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
+        raise BadRequest("The query string holds a NUL character.")
+    if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):
+        raise BadRequest("The form chooses rows by what is no number.")
 
 
 class Argon2(Argon2PasswordHasher):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from copy import copy
 from datetime import datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models.functions import Now
-from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
@@ -17,7 +18,7 @@ from durableagents.identity.people import ACCOUNT, GROUPS, account
 from durableagents.models import ApiKey
 from ledger.web.roles import ROLES, HasRole, actor, roles
 
-__all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "actor", "issue_key", "roles"]
+__all__ = ["ROLES", "ApiKeyAuthentication", "HasRole", "HeaderSession", "actor", "issue_key", "roles"]
 
 _PREFIX = "da_"
 _SHOWN = 10
@@ -67,6 +68,16 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="durableagents"'
+
+
+class HeaderSession(SessionAuthentication):
+    """A browser's session, with Django's token in the header `X-CSRFToken`."""
+
+    def enforce_csrf(self, request: Request) -> None:
+        """Nothing of a body is read for it: whoever may not do a thing isn't told what is wrong with how they asked."""
+        headers = copy(request._request)
+        headers.method = "PUT"  # of a POST Django looks for the token in the body first
+        super().enforce_csrf(Request(headers))
 
 
 def _key(hash: bytes) -> ApiKey | None:

@@ -9,7 +9,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest
 from django.utils.deprecation import MiddlewareMixin
 
-_FORM = "application/x-www-form-urlencoded"
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class ReadableQuery(MiddlewareMixin):
@@ -18,8 +18,8 @@ class ReadableQuery(MiddlewareMixin):
 
     def process_request(self, request: HttpRequest) -> None:
         named = request.encoding
-        if request.content_type == _FORM and named is not None:
-            # Django refuses it wherever the form is looked at, which a page that says so does too.
+        if request.content_type in _FORMS and named is not None:
+            # Django stumbles over it wherever the form is looked at, which a page that says so does too.
             request.encoding = "utf-8"
             if codecs.lookup(named).name != "utf-8":
                 raise BadRequest("A form has to be in UTF-8.")

@@ -46,8 +46,8 @@ class StrictJSONParser(BaseParser):
     time."""
 
     media_type = "application/json"
-    # Of our own bodies. What another system answers is kept packed, as it came.
-    has_to_be_storable: ClassVar[bool] = True
+    # Of our own bodies. Another system's numbers are kept as they came, and nobody there could send them as text.
+    has_to_be_exact: ClassVar[bool] = True
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         body = stream.read(strict_json.MAX_BYTES + 1)
@@ -69,7 +69,7 @@ class StrictJSONParser(BaseParser):
             value = strict_json.loads(body)
         except strict_json.MalformedJSON as error:
             raise ParseError(str(error)) from None
-        if self.has_to_be_storable and strict_json.is_doubtful(body) and (errors := unstorable(value)):
+        if strict_json.is_doubtful(body) and (errors := unstorable(value, has_to_be_exact=self.has_to_be_exact)):
             raise does_not_fit(errors)
         return value
 

@@ -33,9 +33,9 @@ def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInp
     return InvalidInput(f"The {what} does not fit: see {fields or 'errors'}.", errors=errors)
 
 
-def unstorable(data: Any) -> list[dict[str, str]]:
-    """Values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact. The first
-    twenty."""
+def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
+    """Names and values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact,
+    where they have to be. The first twenty."""
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
         if len(errors) == 20:
@@ -45,7 +45,7 @@ def unstorable(data: Any) -> list[dict[str, str]]:
         field = ".".join(str(part) for part in path).replace("\x00", "\\u0000")[:200]
         if isinstance(leaf, str) and "\x00" in leaf:
             errors.append({"field": field, "problem": "holds a NUL character", "fix": "remove it"})
-        elif isinstance(leaf, int) and abs(leaf) > strict_json.MAX_EXACT_INTEGER:
+        elif has_to_be_exact and isinstance(leaf, int) and abs(leaf) > strict_json.MAX_EXACT_INTEGER:
             errors.append(
                 {
                     "field": field,

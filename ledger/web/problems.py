@@ -12,9 +12,18 @@ from http import HTTPStatus
 from typing import Any
 
 import psycopg
-from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.conf import settings
+from django.core.exceptions import (
+    BadRequest,
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+    TooManyFieldsSent,
+    TooManyFilesSent,
+)
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http.multipartparser import MultiPartParserError
 from django.template import TemplateDoesNotExist, loader
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
@@ -84,10 +93,8 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
         return document(403, "forbidden", "Not allowed", "None of your roles allows this."), {}
     if isinstance(error, exceptions.APIException):
         return _from_framework(error)
-    if isinstance(error, RequestDataTooBig):
-        return document(413, "too-large", "Too large", "The body is larger than is accepted here."), {}
-    if isinstance(error, SuspiciousOperation):
-        return document(400, "malformed", "Malformed request", "The request can't be read."), {}
+    if isinstance(error, (BadRequest, MultiPartParserError, SuspiciousOperation)):
+        return unreadable(error), {}
     if isinstance(error, _UNAVAILABLE):
         return _outage(error), {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if isinstance(error, (DataError, psycopg.DataError)):
@@ -98,6 +105,26 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
             "The request holds a value that can't be stored.",
         ), {}
     return None
+
+
+def unreadable(error: Exception) -> dict[str, Any]:
+    """The document for a request that Django could not read. Of its own words only those of a BadRequest are for the
+    sender: the others name settings, or repeat what came."""
+    match error:
+        case RequestDataTooBig():
+            return document(413, "too-large", "Too large", "The body is larger than is accepted here.")
+        case TooManyFieldsSent():
+            most = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+            what = f"The form or query string has more fields than are read: {most} at most."
+        case TooManyFilesSent():
+            what = "The form holds more files than are read, and no form here takes any."
+        case MultiPartParserError():
+            what = "The parts of the form can't be told apart or decoded."
+        case BadRequest():
+            what = str(error)
+        case _:
+            what = "The request can't be read."
+    return document(400, "malformed", "Malformed request", what)
 
 
 def busy() -> dict[str, Any]:
@@ -154,10 +181,9 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    if not _is_api(request):
-        return defaults.bad_request(request, exception)
-    detail = str(exception) if isinstance(exception, BadRequest) else "The request can't be read."
-    return _answer(document(400, "malformed", "Malformed request", detail))
+    """What can't be read: 400, or 413 where it is too much."""
+    problem = unreadable(exception)
+    return _answer(problem) if _is_api(request) else HttpResponse(_page("400.html", problem), status=problem["status"])
 
 
 def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:
@@ -187,7 +213,7 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
         )
         answer = _answer(body)
     elif problem is not None:
-        answer = HttpResponse(page_503(problem), status=503)
+        answer = HttpResponse(_page("503.html", problem), status=503)
     else:
         return defaults.server_error(request)
     if problem is not None:
@@ -195,9 +221,9 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-def page_503(problem: dict[str, Any]) -> str:
+def _page(template: str, problem: dict[str, Any]) -> str:
     try:
-        return loader.get_template("503.html").render({"problem": problem})
+        return loader.get_template(template).render({"problem": problem})
     except TemplateDoesNotExist:
         return f"<!doctype html><title>{problem['title']}</title><p>{problem['detail']}"
 

@@ -15,7 +15,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.errors import Forbidden, NotFound
+from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
@@ -172,10 +172,7 @@ class Answers(ApiView):
 
     @described("Answer a run's question", RunRow, body=AnswerBody)
     def post(self, request: Request, run_id: UUID, wait_id: UUID) -> Response:
-        allowed = questions.roles_for(questions.question(run_id, wait_id))
-        role = next((role for role in allowed if role in roles(request.user)), None)
-        if role is None:
-            raise Forbidden(f"Only {' or '.join(allowed)} answers this.")
+        role = questions.role_to_answer(questions.question(run_id, wait_id), roles(request.user))
         body = read_body(request, AnswerBody)
         questions.answer(run_id, wait_id, body.answer, by=replace(self.by, role=role), justification=body.justification)
         return Response(one(run_id))
@@ -185,7 +182,7 @@ class AnyTypeJSON(StrictJSONParser):
     """The outside may not say what it sends; it is JSON or it is refused."""
 
     media_type = "*/*"
-    has_to_be_storable = False
+    has_to_be_exact = False
 
 
 class Callback(ApiView):

@@ -164,16 +164,18 @@ class Reconciliations(Act):
 
 
 class Answers(RunPage):
-    """Answering what a run asks. Who may is the question's business, so the service has the last word on it."""
+    """Answering what a run asks. Who may is the question's business: it is asked before anything is said of the
+    form."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, run_id: UUID, wait_id: UUID) -> HttpResponse:
-        wait, form = questions.question(run_id, wait_id), Sent(request)
+        form = Sent(request)
         try:
+            wait = questions.question(run_id, wait_id)
+            by = actor(request, questions.role_to_answer(wait, roles(request.user)))
             body = _answer(wait, form, request.POST)
-            by = self.acting(request, prefer=questions.roles_for(wait))
             questions.answer(run_id, wait_id, body.answer, by=by, justification=body.justification)
         except (InvalidInput, TooLarge) as error:
             return self.tell(

@@ -16,7 +16,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.web.roles import OPERATOR, ROLES
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait
@@ -61,6 +61,15 @@ def may_answer(wait: Wait, held: Iterable[str]) -> bool:
     return bool(set(roles_for(wait)) & set(held))
 
 
+def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
+    """The role under which somebody with these roles answers. Raises Forbidden."""
+    allowed, held = roles_for(wait), frozenset(held)
+    role = next((role for role in allowed if role in held), None)
+    if role is None:
+        raise Forbidden(f"Only {' or '.join(allowed)} answers this.")
+    return role
+
+
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     """The open questions that somebody with these roles may answer, by deadline; for whoever answers none, all of
     them."""
@@ -75,16 +84,19 @@ def open_for(held: frozenset[str]) -> QuerySet[Wait]:
 
 
 def question(run_id: UUID, wait_id: UUID) -> Wait:
-    """What a run asks, or asked. Raises NotFound."""
+    """What a run asks, or asked. Raises NotFound, and RecordDamaged where it says neither what nor whom."""
     wait = Wait.objects.filter(pk=wait_id, run_id=run_id, kind=Wait.Kind.INPUT).first()
     if wait is None:
         raise NotFound("question", wait_id)
+    if not isinstance(wait.detail, dict) or not isinstance(wait.detail.get("schema"), dict):
+        raise RecordDamaged(run_id, "a question that can be read")
     return wait
 
 
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
-    """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput."""
+    """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
+    RecordDamaged."""
     allowed = roles_for(question(run_id, wait_id))
     if by.role not in allowed:
         raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import IllegalTransition, InvalidInput
+from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
@@ -70,13 +70,15 @@ def reconcile(
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
     """The call that a person speaks of: its wait, locked, its record and its intent. Raises IllegalTransition,
-    InvalidInput.
+    InvalidInput, NotFound.
 
     A verdict on one call must never settle another, also when it is sent twice: so where several are open, it names its
     own.
     """
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
+    if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
+        raise NotFound("unknown outcome of this run with the wait_id", wait_id)
     if not meant:
         raise act.refuse("It has no unknown outcome to settle." if wait_id is None else "That call has been settled.")
     if len(meant) > 1:

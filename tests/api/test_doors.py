@@ -192,6 +192,11 @@ def _is_refused(door: Door, source: str) -> bool:
 def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
     for _ in range(50):
         door.answer(b"nonsense\r\n\r\n")
+    door.client.get("/login")  # with its cookie the form is looked at
+    for _ in range(10):
+        form = door.client.post("/login", data={f"f{n}": "1" for n in range(2000)})
+        query = door.client.get("/login?" + "&" * 2000)
+        assert form.status_code == query.status_code == 400 and "can't be read" in form.text, form.text
     door.process.terminate()
     _, said = door.process.communicate(timeout=20)
     assert "Traceback" not in said and len(said.splitlines()) < 10, said

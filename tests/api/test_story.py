@@ -14,11 +14,12 @@ import pytest
 from django.db import connection
 
 from approvals.api.schemas import ApprovalPage, ApprovalRow
+from durableagents.identity.auth import issue_key
 from ledger.api.schemas import EntryPage, EventPage
 from runs.api.schemas import MessagePage, RunRow
-from runs.models import Run
+from runs.models import Run, Wait
 from runs.workers.run_loop import Host
-from tests.api.conftest import Api, is_problem
+from tests.api.conftest import Api, is_problem, person
 from tests.api.worker import TOKENS, purchase_agent, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -157,11 +158,37 @@ def test_a_forged_callback_finds_nothing(story: Story) -> None:
     assert story.now()["state"] == "waiting_tool"
 
 
-def test_a_callback_needs_no_content_type_of_ours(story: Story) -> None:
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "?/;"])
+def test_a_callback_needs_no_content_type_of_ours(story: Story, kind: str) -> None:
     story.start().until("waiting_tool", kind="webhook")
-    raw = story.caller(None).send(f"callbacks/{TOKENS[story.id]}", b'{"price": 1}', content_type="text/plain")
+    form = b"&".join(b"f%d=1" % n for n in range(2000))
+    assert is_problem(story.caller(None).send(f"callbacks/{TOKENS[story.id]}", form, content_type=kind), 400)
+    raw = story.caller(None).send(f"callbacks/{TOKENS[story.id]}", b'{"price": 1}', content_type=kind)
     assert raw.status_code == 200
     story.until("waiting_human", kind="approval")
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        (b'{"price": 1, "note": "a\\u0000b"}', "note"),
+        (b'{"price": 1, "a\\u0000b": 1}', "a\\u0000b"),
+        (b'{"price": 1, "deep": [{"x": ["\\u0000"]}]}', "deep.0.x.0"),
+        (b'"\\u0000"', ""),
+    ],
+)
+def test_a_callback_with_what_no_column_holds_is_refused_and_a_right_one_may_still_come(
+    story: Story, raw: bytes, field: str
+) -> None:
+    story.start().until("waiting_tool", kind="webhook")
+    refused = story.caller(None).send(f"callbacks/{TOKENS[story.id]}", raw)
+    assert is_problem(refused, 422, "invalid-input")
+    assert refused.json()["errors"] == [{"field": field, "problem": "holds a NUL character", "fix": "remove it"}]
+    assert story.now()["state"] == "waiting_tool"
+    assert story.call_back({"price": 480, "their_id": 2**60}).status_code == 200, "their numbers are taken as they came"
+    story.until("waiting_human", kind="approval")
+    taken = story.auditor.get(f"runs/{story.id}/events").json()["results"]
+    assert [row["payload"]["their_id"] for row in taken if row["kind"] == "CallbackReceived"] == [2**60]
 
 
 @pytest.mark.parametrize("role", ["integrator", "operator", "approver_legal", "auditor", "nobody", "superuser"])
@@ -175,6 +202,17 @@ def test_who_may_not_decide_is_told_so_whatever_the_body_is(story: Story) -> Non
     story.start().to_the_gate()
     assert is_problem(story.decide("operator", verdict="nonsense"), 403)
     assert is_problem(story.decide(None), 401)
+
+
+def test_whoever_had_a_hand_in_it_is_told_so_whatever_the_body_is(story: Story) -> None:
+    both = Api(issue_key(person("both", "integrator", "approver_finance"), "test"))
+    story.id = both.post("runs", {"agent": "purchase", "input": {"item": "chair", "amount": 500}}).json()["id"]
+    story.to_the_gate()
+    for body in (b"{", b"{}", b'{"verdict": "nonsense"}', b'{"justification": "\\u0000"}'):
+        refused = both.send(f"approvals/{story.approval()['id']}/decision", body)
+        assert is_problem(refused, 403) and "You started this run" in refused.json()["detail"]
+        assert "errors" not in refused.json()
+    assert story.decide().status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -271,11 +309,16 @@ def test_an_unknown_outcome_is_settled_by_an_operator(story: Story, verdict: str
     if verdict == "happened":
         assert is_problem(operator.post(f"runs/{story.id}/reconcile", body | {"receipt": 5}), 422)
     (wait,) = story.now()["waiting_for"]
-    other = operator.post(f"runs/{story.id}/reconcile", body | {"wait_id": str(uuid4())})
-    assert is_problem(other, 409, "illegal-state"), "a verdict on another call settles nothing here"
+    answered = Wait.objects.get(run_id=story.id, kind="webhook")
+    for other in (uuid4(), answered.id):
+        refused = operator.post(f"runs/{story.id}/reconcile", body | {"wait_id": str(other)})
+        assert is_problem(refused, 404, "not-found"), "a verdict on another call settles nothing here"
+        assert "settled" not in refused.json()["detail"], "of what never was nobody says that it is over"
     named = body | {"wait_id": wait["id"]}
     assert operator.post(f"runs/{story.id}/reconcile", named).status_code == 200
-    assert is_problem(operator.post(f"runs/{story.id}/reconcile", named), 409), "nor does one that is sent twice"
+    again = operator.post(f"runs/{story.id}/reconcile", named)
+    assert is_problem(again, 409, "illegal-state"), "nor does one that is sent twice"
+    assert "That call has been settled" in again.json()["detail"]
     if verdict == "happened":
         story.until("waiting_human", kind="approval")
     elif verdict == "did_not":

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.test import Client
 
 from ledger.models import OverrideRecord
-from runs.models import Run
+from runs.models import Run, Wait
 from tests.console.conftest import Reader, start, text_of
 from tests.console.stage import settled, working
 
@@ -158,6 +159,16 @@ class TestSettling:
         form = {"verdict": "fail", "justification": "It is lost."} | dict([odd])
         answer = operator.post(f"/runs/{run.id}/reconciliations", **form)
         assert answer.status_code == 422 and f"{odd[0]}: " in text_of(answer) and records(run) == []
+
+    def test_a_call_that_never_was_is_not_called_settled(self, operator: Reader, run: Run) -> None:
+        form = {"verdict": "fail", "justification": "It is lost."}
+        never = operator.post(f"/runs/{run.id}/reconciliations", **form, wait_id=str(uuid4()))
+        assert never.status_code == 404 and "There is no unknown outcome" in text_of(never)
+        assert "It is lost." in never.content.decode() and records(run) == []
+        wait = Wait.objects.get(run=run, kind="reconcile")
+        answers = [operator.post(f"/runs/{run.id}/reconciliations", **form, wait_id=str(wait.pk)) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [302, 409]
+        assert "That call has been settled." in text_of(answers[1]) and len(records(run)) == 1
 
     def test_no_verdict_is_no_settlement(self, operator: Reader, run: Run) -> None:
         answer = operator.post(f"/runs/{run.id}/reconciliations", justification="Seen.")

@@ -121,6 +121,23 @@ def test_another_queues_approver_is_refused(reader: Callable[..., Reader], asked
     assert Approval.objects.get().state == "open"
 
 
+@pytest.mark.parametrize("wrong", [
+    {}, {"verdict": "maybe"}, {"verdict": "approve", "amount": "9"}, {"verdict": "approve", "plan_hash": "x" * 201},
+    {"verdict": "approve", "justification": "a\x00"}, {"justification": "x" * 2_000_000},
+], ids=["empty", "no verdict", "a stray field", "no hash", "NUL", "too large"])  # fmt: skip
+def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
+    reader: Callable[..., Reader], asked: Callable[..., Approval], wrong: dict[str, str]
+) -> None:
+    approval = asked()
+    shop = reader("approver_finance", name="shop")  # the name under which the run was started
+    for who, words in ((reader("approver_legal"), "Only approver_finance decides"), (shop, "You started this run")):
+        answer = who.client.post(f"/approvals/{approval.id}/decision", wrong)
+        said = text_of(answer)
+        assert answer.status_code == 403 and words in said
+        assert not any(word in said for word in ("Choose approve", "plan_hash", "no field of this", "NUL", "larger"))
+    assert Approval.objects.get().state == "open"
+
+
 @pytest.mark.parametrize("role", ["operator", "auditor", "integrator", "approver_legal"])
 def test_other_roles_read_along(reader: Callable[..., Reader], asked: Callable[..., Approval], role: str) -> None:
     approval = asked()

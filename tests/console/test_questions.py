@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
+from uuid import uuid4
 
 import pytest
+from django.test import Client
 from pydantic import BaseModel, Field
 
 from durableagents import Agent, Context, End
+from durableagents.identity.auth import issue_key
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.console.conftest import SHOP, Reader, filled_in, text_of
 from tests.console.stage import settled, working
+from tests.console.test_damage import other_hands
 from tests.runs.stage import events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -153,9 +157,46 @@ def test_a_second_answer_is_told_whose_the_first_was(reader: Callable[..., Reade
     assert "It was answered by user:operator" in text_of(second) and "too late" in text_of(second)
 
 
-def test_nobody_else_answers(reader: Callable[..., Reader], run: Run) -> None:
+WRONG_FORMS: dict[str, dict[str, str]] = {
+    "nothing": {}, "a stray field": {"colour": "red"}, "too large": {"justification": "x" * 1_100_000},
+    "NUL": {"justification": "a\x00"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG_FORMS)
+def test_nobody_else_answers_nor_is_told_what_is_wrong_with_the_form(
+    reader: Callable[..., Reader], run: Run, kind: str
+) -> None:
     wait = wait_of(run, "legal")
+    form = {"justification": "please"} | WRONG_FORMS[kind]
     for role in ("approver_finance", "auditor", "integrator"):
-        answer = reader(role).post(f"/runs/{run.id}/answers/{wait.id}", justification="please")
-        assert answer.status_code == 403 and "Only approver_legal or operator answers this" in text_of(answer)
+        answer = reader(role).client.post(f"/runs/{run.id}/answers/{wait.id}", form)
+        said = text_of(answer)
+        assert answer.status_code == 403 and "Only approver_legal or operator answers this" in said
+        assert "is missing" not in said and "no field of this form" not in said and "NUL" not in said
     assert not events(run, e.InputAnswered)
+
+
+def test_a_question_that_never_was_is_not_found_and_what_was_typed_stays(operator: Reader, run: Run) -> None:
+    others = Wait.objects.filter(run=run).exclude(kind="input").values_list("pk", flat=True)
+    for wait_id in (uuid4(), *others):
+        answer = operator.post(f"/runs/{run.id}/answers/{wait_id}", justification="Kept.")
+        said = text_of(answer)
+        assert answer.status_code == 404 and "There is no question" in said and "been settled" not in said
+    assert operator.post(f"/runs/{uuid4()}/answers/{wait_of(run, 'legal').id}").status_code == 404
+
+
+@pytest.mark.parametrize("detail", ["[1, 2]", "null", '{"of": "legal"}', '{"of": "legal", "schema": 7}'])
+def test_a_question_that_other_hands_have_damaged_is_named(operator: Reader, run: Run, detail: str) -> None:
+    wait = wait_of(run, "legal")
+    with other_hands() as cursor:
+        cursor.execute("UPDATE runs_wait SET detail = %s::jsonb WHERE id = %s", [detail, wait.pk])
+    answer = operator.post(f"/runs/{run.id}/answers/{wait.id}", justification="why")
+    assert answer.status_code == 409 and "lacks a question that can be read" in text_of(answer)
+    by_key = Client(raise_request_exception=False)
+    key = issue_key(operator.user, "test")
+    told = by_key.post(
+        f"/api/v1/runs/{run.id}/answers/{wait.id}", {"answer": 1}, content_type="application/json",
+        headers={"Authorization": f"Bearer {key}"},
+    )  # fmt: skip
+    assert told.status_code == 409 and told.json()["code"] == "record-damaged"

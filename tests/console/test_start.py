@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel
@@ -103,6 +104,30 @@ def test_a_form_used_for_something_else_is_refused_with_a_fresh_one(integrator: 
     fresh = form_of(refused)
     assert refused.status_code == 422 and fresh["token"] != form["token"] and fresh["item"] == "tables"
     assert integrator.post("/runs/new", **fresh).status_code == 302 and Run.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [None, "", " ", "\x00", "x" * 9000, str(uuid4()), f"{uuid4()}:{'A' * 43}", "cut", "other", "another's"],
+    ids=["none", "empty", "blank", "NUL", "huge", "a fresh one", "forged", "cut", "other", "another's"],
+)
+def test_a_form_without_the_mark_that_it_was_given_starts_nothing(
+    integrator: Reader, reader: Callable[..., Reader], damaged: str | None
+) -> None:
+    page = integrator.get("/runs/new", agent="buyer")
+    form = form_of(page, item="chairs", tags="spring")
+    token = form.pop("token")
+    if damaged == "another's":
+        damaged = form_of(reader("operator").get("/runs/new", agent="buyer"))["token"]
+    sent = {"cut": token[:-1], "other": token.swapcase()}.get(str(damaged), damaged)
+    refused = integrator.post("/runs/new", **form, **({} if sent is None else {"token": sent}))
+    assert refused.status_code == 422 and Run.objects.count() == 0
+    assert "Not started. The form came without the mark" in text_of(refused) and "\x00" not in refused.content.decode()
+    again = form_of(refused)
+    assert again["item"] == "chairs" and 'value="spring"' in refused.content.decode()
+    assert again["token"] not in (token, sent)
+    assert [integrator.post("/runs/new", **again).status_code for _ in range(2)] == [302, 302]
+    assert Run.objects.count() == 1
 
 
 @pytest.mark.parametrize("agent", ["nobody", "vendor-onboard@9.9.9", "", "\x00", "<b>x</b>"])

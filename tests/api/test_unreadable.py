@@ -1,0 +1,166 @@
+"""A request that can't be read is refused in words, at every door alike, and leaves no traceback in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from ledger.web.roles import ROLES
+from runs.models import Run
+from tests.api.conftest import Api, is_problem, person
+
+pytestmark = pytest.mark.django_db
+
+FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+LIMIT = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+
+
+def parts(count: int, more: str = "") -> bytes:
+    head = "".join(f'--x\r\nContent-Disposition: form-data; name="f{n}"{more}\r\n\r\n1\r\n' for n in range(count))
+    return f"{head}--x--\r\n".encode()
+
+
+# What is sent, and what is said to it.
+UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
+    "too many fields": (b"&".join(b"f%d=1" % n for n in range(2000)), FORM, 400, f"{LIMIT} at most"),
+    "too many parts": (parts(2000), PARTS, 400, f"{LIMIT} at most"),
+    "too many files": (parts(200, '; filename="a"'), PARTS, 400, "more files than are read"),
+    "too large": (b"justification=" + b"x" * 3_000_000, FORM, 413, "larger than is accepted"),
+    "no boundary": (parts(1), "multipart/form-data", 400, "parts of the form"),
+    "a boundary without end": (parts(1), "multipart/form-data; boundary=" + "x" * 300, 400, "parts of the form"),
+    "a part's endless head": (parts(1, "; a=b" * 5000), PARTS, 400, "parts of the form"),
+    "parts in no encoding of text": (parts(1), f"{PARTS}; charset=rot13", 400, "has to be in UTF-8"),
+    "parts in bytes for text": (parts(1), f"{PARTS}; charset=hex", 400, "has to be in UTF-8"),
+    "parts in another encoding": (parts(1), f"{PARTS}; charset=utf-16", 400, "has to be in UTF-8"),
+}
+ACTS = ("pauses", "resumptions", "cancellations", "retries", "reconciliations", "answers/{nobody}")
+PAGES = [
+    *("/login", "/login/demo", "/logout", "/runs/new", "/account/password", "/admin/auth/user/add/"),
+    *(f"/runs/{{run}}/{act}" for act in ACTS),
+    "/approvals/{nobody}/decision",
+]
+
+
+@pytest.fixture
+def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """What was logged as an error or with a traceback."""
+    with caplog.at_level("INFO"):
+        yield lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR or r.exc_info]
+
+
+def somebody(*held: str) -> Client:
+    """Somebody with these roles (an administrator with every role), signed in, whose browser brings the form's token in
+    a header too."""
+    browser = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    is_boss = not held
+    browser.force_login(person(" ".join(held) or "boss", *(held or ROLES), is_superuser=is_boss, is_staff=is_boss))
+    browser.get("/account/password")
+    browser.defaults["HTTP_X_CSRFTOKEN"] = browser.cookies[settings.CSRF_COOKIE_NAME].value
+    return browser
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
+    start: Callable[..., Any], errors: Callable[[], list[str]], kind: str
+) -> None:
+    raw, sent_as, status, words = UNREADABLE[kind]
+    run = start()["id"]
+    browser = somebody()
+    for path in PAGES:
+        answer = browser.generic("POST", path.format(run=run, nobody=UUID(int=1)), raw, content_type=sent_as)
+        page = answer.content.decode()
+        assert answer.status_code == status, (path, answer.status_code)
+        assert words in page and "The request can't be read" in page, path
+        assert "DATA_UPLOAD" not in page and "boundary" not in page, path
+    assert errors() == []
+    assert Run.objects.get().state == "pending" and browser.get("/account/password").status_code == 200
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_the_api_takes_no_form_and_says_so(
+    start: Callable[..., Any], operator: Api, errors: Callable[[], list[str]], kind: str
+) -> None:
+    raw, sent_as, *_ = UNREADABLE[kind]
+    is_no_text = "charset" in sent_as
+    run = start()["id"]
+    browser = somebody()
+    for path in ("runs", f"runs/{run}/pause", f"runs/{run}/cancel", f"runs/{run}/signals/go", f"runs/{run}/reconcile"):
+        by_key = operator.send(path, raw, content_type=sent_as)
+        by_session = browser.generic("POST", f"/api/v1/{path}", raw, content_type=sent_as)
+        for answer in (by_key, by_session):
+            assert is_problem(answer, 400 if is_no_text else 415), path
+            assert "DATA_UPLOAD" not in answer.content.decode()
+    assert errors() == []
+    assert Run.objects.get().state == "pending"
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/runs", "/inbox", "/runs/new", "/account/password", "/admin/",
+                                  "/admin/auth/user/", "/audit", "/fleet"])  # fmt: skip
+def test_an_address_of_thousands_of_names_is_an_ordinary_refusal(errors: Callable[[], list[str]], path: str) -> None:
+    query, browser = "&".join(f"a{n}" for n in range(2000)), somebody()
+    for address in (f"{path}?{query}", f"{path}?fragment=live&{query}", f"{path}?" + "&" * 2000):
+        answer = browser.get(address)
+        assert answer.status_code == 400 and f"{LIMIT} at most" in answer.content.decode(), address[:40]
+    assert errors() == []
+
+
+def test_so_it_is_for_the_api(operator: Api, errors: Callable[[], list[str]]) -> None:
+    refused = operator.get("runs?" + "&".join(f"a{n}" for n in range(2000)))
+    assert is_problem(refused, 400, "malformed") and f"{LIMIT} at most" in refused.json()["detail"]
+    assert errors() == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "sent_as"),
+    [(b"{", "application/json"), (b'{"agent": "\\u0000"}', "application/json"), (b"f=1", FORM), (parts(2000), PARTS)],
+    ids=["no JSON", "NUL", "a form", "too many parts"],
+)
+def test_a_session_of_the_wrong_role_is_told_so_before_anything_of_its_body(raw: bytes, sent_as: str) -> None:
+    auditor = somebody("auditor")
+    refused = auditor.generic("POST", "/api/v1/runs", raw, content_type=sent_as)
+    assert is_problem(refused, 403) and refused.json()["detail"] == "None of your roles allows this."
+    del auditor.defaults["HTTP_X_CSRFTOKEN"]
+    token = auditor.cookies[settings.CSRF_COOKIE_NAME].value
+    for body in (raw, f"csrfmiddlewaretoken={token}".encode()):
+        assert is_problem(auditor.generic("POST", "/api/v1/runs", body, content_type=sent_as), 403)
+
+
+def test_a_session_with_its_token_in_the_header_acts_and_without_it_does_not(start: Callable[..., Any]) -> None:
+    run, integrator = start()["id"], somebody("operator")
+    body = b'{"justification": "hold"}'
+    held = integrator.defaults.pop("HTTP_X_CSRFTOKEN")
+    refused = integrator.generic("POST", f"/api/v1/runs/{run}/pause", body, content_type="application/json")
+    assert is_problem(refused, 403) and "CSRF" in refused.json()["detail"]
+    for token, status in (("x" * 64, 403), (held, 200)):
+        answer = integrator.generic(
+            "POST", f"/api/v1/runs/{run}/pause", body, content_type="application/json", headers={"X-CSRFToken": token}
+        )
+        assert answer.status_code == status
+    assert Run.objects.get().state == "paused"
+
+
+@pytest.mark.parametrize(
+    ("address", "form"),
+    [
+        ("/admin/auth/user/?username=%00", None),
+        ("/admin/durableagents/apikey/?name=%00", None),
+        ("/admin/durableagents/apikey/?na%00me=1", None),
+        ("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": "x"}),
+        ("/admin/durableagents/apikey/", {"action": "revoke", "_selected_action": ["1", "\x00"]}),
+        ("/admin/auth/user/", {"action": "delete_selected", "_selected_action": "\u0663"}),
+    ],
+)
+def test_the_administrators_lists_refuse_what_is_no_filter_and_no_row(
+    errors: Callable[[], list[str]], address: str, form: dict[str, Any] | None
+) -> None:
+    boss = somebody()
+    answer = boss.get(address) if form is None else boss.post(address, form)
+    assert answer.status_code == 400 and b"be read" in answer.content and errors() == []
+    auditor = somebody("auditor")
+    assert (auditor.get(address) if form is None else auditor.post(address, form)).status_code in (302, 403)
