@@ -125,7 +125,7 @@ def test_only_orphans_are_reaped_and_nobody_is_waited_for(tmp_path: Path) -> Non
 # It starts one for `multiprocessing`, one that it says it knows and one for `subprocess`; two are left to it by a
 # process that ended, of which one is stopped and one has ended.
 _REAPER = """
-import multiprocessing, os, signal, subprocess, sys, time
+import atexit, multiprocessing, os, signal, subprocess, sys, time
 from runs.fleet import procfs
 
 def until_dead(*pids):
@@ -135,12 +135,16 @@ def until_dead(*pids):
 
 procfs.reap_orphans([])  # with no child at all
 procfs.adopt_orphans()
-leave = (
-    "import subprocess as s\\n"
-    "for seconds in ('3600', '0'): print(s.Popen(['sleep', seconds], start_new_session=True, stdout=s.DEVNULL).pid)"
+leave = (  # and end without looking at them, which would reap the one that has ended
+    "import os, subprocess as s\\n"
+    "apart = {'start_new_session': True, 'stdout': s.DEVNULL, 'stderr': s.DEVNULL}\\n"
+    "both = [s.Popen(['sleep', seconds], **apart) for seconds in ('300', '0')]\\n"
+    "print(*(each.pid for each in both), flush=True)\\n"
+    "os._exit(0)"
 )
 left = subprocess.run([sys.executable, "-c", leave], stdout=subprocess.PIPE, check=True).stdout
 stopped, ended = map(int, left.split())
+atexit.register(procfs.send, stopped, procfs.stat(stopped).born_ticks, signal.SIGKILL)
 forked = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
 forked.start()
 known = subprocess.Popen([sys.executable, "-c", "raise SystemExit(5)"], start_new_session=True)
