@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -58,11 +58,13 @@ class Stat:
     parent: int
     session: int
     born_ticks: int
+    threads: int = 1
 
     @property
     def is_dead(self) -> bool:
-        """A zombie runs no more code: it only waits for its parent to read the exit status."""
-        return self.state in "ZXx"
+        """A zombie runs no more code: it only waits for its parent to read the exit status. The state is the first
+        thread's alone, though: while others of its threads are still ending, the process can't be reaped either."""
+        return self.state in "ZXx" and self.threads <= 1
 
 
 @functools.cache
@@ -91,7 +93,7 @@ def stat(pid: int) -> Stat | None:
         return None
     if len(fields) < 20:
         return None
-    return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    return Stat(pid, fields[0], int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]))
 
 
 def _stat_elsewhere(pid: int) -> Stat | None:
@@ -167,6 +169,31 @@ def adopt_orphans() -> None:
     """Make this process the parent of its descendants' orphans, so that it can reap them: not every init does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(known: Container[int]) -> None:
+    """Read the exit status of every dead child that nobody else will: of those that were adopted. Never that of one of
+    the `known`, nor of one in our own session, where only our own children are: whoever started them needs it.
+
+    Waits for nobody: who is stopped, or still ending, is left to the next look.
+    """
+    if _libc is None or not _has_dead_child():
+        return
+    me, session = os.getpid(), os.getsid(0)
+    for pid in _all_pids():
+        child = stat(pid)
+        if child is None or child.parent != me or child.session == session or pid in known:
+            continue
+        if child.is_dead:
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _has_dead_child() -> bool:
+    """One call for the usual answer, no. It reaps nobody."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
 
 
 def send(pid: int, born_ticks: int, signum: int) -> bool:

@@ -84,11 +84,10 @@ class Nursery:
         return pid
 
     def end(self) -> None:
-        """SIGKILL: there is nothing in it that could be lost."""
+        """SIGKILL: there is nothing in it that could be lost. Nobody waits for its death: whoever forgets it now is to
+        reap it as an orphan."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self._is_reaped = True
         self._control.close()
         for process in procfs.of_session(self.pid):  # one that was just forking
             procfs.send(process.pid, process.born_ticks, signal.SIGKILL)

@@ -159,7 +159,9 @@ class Tree:
     def is_over(self) -> bool:
         """Whether the last process of the session is dead and reaped; kills again what was just being born.
 
-        Main is reaped last: until then its pid, which is the session's id, can't mean anything else.
+        Main is reaped here and last: until then its pid, which is the session's id, can't mean anything else. The
+        others come to this process when their parents die, which reaps all that it adopts (`procfs.reap_orphans`); they
+        are waited for, as long as they are its own.
         """
         is_empty = True
         for entry in procfs.of_session(self.main_pid):
@@ -169,7 +171,7 @@ class Tree:
                 is_empty = False
                 procfs.send(entry.pid, entry.born_ticks, signal.SIGKILL)
             elif entry.parent == os.getpid():
-                os.waitpid(entry.pid, os.WNOHANG)
+                is_empty = False
         return is_empty and self._is_main_dead() and self._reap_main()
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from runs import log_messages
 from runs.backoff import pause_seconds
 from runs.fleet import renewal
 from runs.fleet.members import Sign, identify
-from runs.fleet.procfs import adopt_orphans
+from runs.fleet.procfs import adopt_orphans, reap_orphans
 from runs.workers import q2_cluster
 from runs.workers.death_reports import Clerk
 from runs.workers.forkserver import CAN_BEAR, Nursery, by_fork
@@ -90,6 +90,7 @@ class Supervisor:
             self._check()
         if not self._is_cut:
             self._clerk.close(GOODBYE_SECONDS)
+        self._reap()
         log.info(log_messages.STOPPED)
         return 1 if self._is_cut else 0
 
@@ -109,6 +110,7 @@ class Supervisor:
             self._hear(tree)
             if self._is_drained(tree, until):
                 self._fell(tree)
+        self._reap()
         for tree in list(self._falling):
             self._watch_fall(tree)
         if self._drain_until is None:
@@ -245,6 +247,11 @@ class Supervisor:
         if tree.is_over():
             tree.close()
             self._falling.remove(tree)
+
+    def _reap(self) -> None:
+        """At every turn, for good: what was adopted may still be ending when its tree falls, or end long after it."""
+        known = {tree.main_pid for tree in (*self._everyone(), *self._falling)}
+        reap_orphans(known if self._nursery is None else known | {self._nursery.pid})
 
     # --- renewing ---
 

@@ -20,7 +20,7 @@ e.offsetParent)
   .filter(e => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.labels?.length ||
   e.textContent.trim())).map(e => e.outerHTML.slice(0, 120))
 """
-_FAINT = """
+FAINT = """
 () => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const rgba = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
@@ -84,7 +84,7 @@ def check(page: Page, where: str) -> list[str]:
     problems += [f"{where}: no name: {found}" for found in page.evaluate(_NAMELESS)]
     problems += [f"{where}: too low: {found}" for found in page.evaluate(_LOW)]
     problems += [f"{where}: {found}" for found in page.evaluate(_CLUMSY)]
-    problems += [f"{where}: too faint: {found}" for found in page.evaluate(_FAINT)]
+    problems += [f"{where}: too faint: {found}" for found in page.evaluate(FAINT)]
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     problems += [f"{where}: id twice: {one}" for one in {one for one in ids if ids.count(one) > 1}]
     landmarks = page.locator("main, nav, header.top").count()

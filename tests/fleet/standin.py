@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ class Host:
 
     async def serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if behaviour() == "leave a child":
+            note("left", subprocess.Popen(["sleep", "300"], start_new_session=True).pid)  # noqa: ASYNC220
         note("serve", os.getpid(), self.incarnation, threading.current_thread().name)
         waits = [asyncio.create_task(each.wait()) for each in (self._rung, self._drained)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
