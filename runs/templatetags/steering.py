@@ -57,6 +57,18 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
     return SafeString(html)
 
 
+@register.filter
+def belied(shown: Effect) -> SafeString:
+    """What is on record of a call and belied by a witness."""
+    return SafeString(pieces.belied(shown))
+
+
+@register.filter
+def witness(shown: Effect) -> SafeString:
+    """What a witness told of a call when it was over."""
+    return SafeString(pieces.witness(shown))
+
+
 @register.simple_tag(takes_context=True)
 def event(context: template.Context, line: Line) -> SafeString:
     """A line of the journal. It looks the same whenever it is drawn."""

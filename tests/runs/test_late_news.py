@@ -49,6 +49,13 @@ def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
     return agent_of(node, tools=tools.all())
 
 
+def said_of(run: Run) -> str:
+    """What the operator is told whom the run stopped for last."""
+    found = events(run, e.OperatorNeeded)[-1]
+    assert found.reason == "late_news"
+    return str(found.payload["problem"])
+
+
 def failed_elsewhere(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
     run = stage.start(ordering_elsewhere(tools, mood))
     assert stage.drive() == "parked"
@@ -73,6 +80,7 @@ def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
     assert found.payload["late"] == [
         {"slot": "0.1/1", "attempt": 0, "tool": "ask", "came": "CallbackArrivedLate", "on_record": "no_answer"}
     ]
+    assert "keeps to what is on record, and sends nothing for it" in said_of(run)
     check_form(run)
     check_against_journal(run)
     act("retry", run)
@@ -177,6 +185,60 @@ def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
     callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"})
     act("retry", run)
     assert stage.drive() == "operator" and len(outside.requests) == 1
+    assert "doesn't go out again before a person" in said_of(run) and "sends nothing for it" not in said_of(run)
+    act("retry", run)
+    assert stage.drive() == "parked" and len(outside.requests) == 1
+    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
+    act("happened", run)
+    assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+    check_against_journal(run)
+
+
+def test_an_answer_between_its_deadline_and_the_failure_is_asked_about(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    assert stage.drive() == "parked"
+    due(run)
+    timers.sweep()
+    assert callbacks.receive_callback(token_of(outside), {"ref": "just too late"}) == TAKEN
+    assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
+    act("retry", run)
+    assert stage.drive() == "operator" and "doesn't go out again before a person" in said_of(run)
+    act("retry", run)
+    assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
+    assert len(outside.requests) == 1
+    check_against_journal(run)
+
+
+def test_of_several_calls_it_says_what_a_retry_does_about_each(
+    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
+) -> None:
+    async def first(state: Notes, ctx: Context) -> str:
+        try:
+            await ctx.call(tools.ask, Item(name="at A"))
+        except Exception:
+            pass
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.ring, Item(name="at B"))).ref)
+
+    run = stage.start(agent_of(first, second, tools=tools.all()))
+    assert stage.drive() == "parked"
+    due(run)
+    timers.sweep()
+    outside.trouble("ring", BusinessFailure("no", code="no_credit"), when="after")
+    assert stage.drive() == "failed"
+    for slot in ("0.1/1", "0.2/1"):
+        assert callbacks.receive_callback(token_of(outside, slot), {"ref": slot}) == TAKEN
+    act("retry", run)
+    assert stage.drive() == "operator"
+    kept, asked = said_of(run).partition("; ")[2].split("; ")
+    assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
+    act("retry", run)
+    assert stage.drive() == "parked" and [(w.kind, w.slot) for w in waiting(run)] == [("reconcile", "0.2/1")]
+    check_against_journal(run)
 
 
 def _asking(tools: Toolbox) -> Any:
