@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import phrase
+from runs.console.tables.late_words import belied, witness
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line, findings
 from runs.story.scale import Placed
@@ -88,16 +89,6 @@ def _afterwards(e: Effect) -> str:
     if e.belied:
         return _wide("bad", f"<b>Look into this:</b> {belied(e)}, and {witness(e)}.")
     return _wide("muted", f"{_sentence(witness(e))}: recorded, without effect.") if e.late else ""
-
-
-def belied(e: Effect) -> str:
-    """What is on record and belied by a witness."""
-    return f"{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
-
-
-def witness(e: Effect) -> str:
-    """What a witness told of it."""
-    return escape(findings.witness(e.late))
 
 
 def _sentence(html: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from ledger import events as e
 
-
 # What a late callback tells, beside a worker's happened, accepted and refused.
 CALLED_BACK = "called back"
 # What may be on record of an attempt and says that nothing came of it, or leaves it open.

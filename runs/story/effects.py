@@ -21,8 +21,9 @@ class Effect:
 
     held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
     settled_not. What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`,
-    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it. `late` is what
-    a witness told when it was over, `belied` what of the record that belies and nobody has answered yet: see `findings`.
+    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it. `late`
+    is what a witness told when it was over, `belied` what of the record that belies and nobody has answered yet: see
+    `findings`.
     """
 
     slot: str
@@ -192,6 +193,7 @@ def _invoked(effects: Effects, line: Fact) -> None:
         effects.by_slot[slot] = effect
     effect.slot, effect.seq = slot, line.seq
     effects.turn(effect, "sent", line)
+    effect.is_sender_done = False
     effect.replay_class = line.clear["replay_class"]
     effect.requests += (line.seq,)
     effect.attempts, effect.sends = effect.attempts + 1, effect.sends + 1
@@ -202,12 +204,14 @@ def _accepted(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "accepted", line)
+        effect.is_sender_done = not effect.interrupted
 
 
 def _resent(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "sent", line)
+        effect.is_sender_done = False
         effect.sends += 1
 
 
@@ -232,6 +236,7 @@ def _failed(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "failed", line)
+        effect.is_sender_done = not effect.interrupted
         effects.note(effect, line)
         effect.troubled = effect.traced = line.seq
         effect.error_code = line.clear.get("code", "")
@@ -245,12 +250,16 @@ def _unknown(effects: Effects, line: Fact) -> None:
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
+# What a verdict makes of a call. *Fail the run* says nothing of it.
+_SETTLED = {"happened": "committed", "did_not": "settled_not"}
+
+
 def _reconciled(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is None:
         return
     effect.verdict, effect.settled_by = line.clear["verdict"], line.clear["by"]
-    effects.turn(effect, {"happened": "committed", "did_not": "settled_not"}.get(effect.verdict, "failed"), line)
+    effects.turn(effect, _SETTLED.get(effect.verdict, "unknown"), line)
     effects.note(effect, line)
     if effect.verdict == "happened":
         effect.answered = line.seq
@@ -291,7 +300,7 @@ def trace_of(line: Line) -> str:
 
 
 def _text_of(line: Line) -> str:
-    for key in ("message", "error", "reason", "why", "detail"):
+    for key in ("message", "error", "reason", "why", "detail", "problem"):
         value = line.get(key)
         if isinstance(value, str) and value:
             return value

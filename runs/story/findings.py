@@ -11,7 +11,7 @@ ON_RECORD = {
     "happened": "it happened",
     "did_not": "it did not happen",
     "fail": "fail the run",
-    "refused": "the other side refused it",
+    "refused": "it was refused",
 }
 # What a witness tells when it is over: who, and what.
 WITNESSES = {

@@ -195,7 +195,6 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
     asked = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
     if asked is not None and asked.is_open:  # the verdict itself ends the wait for it
         timeline.finish(asked, line.at)
-        asked.note = findings.on_record(line.clear["verdict"])
     row = timeline._calls.get(line.slot or "")
     if row is None:
         return
@@ -334,7 +333,9 @@ def _retried(timeline: Timeline, line: Fact) -> None:
 
 
 def _operator(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, "stopped for an operator", tone="bad", note=line.clear["reason"], kind="error")
+    timeline.mark(
+        line, "stopped for an operator", tone="bad", note=line.clear["reason"].replace("_", " "), kind="error"
+    )
 
 
 STEPS: dict[str, Callable[[Timeline, Fact], None]] = {

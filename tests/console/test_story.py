@@ -72,7 +72,7 @@ def test_an_unknown_outcome_waits_for_a_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "failed")]
+    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "unknown")]
 )
 def test_a_verdict_settles_an_unknown_outcome(verdict: str, status: str) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
@@ -359,13 +359,23 @@ def test_once_a_person_has_said_anew_what_became_of_it_nobody_is_to_look_into_it
     assert ("Look into this" in drawn) != is_over and "the other side has answered the call since" in drawn.lower()
 
 
+@pytest.mark.parametrize(("is_lost", "is_done"), [(False, True), (True, False)])
+def test_whoever_recorded_a_refusal_has_nothing_more_to_send(is_lost: bool, is_done: bool) -> None:
+    """Nobody has to swear that it is gone before the call goes out again; but another one may have sent it too."""
+    tape = begun().invoked(replay_class="unsafe_on_replay")
+    if is_lost:
+        tape.lost().claimed("recovered").add(e.ToolRedispatched(slot="0.1/1", tool="order", n=1))
+    assert only(tape.add(REFUSED).add(CALLED_BACK).story()).is_sender_done is is_done
+    assert not only(tape.invoked(replay_class="unsafe_on_replay", attempt=1).story()).is_sender_done
+
+
 def test_a_verdict_ends_the_wait_for_it_and_not_the_one_that_comes_after() -> None:
     def asked(n: int) -> e.WaitOpened:
         return e.WaitOpened(slot="0.1/1", wait="reconcile", n=n, deadline="2030-01-01T00:00:00+00:00")
 
     tape = begun().invoked(replay_class="unsafe_on_replay").add(asked(0)).add(settled("did_not")).add(CALLED_BACK)
     first, again = rows(tape.add(asked(1)).story(later=60), "wait")
-    assert (first.is_open, first.took, first.note) == (False, 1.0, "it did not happen") and again.is_open
+    assert (first.is_open, first.took, again.is_open) == (False, 1.0, True)
 
 
 def test_an_answer_that_belies_nothing_does_not_take_the_place_of_one_that_does() -> None:

@@ -50,13 +50,17 @@ def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
     assert stage.drive() == "idle"
 
 
+def read_by_an_operator(run: Run) -> str:
+    user, _ = User.objects.get_or_create(username="opal")
+    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    return " ".join(Reader(user).read(f"/runs/{run.id}").split())
+
+
 def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)
-    user, _ = User.objects.get_or_create(username="opal")
-    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    page = " ".join(Reader(user).read(f"/runs/{run.id}").split())
+    page = read_by_an_operator(run)
     assert "Look into this before you answer: the verdict was it did not happen , and the worker" in page
     assert "the worker that had sent the call says that it happened (event" in page and "mail:a" in page
     assert "Asked once more what became of" in page and "it then happens twice" in page
@@ -83,6 +87,10 @@ def test_a_person_whose_verdict_a_witness_belies_is_asked_again_and_nothing_is_s
             act("retry", run)
             assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"
             assert "doesn't go out again before a person" in said_of(run)
+            page = read_by_an_operator(run)
+            assert "An answer came when the run had gone on without it; after a retry the call doesn't go out" in page
+            assert "on record: fail the run , and the worker that had sent the call says that it happened" in page
+            assert "late_news" not in page and "late[0]" not in page
             act("retry", run)
             asked_again(stage, run, outside)
     check_form(run)

@@ -78,7 +78,14 @@ def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
     (found,) = events(run, e.OperatorNeeded)
     assert found.reason == "late_news"
     assert found.payload["late"] == [
-        {"slot": "0.1/1", "attempt": 0, "tool": "ask", "came": "CallbackArrivedLate", "on_record": "no_answer"}
+        {
+            "slot": "0.1/1",
+            "attempt": 0,
+            "tool": "ask",
+            "came": "CallbackArrivedLate",
+            "told": "called back",
+            "on_record": "no_answer",
+        }
     ]
     assert "keeps to what is on record, and sends nothing for it" in said_of(run)
     check_form(run)
@@ -218,8 +225,8 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(
         try:
             await ctx.call(tools.ask, Item(name="at A"))
         except Exception:
-            pass
-        return "second"
+            return "second"
+        raise AssertionError("nobody answered in time")
 
     async def second(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.ring, Item(name="at B"))).ref)

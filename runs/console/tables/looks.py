@@ -16,8 +16,8 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
-from runs.console import pieces
 from runs.console.run_page import Dossier
+from runs.console.tables.late_words import belied, witness
 from runs.console.tables.waits import began, sentence
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
@@ -183,8 +183,8 @@ def _unknown(d: Dossier) -> str:
     opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
     if d.unknown and d.unknown.belied:
         return (
-            f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {pieces.belied(d.unknown)}, and"
-            f" {pieces.witness(d.unknown)}. Nothing of it is sent before a person settles it;\n"
+            f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {belied(d.unknown)}, and"
+            f" {witness(d.unknown)}. Nothing of it is sent before a person settles it;\n"
             f"waiting since {began(opened)}, {due(deadline)}. No worker is held."
         )
     return (

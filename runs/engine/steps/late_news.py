@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from ledger import events as e
-from runs.engine.tape import Attempt, Tape
+from runs.engine.tape import CALLED_BACK, Attempt, Tape
 
 Fate = Literal["kept", "asked", "repeated"]
 # What a retry does about a call of which news came.
@@ -42,7 +42,7 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
         is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
         if is_news and known.is_belied and not known.has_happened and not is_open:
             news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
-            late.append(news | {"on_record": _outcome(known)})
+            late.append(news | {"told": getattr(event, "outcome", CALLED_BACK), "on_record": _outcome(known)})
     return late
 
 
