@@ -339,13 +339,10 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
-        case e.ToolRead():
+        case e.ToolRead() | e.ToolFailed():
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
-        case e.ToolFailed():
-            slot.remember(event.tool, event.requested_hash)
-            attempt.result, attempt.is_in_doubt = event, False
-            attempt.finding.found("refused")
+            attempt.finding.found("refused" if attempt.is_refused else "answered")
         case e.ValueRead():
             slot.remember(event.what, "")
             attempt.result = event

@@ -187,7 +187,7 @@ def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"})
     act("retry", run)
@@ -201,54 +201,7 @@ def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
     check_against_journal(run)
 
 
-def test_an_answer_between_its_deadline_and_the_failure_is_asked_about(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
-    assert stage.drive() == "parked"
-    due(run)
-    timers.sweep()
-    assert callbacks.receive_callback(token_of(outside), {"ref": "just too late"}) == TAKEN
-    assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
-    act("retry", run)
-    assert stage.drive() == "operator" and "doesn't go out again before a person" in said_of(run)
-    act("retry", run)
-    assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "reconcile"}
-    assert len(outside.requests) == 1
-    check_against_journal(run)
-
-
-def test_of_several_calls_it_says_what_a_retry_does_about_each(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
-    async def first(state: Notes, ctx: Context) -> str:
-        try:
-            await ctx.call(tools.ask, Item(name="at A"))
-        except Exception:
-            return "second"
-        raise AssertionError("nobody answered in time")
-
-    async def second(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.ring, Item(name="at B"))).ref)
-
-    run = stage.start(agent_of(first, second, tools=tools.all()))
-    assert stage.drive() == "parked"
-    due(run)
-    timers.sweep()
-    outside.trouble("ring", BusinessFailure("no", code="no_credit"), when="after")
-    assert stage.drive() == "failed"
-    for slot in ("0.1/1", "0.2/1"):
-        assert callbacks.receive_callback(token_of(outside, slot), {"ref": slot}) == TAKEN
-    act("retry", run)
-    assert stage.drive() == "operator"
-    kept, asked = said_of(run).partition("; ")[2].split("; ")
-    assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
-    act("retry", run)
-    assert stage.drive() == "parked" and [(w.kind, w.slot) for w in waiting(run)] == [("reconcile", "0.2/1")]
-    check_against_journal(run)
-
-
-def _asking(tools: Toolbox) -> Any:
+def asking(tools: Toolbox) -> Any:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.ask, Item(name="form"))).ref)
 
@@ -426,7 +379,7 @@ def test_a_retry_does_not_wait_again_where_the_node_went_on(
 def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The time of a callback runs from the acceptance, not from the intent."""
     outside.trouble("ask", TransportError("away"))
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "timer"}
     due(run)
     timers.sweep()
@@ -443,7 +396,7 @@ def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     outside.trouble("ask", KeyError("a bug"), when="after")
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     (wait,) = Wait.objects.filter(run=run)
     Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - (wait.deadline - wait.opened_at))
@@ -484,7 +437,7 @@ def _token(run: Run, outside: Outside) -> str:
 
 def test_an_early_answer_is_no_late_one(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     during_the_call(outside, "ask", {"ref": "early"}, then=KeyError("a bug"))
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == "early" and not events(run, e.OperatorNeeded)
