@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from durableagents import BusinessFailure, Context, End, TransportError
+from durableagents import BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
 from runs.models import Process, Run
 from runs.services import callbacks
@@ -116,6 +116,32 @@ def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
     assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
     assert not [x for x in events(run, e.OperatorNeeded) if x.reason == "late_news"]
     check_form(run)
+    check_against_journal(run)
+
+
+def test_nor_does_it_stop_one_of_a_later_visit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    is_bad = [True, False]
+
+    async def first(state: Notes, ctx: Context) -> str:
+        await ctx.call(tools.mail, Item(name="a"))
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        if is_bad.pop(0):
+            raise Failure("the printer is out of paper", code="no_paper")
+        return End("well")
+
+    run = stage.start(agent_of(first, second, tools=tools.all()))
+    worker = comes_back(stage, run, "mail")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("did_not", run)
+    assert stage.drive() == "failed" and fresh(run).error_code == "no_paper"
+    act("retry", run)
+    assert stage.drive() == "completed" and output(run) == "well" and events(run, e.OperatorNeeded) == []
     check_against_journal(run)
 
 
