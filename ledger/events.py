@@ -221,7 +221,8 @@ class CallbackArrivedLate(Event, fact="late"):
 class ToolAnsweredLate(Event, fact="answered_late"):
     """A worker that has lost the run, or whose answer another one overtook, tells how its call came out, and it changes
     nothing: the outcome was settled already, or somebody else is getting it. `outcome`: happened, refused, accepted.
-    `contradicts` is the verdict it belies: did_not, fail; or empty. Payload: the answer."""
+    `contradicts` is what of the record it belies: a verdict (happened, did_not, fail), refused, or nothing. Payload:
+    the answer."""
 
     tool: str
     by: str

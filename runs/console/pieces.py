@@ -17,9 +17,9 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import phrase
+from runs.console.tables.late_words import belied, witness
 from runs.queries.tool_cards import ToolCard
-from runs.story import Effect, Line
-from runs.story.effects import CALLED_BACK
+from runs.story import Effect, Line, findings
 from runs.story.scale import Placed
 from runs.story.transcript import Said
 
@@ -37,8 +37,6 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "settled_not": ("did not happen", "hold", "Settled by a person; about to be sent again.", "muted"),
 }
 _CLASSES = {"idempotent_with_key": "keyed", "unsafe_on_replay": "unsafe to repeat", "": "never sent"}
-_LATE = {"refused": "was refused", "accepted": "was taken"}
-_BELIED = {"did_not": "it did not happen", "fail": "fail the run"}
 
 
 def effect(e: Effect, tools: dict[str, Any]) -> SafeString:
@@ -87,17 +85,14 @@ def _sending(e: Effect) -> str:
 
 
 def _afterwards(e: Effect) -> str:
-    """What the other side, or the worker that had sent it, said when it was settled already."""
-    how = f"the worker that had sent the call has said since that it {_LATE.get(e.late, 'happened')}"
-    if e.late == CALLED_BACK:
-        how = "the other side has answered since"
+    """What came when it was over."""
     if e.belied:
-        return _wide("bad", f"<b>Look into this:</b> the verdict was <b>{_belied(e)}</b>, and {how}.")
-    return _wide("muted", f"{how}: recorded, without effect") if e.late else ""
+        return _wide("bad", f"<b>Look into this:</b> {belied(e)}, and {witness(e)}.")
+    return _wide("muted", f"{_sentence(witness(e))}: recorded, without effect.") if e.late else ""
 
 
-def _belied(e: Effect) -> str:
-    return _BELIED.get(e.belied) or escape(words(e.belied))
+def _sentence(html: str) -> str:
+    return html[:1].upper() + html[1:]
 
 
 def _pairs(e: Effect) -> list[tuple[str, str]]:
@@ -113,7 +108,7 @@ def _pairs(e: Effect) -> list[tuple[str, str]]:
     if e.not_sent:
         pairs.append(("not sent", f"{_times(e.not_sent)}, provably; tried again"))
     if e.verdict and e.settled_by:
-        pairs.append(("settled", f"{escape(words(e.verdict))} by {escape(e.settled_by)}"))
+        pairs.append(("settled", f"{escape(words(findings.on_record(e.verdict)))} by {escape(e.settled_by)}"))
     return pairs
 
 

@@ -19,6 +19,7 @@ from runs.engine.outcomes import Broken, Crashed, Parked, Stopped
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import settle_before_end
+from runs.engine.steps.late_news import problem, untold
 from runs.engine.tape import LATE_NEWS, Tape
 from runs.engine.visit import Visit
 
@@ -126,12 +127,8 @@ class Driver:
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
-        if self.tape.unheard:
-            problem = (
-                "an answer came when the run had gone on without it; a retry keeps to what the journal tells, "
-                "and sends nothing for it: settle outside of this run what it was about, or cancel"
-            )
-            return await self._operator(Broken(LATE_NEWS, {"problem": problem, "late": self.tape.unheard}))
+        if late := untold(self.tape):
+            return await self._operator(Broken(LATE_NEWS, {"problem": problem(self.tape, late), "late": late}))
         return None
 
     async def _visit(self) -> Outcome:

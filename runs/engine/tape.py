@@ -12,6 +12,40 @@ from typing import Any
 
 from ledger import events as e
 
+# What a late callback tells, beside a worker's happened, accepted and refused.
+CALLED_BACK = "called back"
+# What may be on record of an attempt and says that nothing came of it, or leaves it open.
+_NOT_DONE = frozenset({"did_not", "fail", "refused"})
+
+
+@dataclass(slots=True)
+class Finding:
+    """What is on record of an attempt, and what witnesses tell against it: the engine asks before a further one is
+    begun, the pages before they say it aloud."""
+
+    on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
+    belied: str = ""  # what of it a witness belies; until a person has said anew what became of the attempt
+    is_belied: bool = False  # a witness told that it was done, and no person has said since what became of it
+
+    def found(self, outcome: str) -> None:
+        """Put on record what became of it. A refusal isn't a word on what a witness told, nor is *fail the run*."""
+        self.on_record = outcome
+        if outcome not in ("fail", "refused"):
+            self.belied, self.is_belied = "", False
+        elif outcome == "refused" and self.is_belied:
+            self.belied = outcome
+
+    def belied_by(self, told: str) -> str:
+        """What is on record that a witness's word belies; empty if nothing is."""
+        is_belied = self.on_record == "happened" if told == "refused" else self.on_record in _NOT_DONE
+        return self.on_record if is_belied else ""
+
+    def hear(self, told: str) -> str:
+        """A witness tells when it is over; what of the record that belies."""
+        self.is_belied |= told != "refused" and self.on_record not in ("happened", "answered")
+        self.belied = self.belied_by(told) or self.belied
+        return self.belied_by(told)
+
 
 @dataclass
 class Attempt:
@@ -25,12 +59,17 @@ class Attempt:
     reconciled: e.ToolReconciled | None = None
     testimony: e.ToolAnsweredLate | None = None  # what a worker that had lost the run tells of a call that happened
     is_called_back_late: bool = False
-    is_belied: bool = False  # a witness told that it did happen, and no person has said since what became of it
+    finding: Finding = field(default_factory=Finding)
     is_in_doubt: bool = False
     is_unknown: bool = False  # and nothing is on record since that would tell
     resends: int = 0
     not_sents: int = 0
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
+
+    @property
+    def is_belied(self) -> bool:
+        """Whether a witness tells that it was done, and no person has said since what became of it."""
+        return self.finding.is_belied
 
     @property
     def is_settled(self) -> bool:
@@ -135,7 +174,7 @@ class Slot:
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
-# Why a retried run stops before it goes on: see `late_news`.
+# Why a retried run stops before it goes on: see runs/engine/steps/late_news.py.
 LATE_NEWS = "late_news"
 # What an approval counts as that nobody can tell from a forged one: see runs/journal/reader.py. Its queue is asked
 # anew.
@@ -303,6 +342,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ToolRead() | e.ToolFailed():
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
+            attempt.finding.found("refused" if attempt.is_refused else "answered")
         case e.ValueRead():
             slot.remember(event.what, "")
             attempt.result = event
@@ -311,6 +351,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.branches = event
         case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
             attempt.result, attempt.is_in_doubt = event, False
+            attempt.finding.found("answered")
         case e.ToolAccepted():
             attempt.accepted, attempt.is_in_doubt, attempt.is_unknown = event, False, False
         case e.ToolNotDispatched():
@@ -319,12 +360,13 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.resends, attempt.is_in_doubt = event.n, True
         case e.ToolOutcomeUnknown():
             attempt.unknown, attempt.is_unknown = event, True
-        case e.ToolAnsweredLate() if event.outcome != "refused":
-            attempt.is_belied = True
-            if "result" in payload_of(event):
+        case e.ToolAnsweredLate():
+            attempt.finding.hear(event.outcome)
+            if event.outcome != "refused" and "result" in payload_of(event):
                 attempt.testimony = event
         case e.CallbackArrivedLate():
-            attempt.is_called_back_late = attempt.is_belied = True
+            attempt.is_called_back_late = True
+            attempt.finding.hear(CALLED_BACK)
         case e.ToolReconciled():
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
@@ -339,7 +381,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
 
 def _fold_finding(slot: Slot, attempt: Attempt, event: e.ToolReconciled) -> None:
     attempt.reconciled, attempt.is_in_doubt = event, False
-    attempt.is_belied &= event.verdict == "fail"
+    attempt.finding.found(event.verdict)
     for key in [k for k, resolution in attempt.waits.items() if k[0] == "reconcile" and resolution is None]:
         attempt.waits[key] = event.verdict
     if event.verdict == "did_not":
@@ -371,32 +413,6 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
 def payload_of(event: e.Event | None) -> dict[str, Any]:
     """An event's payload as a mapping, empty where there is none."""
     return event.payload if event is not None and isinstance(event.payload, dict) else {}
-
-
-def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """What came when the run had gone on without it, and belies what it went on from: answers to calls that are on
-    record as refused, as not done or as never answered. `events` are all of the calls concerned, in order."""
-    whole = list(events)
-    tape, late = Tape(whole), []
-    for event in whole:
-        if event.slot is None or not isinstance(event, (e.CallbackArrivedLate, e.ToolAnsweredLate)):
-            continue
-        slot = tape.slot(event.slot)
-        known = slot.at(event.attempt)
-        is_news = isinstance(event, e.CallbackArrivedLate) or event.outcome == "happened"
-        is_news |= getattr(event, "contradicts", "") == "did_not"
-        is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
-        if is_news and not known.has_happened and not is_open:
-            news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
-            late.append(news | {"on_record": _outcome(known)})
-    return late
-
-
-def _outcome(attempt: Attempt) -> str:
-    """What a run went on from, in a word."""
-    if attempt.reconciled is not None:
-        return attempt.reconciled.verdict
-    return attempt.result.code if isinstance(attempt.result, e.ToolFailed) else "no_answer"
 
 
 def _id_of(slot: Slot) -> str:

@@ -52,16 +52,16 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
         else:
             _settle(run, late, attempt, attempt.intent, by)
         return True
-    contradicts = _contradicted(late, attempt)
     n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
     outcome, payload = _testimony(late)
+    contradicts = attempt.finding.belied_by(outcome)
     event = e.ToolAnsweredLate(
         slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
         payload=payload,
     )  # fmt: skip
     journal(run.id, event, by=by)
     level = logging.ERROR if contradicts else logging.WARNING
-    consequence = f"; the verdict on record was {contradicts!r}" if contradicts else "; recorded, without effect"
+    consequence = f"; on record was {contradicts!r}" if contradicts else "; recorded, without effect"
     log.log(
         level, "run %s: %s of slot %s %s, says the worker that sent it%s",
         run.id, late.tool, late.slot, outcome, consequence,
@@ -73,10 +73,12 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
 def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
     """The answer itself can't be recorded: that it came, and why it isn't here, so that people know where to look."""
     _, run = locked(UUID(late.run_id), under=by)
-    n = sum(isinstance(event, e.ToolAnsweredLate) for event in _on_record(run, late))
-    outcome = "refused" if late.result is None else "happened"
+    on_record = _on_record(run, late)
+    n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
+    outcome, _ = _testimony(late)
+    contradicts = Tape(on_record).slot(late.slot).at(late.attempt).finding.belied_by(outcome)
     event = e.ToolAnsweredLate(
-        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts="", n=n,
+        slot=late.slot, attempt=late.attempt, tool=late.tool, by=by.ref, outcome=outcome, contradicts=contradicts, n=n,
         payload={"problem": problem, "external_id": late.external_id},
     )  # fmt: skip
     journal(run.id, event, by=by)
@@ -179,11 +181,3 @@ def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list
 
 # What the event of the answer itself closes, and how.
 _CLOSED_BY_IT = {"reconcile": "happened", "webhook": "settled"}
-
-
-def _contradicted(late: LateAnswer, attempt: Attempt) -> str:
-    """The verdict on record that the answer belies."""
-    verdict = attempt.reconciled.verdict if attempt.reconciled is not None else ""
-    if late.failure is not None:
-        return verdict if verdict == "happened" else ""
-    return verdict if verdict in ("did_not", "fail") else ""

@@ -20,7 +20,8 @@ from ledger.events import decode
 from ledger.models import Event
 from runs.engine.journal import Entry, Intent, WaitSpec
 from runs.engine.steps import doubt
-from runs.engine.tape import Tape, late_news, payload_of
+from runs.engine.steps.late_news import late_news
+from runs.engine.tape import Tape, payload_of
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services.calls import tool_here

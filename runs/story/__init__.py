@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from ledger.web.text_safety import Change, compare, leaves
+from runs.engine.tape import LATE_NEWS
 from runs.story import effects, gates, pace, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
@@ -88,8 +89,20 @@ class Trouble:
         """Put in what only the payload tells."""
         if line := lines.get(self.seq):
             self.message, self.trace = message_of(line), trace_of(line)
-            self.details = line.get("details") if line.kind != "OperatorNeeded" else line.shown
+            self.details = line.get("details") if line.kind != "OperatorNeeded" else self._evidence(line.shown)
         self.message = self.message or self.plain
+
+    def _evidence(self, shown: Any) -> Any:
+        """What a stop for an operator has beside its message."""
+        is_said = isinstance(shown, dict) and shown.get("problem") == self.message
+        return {key: value for key, value in shown.items() if key != "problem"} if is_said else shown
+
+    @property
+    def late(self) -> list[dict[str, Any]]:
+        """What came late, where the run stopped for that: each call's slot, attempt and tool, what is told of it and
+        what is on record."""
+        news = self.details.get("late") if self.plain == LATE_NEWS and isinstance(self.details, dict) else None
+        return [each for each in news if isinstance(each, dict)] if isinstance(news, list) else []
 
     @property
     def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:

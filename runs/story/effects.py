@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from runs.engine.tape import CALLED_BACK
+from runs.story.findings import Findings
 from runs.story.lines import Fact, Line
-
-# What `late` is where the other side itself has answered; else it is what the worker that sent the call says of it.
-CALLED_BACK = "called back"
 
 
 @dataclass(slots=True)
@@ -22,8 +21,9 @@ class Effect:
 
     held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
     settled_not. What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`,
-    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it; `denied`
-    are the attempts that somebody said did not happen.
+    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it. `late`
+    is what a witness told when it was over, `belied` what of the record that belies and nobody has answered yet: see
+    `findings`.
     """
 
     slot: str
@@ -54,7 +54,6 @@ class Effect:
     late: str = ""
     belied: str = ""
     testimony: Any = None
-    denied: tuple[int, ...] = ()
     touched: int = 0
     requests: tuple[int, ...] = ()
     answered: int = 0
@@ -116,6 +115,7 @@ class Effects:
     tally: Counter[str] = field(default_factory=Counter)
     _held: dict[str, str] = field(default_factory=dict)
     _sent: dict[int, Effect] = field(default_factory=dict)
+    _findings: Findings = field(default_factory=Findings)
 
     def all(self) -> list[Effect]:
         return list(self.by_slot.values())
@@ -135,6 +135,12 @@ class Effects:
             self._sent[id(effect)] = effect
         else:
             self._sent.pop(id(effect), None)
+
+    def note(self, effect: Effect, line: Fact) -> str:
+        """What was found of it, or told; what of the record that belies."""
+        belies = self._findings.take(line)
+        effect.belied = self._findings.belied(effect.slot)
+        return belies
 
     def lost(self, line: Fact) -> None:
         """A worker died: what it had sent was under way."""
@@ -187,6 +193,7 @@ def _invoked(effects: Effects, line: Fact) -> None:
         effects.by_slot[slot] = effect
     effect.slot, effect.seq = slot, line.seq
     effects.turn(effect, "sent", line)
+    effect.is_sender_done = False
     effect.replay_class = line.clear["replay_class"]
     effect.requests += (line.seq,)
     effect.attempts, effect.sends = effect.attempts + 1, effect.sends + 1
@@ -197,12 +204,14 @@ def _accepted(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "accepted", line)
+        effect.is_sender_done = not effect.interrupted
 
 
 def _resent(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "sent", line)
+        effect.is_sender_done = False
         effect.sends += 1
 
 
@@ -217,6 +226,7 @@ def _returned(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "committed", line)
+        effects.note(effect, line)
         effect.troubled = effect.traced = 0
         effect.external_id = line.clear.get("external_id") or effect.external_id
         effect.answered = line.seq
@@ -226,6 +236,8 @@ def _failed(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is not None:
         effects.turn(effect, "failed", line)
+        effect.is_sender_done = not effect.interrupted
+        effects.note(effect, line)
         effect.troubled = effect.traced = line.seq
         effect.error_code = line.clear.get("code", "")
 
@@ -238,37 +250,30 @@ def _unknown(effects: Effects, line: Fact) -> None:
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
+# What a verdict makes of a call. *Fail the run* says nothing of it.
+_SETTLED = {"happened": "committed", "did_not": "settled_not"}
+
+
 def _reconciled(effects: Effects, line: Fact) -> None:
     effect = effects.at(line)
     if effect is None:
         return
     effect.verdict, effect.settled_by = line.clear["verdict"], line.clear["by"]
-    effects.turn(effect, {"happened": "committed", "did_not": "settled_not"}.get(effect.verdict, "failed"), line)
-    if effect.verdict == "did_not":
-        effect.denied += (line.attempt,)
+    effects.turn(effect, _SETTLED.get(effect.verdict, "unknown"), line)
+    effects.note(effect, line)
     if effect.verdict == "happened":
         effect.answered = line.seq
 
 
-def _answered_late(effects: Effects, line: Fact) -> None:
-    """What the worker that sent the call said when the outcome was settled already; `belied` is the verdict it
-    contradicts."""
+def _told(effects: Effects, line: Fact) -> None:
+    """The worker that sent the call, or the other side, tells when it is over. What belies the record stays told until
+    somebody has answered it."""
     effect = effects.at(line)
     if effect is not None:
-        effect.late, effect.belied, effect.touched = (
-            line.clear["outcome"],
-            line.clear["contradicts"] or effect.belied,
-            line.seq,
-        )
-        effect.witness = line.seq
-
-
-def _called_back_late(effects: Effects, line: Fact) -> None:
-    """The other side answered when it was over; perhaps an attempt that, as somebody had said, did not happen."""
-    effect = effects.at(line)
-    if effect is not None:
-        effect.late, effect.witness, effect.touched = CALLED_BACK, line.seq, line.seq
-        effect.belied = "did_not" if line.attempt in effect.denied else effect.belied
+        belies = effects.note(effect, line)
+        effect.touched = line.seq
+        if belies or not effect.belied:
+            effect.late, effect.witness = line.clear.get("outcome", CALLED_BACK), line.seq
 
 
 def _asked(effects: Effects, line: Fact) -> None:
@@ -295,7 +300,7 @@ def trace_of(line: Line) -> str:
 
 
 def _text_of(line: Line) -> str:
-    for key in ("message", "error", "reason", "why", "detail"):
+    for key in ("message", "error", "reason", "why", "detail", "problem"):
         value = line.get(key)
         if isinstance(value, str) and value:
             return value
@@ -315,8 +320,8 @@ STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "ToolFailed": _failed,
     "ToolOutcomeUnknown": _unknown,
     "ToolReconciled": _reconciled,
-    "ToolAnsweredLate": _answered_late,
-    "CallbackArrivedLate": _called_back_late,
+    "ToolAnsweredLate": _told,
+    "CallbackArrivedLate": _told,
     "WaitOpened": _asked,
     "WorkerLost": _lost,
 }

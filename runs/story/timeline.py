@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from runs.engine.tape import CALLED_BACK
+from runs.story import findings
+from runs.story.findings import Findings
 from runs.story.lines import Fact, is_step
 from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 from runs.story.rows import Bar, Row, RowKind, Shown, finish
@@ -31,7 +34,7 @@ class Timeline:
     _calls: dict[str, Row] = field(default_factory=dict)
     _gates: dict[str, Row] = field(default_factory=dict)
     _waits: dict[tuple[str, str, int], Row] = field(default_factory=dict)
-    _denied: set[tuple[str, int]] = field(default_factory=set)  # attempts that somebody said did not happen
+    _findings: Findings = field(default_factory=Findings)
     _open: dict[int, Row] = field(default_factory=dict)
     crash: Row | None = None
     _is_claimed: bool = False
@@ -171,9 +174,12 @@ def _returned(timeline: Timeline, line: Fact) -> None:
     if row is not None:
         timeline.finish(row, line.at)
         row.tone = "ok"
+        timeline._findings.take(line)
 
 
 def _call_trouble(timeline: Timeline, line: Fact) -> None:
+    if line.kind == "ToolFailed":
+        timeline._findings.take(line)
     row = timeline._calls.get(line.slot or "")
     if row is None:
         row = timeline.mark(line, line.clear["tool"], kind="call")
@@ -183,49 +189,38 @@ def _call_trouble(timeline: Timeline, line: Fact) -> None:
 
 
 _WITNESSES = {"hook": "upstream was asked", "worker": "the worker that had sent it handed its answer in"}
-_VERDICTS = {"happened": "it had happened", "did_not": "it had not happened", "fail": "the run was to fail"}
 
 
 def _reconciled(timeline: Timeline, line: Fact) -> None:
+    asked = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
+    if asked is not None and asked.is_open:  # the verdict itself ends the wait for it
+        timeline.finish(asked, line.at)
     row = timeline._calls.get(line.slot or "")
     if row is None:
         return
-    if line.clear["verdict"] == "did_not":
-        timeline._denied.add((line.slot or "", line.attempt))
+    timeline._findings.take(line)
     was_unknown = row.tone == "unsure"
     if not was_unknown:
         timeline.finish(row, line.at)
     who = _WITNESSES.get(line.clear["by"].partition(":")[0], f"settled by {line.clear['by']}")
     row.tone, row.note, row.noted, row.traced = (
         "settled",
-        f"{who}: {_VERDICTS.get(line.clear['verdict'], line.clear['verdict'])}",
+        f"{who}: {findings.on_record(line.clear['verdict'])}",
         0,
         0,
     )
 
 
-def _answered_late(timeline: Timeline, line: Fact) -> None:
-    outcome, belied = line.clear["outcome"], line.clear["contradicts"]
-    outcome_words = {"refused": "was refused", "accepted": "was taken"}.get(outcome, "happened")
-    note = f"the worker that had sent {line.clear['tool']} says that it {outcome_words}"
+def _told(timeline: Timeline, line: Fact) -> None:
+    """The worker that sent the call, or the other side, tells when it is over."""
+    belied = timeline._findings.take(line)
+    told = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
     if belied:
-        timeline.mark(
-            line,
-            "a verdict is belied",
-            tone="bad",
-            note=f"{note}; the verdict was: {_VERDICTS.get(belied, belied)}",
-            kind="error",
-        )
+        note = f"{findings.source(belied)} “{findings.on_record(belied)}”, and {told}"
+        timeline.mark(line, "told otherwise", tone="bad", note=note, kind="error")
     else:
-        timeline.mark(line, "late answer", note=f"{note}; it was settled already")
-
-
-def _called_back_late(timeline: Timeline, line: Fact) -> None:
-    is_belied = (line.slot or "", line.attempt) in timeline._denied
-    note = f"the other side has answered {line.clear['tool']} after it was over: recorded, without effect"
-    timeline.mark(
-        line, "late callback", tone="bad" if is_belied else "", note=note, kind="error" if is_belied else "mark"
-    )
+        label = "late callback" if line.kind == "CallbackArrivedLate" else "late answer"
+        timeline.mark(line, label, note=f"{told}: recorded, without effect")
 
 
 def _not_sent(timeline: Timeline, line: Fact) -> None:
@@ -338,7 +333,9 @@ def _retried(timeline: Timeline, line: Fact) -> None:
 
 
 def _operator(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, "stopped for an operator", tone="bad", note=line.clear["reason"], kind="error")
+    timeline.mark(
+        line, "stopped for an operator", tone="bad", note=line.clear["reason"].replace("_", " "), kind="error"
+    )
 
 
 STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
@@ -354,8 +351,8 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ToolFailed": _call_trouble,
     "ToolOutcomeUnknown": _call_trouble,
     "ToolReconciled": _reconciled,
-    "CallbackArrivedLate": _called_back_late,
-    "ToolAnsweredLate": _answered_late,
+    "CallbackArrivedLate": _told,
+    "ToolAnsweredLate": _told,
     "ToolNotDispatched": _not_sent,
     "BranchesOpened": _branches,
     "ApprovalRequested": _gate,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any
 
 from django import template
 from django.template.loader import render_to_string
@@ -10,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from runs.console import pieces, timeline_rows
 from runs.console.run_page import Point
-from runs.console.tables import looks
+from runs.console.tables import late_words, looks
 from runs.models import Wait
 from runs.queries import display
 from runs.queries.run_list import Card
@@ -55,6 +56,24 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
         html = pieces.effect(shown, dossier.tools)
         dossier.drawn.keep(("effect", dossier.agent is None, shown.face), html)
     return SafeString(html)
+
+
+@register.filter
+def belied(shown: Effect) -> SafeString:
+    """What is on record of a call and belied by a witness."""
+    return SafeString(late_words.belied(shown))
+
+
+@register.filter
+def witness(shown: Effect) -> SafeString:
+    """What a witness told of a call when it was over."""
+    return SafeString(late_words.witness(shown))
+
+
+@register.simple_tag
+def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
+    """A call of which something came too late: what is on record, and what is told."""
+    return late_words.late_news(news, tools)
 
 
 @register.simple_tag(takes_context=True)

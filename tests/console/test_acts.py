@@ -182,7 +182,7 @@ class TestSettling:
             justification="Seen in the post book.",
         )
         assert records(run) == [("reconcile", "user:operator", "Seen in the post book.")]
-        assert "settled by user:operator: it had happened" in operator.read(f"/runs/{run.id}")
+        assert "settled by user:operator: it happened" in operator.read(f"/runs/{run.id}")
         assert "Seen in the post book." in operator.read("/audit")
 
 

@@ -71,7 +71,7 @@ def test_an_unknown_outcome_waits_for_a_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "failed")]
+    ("verdict", "status"), [("happened", "committed"), ("did_not", "settled_not"), ("fail", "unknown")]
 )
 def test_a_verdict_settles_an_unknown_outcome(verdict: str, status: str) -> None:
     tape = begun().invoked(replay_class="unsafe_on_replay")
@@ -304,47 +304,6 @@ def test_the_seam_says_why_where_the_run_stood_and_for_how_long_nothing_was_hear
         begun().invoked().add(lost).claimed("recovered", pid=8, after=0.5).visit("next", after=0).story(), "crash"
     )
     assert (seam.label, seam.reached, seam.silent_seconds, seam.took) == ("host gone", "intent_durable", 31.0, 0.5)
-
-
-def test_a_late_answer_that_belies_a_verdict_is_loud_and_another_one_is_not() -> None:
-    for contradicts, kind in (("did_not", "error"), ("", "mark")):
-        tape = begun().invoked(replay_class="unsafe_on_replay")
-        tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga", n=0))
-        tape.add(
-            e.ToolAnsweredLate(
-                slot="0.1/1",
-                tool="order",
-                by="worker:w",
-                outcome="happened",
-                contradicts=contradicts,
-                payload={"result": {}},
-            )
-        )
-        effect = only(tape.story())
-        assert (effect.late, effect.belied) == ("happened", contradicts)
-        assert tape.story().timeline.rows[-1].kind == kind
-
-
-@pytest.mark.parametrize("is_sent_again", [False, True])
-def test_a_callback_that_belies_a_verdict_is_loud_also_after_the_repeat(is_sent_again: bool) -> None:
-    tape = begun().invoked(replay_class="unsafe_on_replay")
-    tape.add(e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga", n=0))
-    if is_sent_again:
-        tape.invoked(replay_class="unsafe_on_replay", attempt=1)
-    tape.add(e.CallbackArrivedLate(slot="0.1/1", tool="order", payload={"ref": "R-7"}))
-    effect = only(tape.story())
-    assert (effect.late, effect.belied, effect.testimony) == ("called back", "did_not", {"ref": "R-7"})
-    assert tape.story().timeline.rows[-1].kind == "error"
-    if not is_sent_again:
-        tape.add(e.WaitOpened(slot="0.1/1", wait="reconcile", n=1, deadline="2030-01-01T00:00:00+00:00"))
-        assert only(tape.story()).status == "unknown", "it is not about to be sent again"
-
-
-def test_a_callback_that_belies_nobody_is_quiet() -> None:
-    tape = begun().invoked(replay_class="unsafe_on_replay")
-    tape.add(e.CallbackArrivedLate(slot="0.1/1", tool="order", payload={"ref": "R-7"}))
-    effect = only(tape.story())
-    assert (effect.late, effect.belied) == ("called back", "") and tape.story().timeline.rows[-1].kind == "mark"
 
 
 def test_a_worker_that_hands_its_answer_in_settles_the_call() -> None:

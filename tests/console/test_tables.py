@@ -19,12 +19,14 @@ from ledger import events as e
 from ledger.models import Head
 from runs.console import timeline_rows
 from runs.console.run_page import Dossier, Sight
-from runs.console.tables import event_words, looks, waits
+from runs.console.tables import event_words, late_words, looks, waits
+from runs.engine.tape import CALLED_BACK
 from runs.models import Run, State, Wait
 from runs.queries import display
 from runs.queries.run_list import Card
 from runs.services import authority
-from runs.story import line_of
+from runs.services.reconciling import VERDICTS
+from runs.story import findings, line_of
 from runs.story.drawn import Drawn
 from runs.story.folded import Opened
 from runs.story.rows import Row, RowKind
@@ -50,6 +52,22 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
         head = Head(is_pause_requested=is_stopped, is_cancel_requested=is_cancelled)
         for kind in [None, *KINDS]:
             yield Run(state=state, owner=owner), head, [wait_of(kind)] if kind else []
+
+
+# --- late news ---
+
+
+@pytest.mark.parametrize(
+    "news", [{}, dict.fromkeys(("tool", "attempt", "told", "on_record"), HOSTILE), {"attempt": 10**40}]
+)
+def test_what_came_late_is_told_whatever_the_stop_holds(news: dict[str, Any]) -> None:
+    assert "on record: " in whole(late_words.late_news(news, {})) and "<img" not in late_words.late_news(news, {})
+
+
+def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
+    assert findings.ON_RECORD.keys() == {*VERDICTS, "refused"}
+    assert findings.WITNESSES.keys() == {"happened", "accepted", "refused", CALLED_BACK}
+    assert len(set(findings.ON_RECORD.values())) == 4 and len(set(map(findings.witness, findings.WITNESSES))) == 4
 
 
 # --- looks ------------------------------------------------------------------------------------------------------------

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from durableagents import BusinessFailure, Context, End, TransportError
+from durableagents import BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
 from runs.models import Process, Run
 from runs.services import callbacks
 from runs.services.late_results import hand_in, lost_worker
-from runs.workers import timers
+from runs.workers import failover, timers
 from tests.console.conftest import Reader
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, facts, fresh, in_thread, output, waiting
 from tests.runs.test_callbacks import TAKEN, due, token_of
 from tests.runs.test_late import buying, comes_back, tells
+from tests.runs.test_late_news import said_of
 from tests.runs.test_steering import check_form
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -49,15 +50,20 @@ def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
     assert stage.drive() == "idle"
 
 
+def read_by_an_operator(run: Run) -> str:
+    user, _ = User.objects.get_or_create(username="opal")
+    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    return " ".join(Reader(user).read(f"/runs/{run.id}").split())
+
+
 def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)
-    user, _ = User.objects.get_or_create(username="opal")
-    user.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    page = " ".join(Reader(user).read(f"/runs/{run.id}").split())
+    page = read_by_an_operator(run)
     assert "Look into this before you answer: the verdict was it did not happen , and the worker" in page
-    assert "the worker that had sent it says that it happened (event" in page and "mail:a" in page
+    assert "the worker that had sent the call says that it happened (event" in page and "mail:a" in page
+    assert "Asked once more what became of" in page and "it then happens twice" in page
     assert "about to be sent again" not in page
     assert "an answer that came since" in waiting(run)[0].detail["reason"]
 
@@ -80,9 +86,78 @@ def test_a_person_whose_verdict_a_witness_belies_is_asked_again_and_nothing_is_s
             assert str(fresh(run).state) == "failed"
             act("retry", run)
             assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"
+            assert "doesn't go out again before a person" in said_of(run)
+            page = read_by_an_operator(run)
+            assert "An answer came when the run had gone on without it; after a retry the call doesn't go out" in page
+            assert "on record: fail the run , and the worker that had sent the call says that it happened" in page
+            assert "late_news" not in page and "late[0]" not in page
             act("retry", run)
             asked_again(stage, run, outside)
     check_form(run)
+    check_against_journal(run)
+
+
+def breaks_before_it_leaves(stage: Stage) -> None:
+    stage.claim()
+    (run_id,) = Run.objects.filter(owner=stage.worker.id).values_list("id", flat=True)
+    failover.engine_failed(run_id, stage.worker.id, "it broke here")
+
+
+def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Nobody is told that nothing is sent, where the answer was to send."""
+    run, worker = denied(stage, tools)
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("did_not", run)
+    breaks_before_it_leaves(stage)
+    act("retry", run)
+    assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
+    assert not [x for x in events(run, e.OperatorNeeded) if x.reason == "late_news"]
+    check_form(run)
+    check_against_journal(run)
+
+
+def test_nor_does_it_stop_one_of_a_later_visit(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    is_bad = [True, False]
+
+    async def first(state: Notes, ctx: Context) -> str:
+        await ctx.call(tools.mail, Item(name="a"))
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        if is_bad.pop(0):
+            raise Failure("the printer is out of paper", code="no_paper")
+        return End("well")
+
+    run = stage.start(agent_of(first, second, tools=tools.all()))
+    worker = comes_back(stage, run, "mail")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    act("did_not", run)
+    assert stage.drive() == "failed" and fresh(run).error_code == "no_paper"
+    act("retry", run)
+    assert stage.drive() == "completed" and output(run) == "well" and events(run, e.OperatorNeeded) == []
+    check_against_journal(run)
+
+
+def test_a_retry_goes_on_with_a_further_attempt_that_is_on_its_way(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run, worker = denied(stage, tools)
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.drive() == "parked" and [w.attempt for w in waiting(run)] == [1]
+    act("fail", run)
+    tells(stage, worker)
+    act("retry", run)
+    assert stage.drive() == "operator" and "goes on with that further attempt" in said_of(run)
+    act("retry", run)
+    assert stage.drive() == "parked" and [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 1)]
+    assert len(outside.requests) == 2
     check_against_journal(run)
 
 
@@ -184,10 +259,8 @@ def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools:
     check_against_journal(run)
 
 
-def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retry(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
-    """Another branch breaks just after the question was put."""
+def asked_again_at_its_end(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
+    """Another branch breaks just after the question was put once more."""
 
     async def node(state: Notes, ctx: Context) -> End:
         works = ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="x"))
@@ -203,6 +276,13 @@ def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retr
     due(run)
     timers.sweep()
     assert stage.drive() == "failed" and fresh(run).error_code == "tool_error" and waiting(run) == []
+    return run
+
+
+def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retry(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    run = asked_again_at_its_end(stage, tools, outside)
     act("retry", run)
     if stage.drive() == "operator":  # the news came since anybody was told of any
         act("retry", run)
@@ -211,6 +291,22 @@ def test_what_was_asked_again_when_the_run_ended_is_asked_once_more_after_a_retr
     check_against_journal(run)
     act("happened", run)
     assert stage.drive() == "completed" and output(run) == ["seen", "look:x"] and len(outside.seen("mail")) == 1
+    check_against_journal(run)
+
+
+@pytest.mark.parametrize("verdict", ["happened", "did_not"])
+def test_nobody_is_told_of_what_a_person_has_answered_before_a_worker_came(
+    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
+) -> None:
+    """The question that the run's end withdrew is open again with the retry, and its answer is quicker than a
+    worker."""
+    run = asked_again_at_its_end(stage, tools, outside)
+    act("retry", run)
+    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
+    act(verdict, run)
+    assert stage.drive() == "completed" and events(run, e.OperatorNeeded) == []
+    assert len(outside.seen("mail")) == 1 + (verdict == "did_not")
+    check_form(run)
     check_against_journal(run)
 
 

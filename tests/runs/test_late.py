@@ -410,3 +410,21 @@ def test_an_answer_that_can_not_be_kept_is_no_outcome_for_a_retry(
         assert stage.drive() == "parked"
     act("happened", run)
     assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+
+
+def test_an_answer_that_can_not_be_kept_belies_a_verdict_all_the_same(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """That the call was taken is no refusal, though what was said with it is lost."""
+    run = stage.start(buying(tools, "ring"))
+    worker = comes_back(stage, run, "ring")
+    (answer,) = stage.late
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    act("did_not", run)
+    late_results.note_unrecorded(answer, lost_worker(worker.id), "too large")
+    (told,) = events(run, e.ToolAnsweredLate)
+    assert (told.outcome, told.contradicts) == ("accepted", "did_not")
+    assert stage.drive() == "parked" and [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
+    assert len(outside.requests) == 1
+    check_against_journal(run)

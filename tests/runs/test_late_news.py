@@ -49,6 +49,13 @@ def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
     return agent_of(node, tools=tools.all())
 
 
+def said_of(run: Run) -> str:
+    """What the operator is told whom the run stopped for last."""
+    found = events(run, e.OperatorNeeded)[-1]
+    assert found.reason == "late_news"
+    return str(found.payload["problem"])
+
+
 def failed_elsewhere(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
     run = stage.start(ordering_elsewhere(tools, mood))
     assert stage.drive() == "parked"
@@ -71,8 +78,16 @@ def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
     (found,) = events(run, e.OperatorNeeded)
     assert found.reason == "late_news"
     assert found.payload["late"] == [
-        {"slot": "0.1/1", "attempt": 0, "tool": "ask", "came": "CallbackArrivedLate", "on_record": "no_answer"}
+        {
+            "slot": "0.1/1",
+            "attempt": 0,
+            "tool": "ask",
+            "came": "CallbackArrivedLate",
+            "told": "called back",
+            "on_record": "no_answer",
+        }
     ]
+    assert "keeps to what is on record, and sends nothing for it" in said_of(run)
     check_form(run)
     check_against_journal(run)
     act("retry", run)
@@ -172,14 +187,21 @@ def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"})
     act("retry", run)
     assert stage.drive() == "operator" and len(outside.requests) == 1
+    assert "doesn't go out again before a person" in said_of(run) and "sends nothing for it" not in said_of(run)
+    act("retry", run)
+    assert stage.drive() == "parked" and len(outside.requests) == 1
+    assert [(w.kind, w.attempt) for w in waiting(run)] == [("reconcile", 0)]
+    act("happened", run)
+    assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
+    check_against_journal(run)
 
 
-def _asking(tools: Toolbox) -> Any:
+def asking(tools: Toolbox) -> Any:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.ask, Item(name="form"))).ref)
 
@@ -357,7 +379,7 @@ def test_a_retry_does_not_wait_again_where_the_node_went_on(
 def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The time of a callback runs from the acceptance, not from the intent."""
     outside.trouble("ask", TransportError("away"))
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "timer"}
     due(run)
     timers.sweep()
@@ -374,7 +396,7 @@ def test_time_that_a_run_stood_failed_is_not_taken_from_its_callback(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
     outside.trouble("ask", KeyError("a bug"), when="after")
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     (wait,) = Wait.objects.filter(run=run)
     Run.objects.filter(pk=run.pk).update(ended_at=fresh(run).ended_at - (wait.deadline - wait.opened_at))
@@ -415,7 +437,7 @@ def _token(run: Run, outside: Outside) -> str:
 
 def test_an_early_answer_is_no_late_one(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     during_the_call(outside, "ask", {"ref": "early"}, then=KeyError("a bug"))
-    run = stage.start(agent_of(_asking(tools), tools=tools.all()))
+    run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == "early" and not events(run, e.OperatorNeeded)

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from ledger.templatetags.console import short, visible, words
-from runs.story import Line
+from runs.story import Line, findings
 
 Facts = defaultdict[str, Any]
 
@@ -70,8 +70,13 @@ def _returned(f: Facts, attempt: int) -> str:
 
 
 def _late(f: Facts, attempt: int) -> str:
-    belied = f'<b class="bad">belies the verdict {_words(f["contradicts"])}</b>' if f["contradicts"] else ""
+    source, on_record = findings.source(f["contradicts"]), _plain(findings.on_record(f["contradicts"]))
+    belied = f'<b class="bad">{source} “{on_record}”</b>' if f["contradicts"] else ""
     return f"{_tool(f, attempt)} {_words(f['outcome'])}, says {visible(f['by'])} · {belied or 'without effect'}"
+
+
+def _found(f: Facts, attempt: int) -> str:
+    return f"{_tool(f, attempt)} {_plain(findings.on_record(f['verdict']))}, by {visible(f['by'])}"
 
 
 def _cancelled(f: Facts, attempt: int) -> str:
@@ -111,7 +116,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolNotDispatched": _tool_and("provably nothing left"),
     "ToolRedispatched": _tool_and("sent again"),
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
-    "ToolReconciled": lambda f, attempt: f"{_tool(f, attempt)} {_words(f['verdict'])} by {visible(f['by'])}",
+    "ToolReconciled": _found,
     "ToolAccepted": _tool,
     "ToolAnsweredLate": _late,
     "CallbackReceived": _tool,

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
+from runs.console.tables.late_words import belied, witness
 from runs.console.tables.waits import began, sentence
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
@@ -180,6 +181,12 @@ def _paused(d: Dossier) -> str:
 
 def _unknown(d: Dossier) -> str:
     opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
+    if d.unknown and d.unknown.belied:
+        return (
+            f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {belied(d.unknown)}, and"
+            f" {witness(d.unknown)}. Nothing of it is sent before a person settles it;\n"
+            f"waiting since {began(opened)}, {due(deadline)}. No worker is held."
+        )
     return (
         f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so a person"
         f" settles it;\nwaiting since {began(opened)}, {due(deadline)}. No worker is held."

@@ -1,0 +1,82 @@
+"""What came when a run had gone on without it and belies what it went on from: which of it is news, and what a retry
+makes of it, in words for the operator who looks first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ledger import events as e
+from runs.engine.tape import CALLED_BACK, Attempt, Tape
+
+Fate = Literal["kept", "asked", "repeated"]
+# What a retry does about a call of which news came.
+_FATES: dict[Fate, str] = {
+    "kept": (
+        "a retry keeps to what is on record, and sends nothing for it: settle outside of this run what the answer was"
+        " about, or cancel"
+    ),
+    "asked": (
+        "after a retry the call doesn't go out again before a person, or the other side where it can be asked, has said"
+        " what became of it"
+    ),
+    "repeated": (
+        "the call has gone out again since, and a retry goes on with that further attempt: settle outside of this run"
+        " what the answer was about, or cancel"
+    ),
+}
+
+
+def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
+    """Answers to calls that are on record as refused, as not done or as never answered, and of which no person has said
+    since what became of them. `events` are all of the calls concerned, in order."""
+    whole = list(events)
+    tape, late = Tape(whole), []
+    for event in whole:
+        if event.slot is None or not isinstance(event, (e.CallbackArrivedLate, e.ToolAnsweredLate)):
+            continue
+        slot = tape.slot(event.slot)
+        known = slot.at(event.attempt)
+        is_news = isinstance(event, e.CallbackArrivedLate) or event.outcome == "happened"
+        is_news |= getattr(event, "contradicts", "") == "did_not"
+        is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
+        if is_news and known.is_belied and not known.has_happened and not is_open:
+            news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
+            late.append(news | {"told": getattr(event, "outcome", CALLED_BACK), "on_record": _outcome(known)})
+    return late
+
+
+def _outcome(attempt: Attempt) -> str:
+    """What a run went on from, in a word."""
+    if attempt.reconciled is not None:
+        return attempt.reconciled.verdict
+    return attempt.result.code if isinstance(attempt.result, e.ToolFailed) else "no_answer"
+
+
+def untold(tape: Tape) -> list[dict[str, Any]]:
+    """What a retry has named and nobody was told of. What a person has answered meanwhile needs no telling."""
+    return [news for news in tape.unheard if news["slot"] not in tape.slots or _is_open(tape, news)]
+
+
+def _is_open(tape: Tape, news: dict[str, Any]) -> bool:
+    return tape.slot(news["slot"]).at(news["attempt"]).is_belied
+
+
+def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
+    """What came, and what a retry does about it: for each call, where that isn't the same for all."""
+    fates: dict[Fate, list[str]] = {}
+    for each in news:
+        fates.setdefault(_fate(tape, each["slot"]), []).append(each["tool"])
+    said = [_FATES[fate] if len(fates) == 1 else f"{', '.join(tools)}: {_FATES[fate]}" for fate, tools in fates.items()]
+    return f"an answer came when the run had gone on without it; {'; '.join(said)}"
+
+
+def _fate(tape: Tape, name: str) -> Fate:
+    """What becomes of a call when its node is entered again. One that isn't on the tape is of an earlier visit."""
+    slot = tape.slots.get(name)
+    if slot is None or slot.now.outcome is not None or tape.went_on_from(name):
+        return "kept"
+    if slot.now.intent is not None and not slot.now.is_belied:
+        return "repeated"
+    # A callback's time that ran out is an outcome, unless a retry waits for it again.
+    return "kept" if slot.now.accepted is not None and not slot.now.is_unknown else "asked"
