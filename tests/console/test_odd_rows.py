@@ -33,10 +33,17 @@ def other_hands(statement: str, *values: Any) -> None:
 @pytest.fixture
 def asked() -> Run:
     """A run that waits for finance."""
-    run = start()
+    (run,) = all_asked(1)
+    return run
+
+
+def all_asked(count: int) -> list[Run]:
+    """Runs that wait for finance, driven by one worker."""
+    runs = [start() for _ in range(count)]
     with working():
-        question(run)
-    return Run.objects.get(pk=run.pk)
+        for run in runs:
+            question(run)
+    return [Run.objects.get(pk=run.pk) for run in runs]
 
 
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
@@ -142,31 +149,33 @@ NOT_BELIEVED = {
 
 
 @pytest.mark.parametrize("what", NOT_BELIEVED)
-@pytest.mark.parametrize("tab", ["timeline", "journal", "decisions"])
-def test_what_nobody_wrote_so_is_marked_on_the_page_that_tells_of_it(
-    operator: Reader, asked: Run, what: str, tab: str
-) -> None:
-    """Though its row looks well; at each look, also where a piece of the page is kept, and until the row is mended."""
-    page = f"/runs/{asked.id}?tab={tab}"
-    put = Event.objects.get(run_id=asked.id, kind="ApprovalRequested")
+def test_what_nobody_wrote_so_is_marked_on_the_page_that_tells_of_it(operator: Reader, what: str) -> None:
+    """Though its row looks well; at each look, also where a piece of the page is kept, and until the row is mended.
+    Every page by itself: a run of its own, of which no other page was asked."""
+    tabs = ("timeline", "journal", "decisions")
+    for tab, run in zip(tabs, all_asked(len(tabs)), strict=True):
+        is_marked(operator, run, f"/runs/{run.id}?tab={tab}", *NOT_BELIEVED[what])
+
+
+def is_marked(operator: Reader, run: Run, page: str, change: str, why: str) -> None:
+    put = Event.objects.get(run_id=run.id, kind="ApprovalRequested")
 
     def told() -> str:
         return operator.get(page).content.decode()
 
-    assert "not to be believed" not in told() and "damaged" not in told()
-    change, why = NOT_BELIEVED[what]
-    other_hands(f"UPDATE ledger_event e SET {change} WHERE run_id = %s AND seq = %s", asked.id, put.seq)
+    assert "not to be believed" not in told() and "damaged" not in told(), page
+    other_hands(f"UPDATE ledger_event e SET {change} WHERE run_id = %s AND seq = %s", run.id, put.seq)
     for _ in range(2):
-        assert f"Event {put.seq} is not to be believed" in told() and why in told()
+        assert f"Event {put.seq} is not to be believed" in told() and why in told(), page
     other_hands(
         "UPDATE ledger_event SET sealed = %s, at = %s, code = %s WHERE run_id = %s AND seq = %s",
         put.sealed,
         put.at,
         put.code,
-        asked.id,
+        run.id,
         put.seq,
     )
-    assert "not to be believed" not in told()
+    assert "not to be believed" not in told(), page
 
 
 @pytest.mark.parametrize("which", ["first", "second", "last", "all"])

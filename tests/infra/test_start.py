@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from durableagents import keys
+from durableagents.checks import check_definitions
 from durableagents.models import MasterKey
 from tests.conftest import CHECKOUT
+from tests.world import only_for_now
 
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -93,7 +97,30 @@ def one_line(done: subprocess.CompletedProcess[str], told: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_with_an_agents_module_is_one_line(with_agents: Manage, wrong: str) -> None:
+def test_what_is_wrong_with_an_agents_module_is_one_line(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Said by what loads the agents; the tests below start processes, which say it and end."""
+    source, told = WRONG[wrong]
+    (tmp_path / "agents_under_test.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "agents_under_test", None)  # gone again afterwards
+    del sys.modules["agents_under_test"]
+    settings.DURABLEAGENTS_AGENTS = ["agents_under_test"]
+    with only_for_now(), pytest.raises(ImproperlyConfigured) as refused:
+        load_and_check()
+    said = str(refused.value)
+    assert told in said and len(said.strip().splitlines()) == 1, said
+
+
+def load_and_check() -> None:
+    """What every process does with the agents it is to know, before it does anything."""
+    apps.get_app_config("runs").ready()
+    check_definitions()
+
+
+@pytest.mark.parametrize("wrong", ["it raises", "it exits"])
+def test_a_module_that_breaks_ends_the_check(with_agents: Manage, wrong: str) -> None:
     source, told = WRONG[wrong]
     one_line(with_agents(source, "check"), told)
 
@@ -194,7 +221,7 @@ def manage_there(env: Mapping[str, str], *command: str) -> subprocess.CompletedP
 def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str], tmp_path: Path) -> None:
     key = tmp_path / "data" / "master.key"
     assert manage_there(process_env, "check").returncode == 0
-    assert MasterKey.objects.count() == 1 and manage_there(process_env, "check").returncode == 0
+    assert MasterKey.objects.count() == 1
     right = key.read_bytes()
     for wrong, told in (
         (b"x" * 43, "is not the one that this database was used with"),
@@ -207,15 +234,15 @@ def test_a_key_that_is_not_this_databases_is_refused(process_env: dict[str, str]
         one_line(manage_there(process_env, "check"), told)
         assert key.exists(), "lost, it was made anew: and doesn't fit"
     key.write_bytes(right)
-    assert manage_there(process_env, "check").returncode == 0
+    assert manage_there(process_env, "check").returncode == 0, "the second start with it, too"
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("command", ["worker", "web"])
-def test_a_second_host_needs_a_copy_of_the_key(process_env: dict[str, str], tmp_path: Path, command: str) -> None:
+def test_a_second_host_needs_a_copy_of_the_key(process_env: dict[str, str], tmp_path: Path) -> None:
     assert manage_there(process_env, "check").returncode == 0
-    other = {**process_env, "DURABLEAGENTS_DATA": str(tmp_path / "second-host")}
-    one_line(manage_there(other, command), "copy it from the host that has it")
+    for command in ("worker", "web"):
+        other = {**process_env, "DURABLEAGENTS_DATA": str(tmp_path / f"second-host-{command}")}
+        one_line(manage_there(other, command), "copy it from the host that has it")
     assert MasterKey.objects.count() == 1
 
 
@@ -240,7 +267,7 @@ def record_a_call(requested_hash: str) -> None:
     from ledger import events as e
     from ledger.append import append
     from runs.services import lifecycle
-    from tests.world import SHOP, agent_of, ends_with, only_for_now
+    from tests.world import SHOP, agent_of, ends_with
 
     with only_for_now():
         run = lifecycle.start(agent_of(ends_with(1)).graph_id, {}, by=SHOP)
