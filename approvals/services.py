@@ -152,7 +152,7 @@ def _expired(approval: Approval, now: datetime) -> Approval:
 def _close(
     run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, justification: str, now: datetime
 ) -> None:
-    """What a decision and an expiry have in common: record, resolve, wake, ring."""
+    """What a decision and an expiry have in common: close the question and its wait, wake the run, put it on record."""
     approval.decided_at = now
     approval.save(update_fields=["state", "decided_at"])
     resolve(wait, verdict, by=by.ref, now=now)

@@ -5,7 +5,8 @@
 
 Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
 and the first event's `prev` is the run id's 16 bytes hashed. Verification needs no key and no plaintext: the clear
-bytes and the digest of the packed ones are enough.
+bytes and the digest of the packed ones are enough. Who wrote an event is another matter, for which there are the codes
+(`codes.py`); `manage.py ledger verify` checks both, and every row beside them (`ledger/verification/`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> b
 
 
 def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
-    """What is wrong with a run's chain, in words; empty when it holds. `links` ascend by seq from 1."""
+    """What is wrong with a run's chain alone, in words; empty when it holds. `links` ascend by seq from 1. For
+    whoever has nothing but an export; what an installation asks is `ledger.verification.runs.verify`."""
     problems: list[str] = []
     prev, expected = genesis(run_id), 1
     for link in links:

@@ -213,14 +213,17 @@ class CallbackReceived(Event, fact="result"):
 
 
 class CallbackArrivedLate(Event, fact="late"):
-    """An answer came after its deadline had been acted on: on record, without effect on the run. Payload: the body."""
+    """An answer came when its call was over: its deadline had been acted on, or somebody had said what became of it. It
+    is no result any more; where it belies what is on record, a further attempt waits for a person. Payload: the
+    body."""
 
     tool: str
 
 
 class ToolAnsweredLate(Event, fact="answered_late"):
-    """A worker that has lost the run, or whose answer another one overtook, tells how its call came out, and it changes
-    nothing: the outcome was settled already, or somebody else is getting it. `outcome`: happened, refused, accepted.
+    """A worker that has lost the run, or whose answer another one overtook, tells how its call came out, when that was
+    settled already, or somebody else is getting it. It is no result; where it belies what is on record, a further
+    attempt waits for a person. `outcome`: happened, refused, accepted.
     `contradicts` is what of the record it belies: a verdict (happened, did_not, fail), refused, or nothing. Payload:
     the answer."""
 

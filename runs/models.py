@@ -195,6 +195,7 @@ class Wait(models.Model):
     resolved_at = models.DateTimeField(null=True)
     grant_hash = models.TextField(null=True)
     grant_expires_at = models.DateTimeField(null=True)
+    # When a grant was used, or a callback taken, also one that came too late: neither is taken twice.
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")

@@ -16,7 +16,8 @@ class Shape(BaseModel):
     def of(cls, stored: object, **more: Any) -> Self:
         """What is stored, by the documented names; `more` is what it has under another name, or not at all.
 
-        Nothing is checked or converted: a row that was damaged is shown as it stands, and hides no other.
+        Nothing is checked or converted: a row that was damaged is shown as it stands, and hides no other. A field with
+        a default is shown only where `more` names it: it is one that an answer may lack.
         """
         given = {
             name: getattr(stored, name)

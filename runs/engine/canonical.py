@@ -166,6 +166,7 @@ def keyed_hasher(key: bytes) -> Hasher:
 
 
 def idempotency_key(run_id: str, slot: str, attempt: int) -> str:
-    """The key of one logical call: a function of its slot and attempt alone, so it is the same for ever."""
+    """The key of one attempt at a logical call: a function of run, slot and attempt alone, so that it is the same for
+    ever, and another one when people have decided to make the call anew."""
     digest = hashlib.sha256(f"{run_id}|{slot}|{attempt}".encode()).hexdigest()
     return f"da-{digest[:40]}"

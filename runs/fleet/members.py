@@ -1,8 +1,8 @@
 """Who is alive: one row per incarnation of a process, kept fresh by the process itself or by whoever looks after it.
 
-Heartbeats tell people and the fleet page; they decide nothing about a run. What decides is *proof*: on the same boot of
-the same host, a pid whose start time no longer matches (or that is a zombie) will never write again. From elsewhere
-there is no such proof, only silence.
+What is acted on at once is *proof*: on the same boot of the same host, a pid whose start time no longer matches (or
+that is a zombie) will never write again. From elsewhere there is no such proof, only heartbeats that stay away: what
+silence is believed, and when, is decided in `runs/workers/failure_detector.py`.
 
 All times are the database's. Heartbeats have a connection of their own per thread, so they depend on nobody's
 transaction; while the database is away they are skipped, with one line in the log.

@@ -42,7 +42,7 @@ def _digest(token: str) -> bytes:
 @transaction.atomic
 def receive_callback(token: str, body: Any) -> dict[str, str]:
     """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat
-    is answered like the first. Early answers are kept; late ones are recorded without effect. Raises NotFound, and
+    is answered like the first. Early answers are kept; late ones are recorded, and are no result. Raises NotFound, and
     InvalidInput for a body that is no answer to the call: nothing is recorded then, and a right one may still come."""
     digest = _digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()

@@ -45,7 +45,8 @@ def save(run: Run, *fields: str, now: datetime) -> None:
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
-    """The run wants driving: said in the row that is the queue, with a ring in the same transaction."""
+    """The run wants driving: said in the row, and by a queue message in the same transaction. It calls a worker after
+    the commit."""
     run.ready_at = now
     wakeups.drive(run.id)
 

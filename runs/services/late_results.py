@@ -1,8 +1,8 @@
-"""News from a worker that lost its run while its call was under way: the answer, which it may not record under its
-lease any more.
+"""News from a worker that can't put its call's answer on record itself: it has lost the run, another branch's write was
+cut off, or another answer came first.
 
-It is the best witness there is: its answer settles a call that is in doubt or unknown, whoever was going to be asked.
-Where the outcome is settled already it is recorded without effect, and loudly if it belies what a person said.
+It is the best witness there is: its answer settles a call that is in doubt or unknown, whoever was going to be asked,
+unless the run's worker may be about to repeat it. Else it is recorded beside the outcome, loudly where it belies that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lost_worker(incarnation: UUID) -> Actor:
 
 @transaction.atomic
 def hand_in(late: LateAnswer, by: Actor) -> bool:
-    """Take the answer. True if it settled the call. Handing it in again changes nothing."""
+    """Take the answer. True if it settled the call, or says that it was taken. Handing it in again changes nothing."""
     head, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
     attempt = Tape(on_record).slot(late.slot).at(late.attempt)

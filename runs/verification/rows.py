@@ -16,7 +16,7 @@ _RESOLVE = (
 )  # fmt: skip
 
 
-class RunRow:
+class RunFields:
     """One row against the whole journal."""
 
     def __init__(self, journal: ReadJournal) -> None:

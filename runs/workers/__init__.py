@@ -1,2 +1,2 @@
-"""The processes that drive runs: loop, process, supervisor, watchdog, timers. Nobody imports from here but their
-commands."""
+"""The processes that drive runs: loop, process, supervisor, failure detector and failover, timers. Nobody imports
+from here but their commands."""

@@ -55,7 +55,7 @@ class DoorbellBroker(Broker):
     _has_looked = False
 
     def enqueue(self, task: str) -> None:
-        """Store the run id of a message that `queue.refuse` has let pass, in the caller's transaction; ring after its
+        """Store the run id of a message that `wakeups.refuse` has let pass, in the caller's transaction; ring after its
         commit."""
         message = SignedPackage.loads(task)  # made by this process a moment ago
         database = connections[Conf.ORM]

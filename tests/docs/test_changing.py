@@ -11,6 +11,7 @@ import pytest
 from runs.models import ACTIVE, State
 from runs.queries.run_list import GROUPS
 from tests.conftest import CHECKOUT
+from tests.docs.newest import newest
 
 PAGE = (CHECKOUT / "docs" / "changing.md").read_text()
 APPS = ("durableagents", "approvals", "runs", "ledger")
@@ -82,15 +83,8 @@ def test_no_file_that_names_the_example_is_left_out(what: str) -> None:
 
 
 def test_a_function_in_sql_is_named_where_it_is_newest() -> None:
-    for what in EXAMPLES:
-        for path, name, _ in places(what):
-            if path.endswith(".sql"):
-                holding = sorted(
-                    str(file.relative_to(CHECKOUT))
-                    for file in (CHECKOUT / path).parent.glob("[0-9]*.sql")
-                    if f"FUNCTION {name}(" in file.read_text()
-                )
-                assert holding[-1] == path
+    in_sql = {name: path for what in EXAMPLES for path, name, _ in places(what) if path.endswith(".sql")}
+    assert in_sql == {name: newest()[name] for name in in_sql}
 
 
 @pytest.mark.parametrize("what", EXAMPLES)

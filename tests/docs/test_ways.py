@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.conftest import CHECKOUT
+from tests.docs.newest import newest
 
 PAGE = (CHECKOUT / "docs" / "ways.md").read_text()
 _STOP = re.compile(r"^(\d+)\. `([\w/.]+)` \*\*([\w.]+)\*\*(?: \((from|by way of) ([^)]*)\))?", re.M)
@@ -76,9 +77,8 @@ def test_a_way_leads_from_function_to_function(title: str) -> None:
 def test_a_function_in_sql_is_named_where_it_is_newest() -> None:
     stops = {(stop.path, stop.name) for way in WAYS.values() for stop in way}
     named = stops | {(path, name) for path, name, *_ in _ANSWER.findall(PAGE)}
-    for path, name in {each for each in named if each[0].endswith(".sql")}:
-        holding = [x for x in (CHECKOUT / path).parent.glob("[0-9]*.sql") if f"FUNCTION {name}(" in x.read_text()]
-        assert max(holding) == CHECKOUT / path, name
+    in_sql = {name: path for path, name in named if path.endswith(".sql")}
+    assert in_sql == {name: newest()[name] for name in in_sql}
 
 
 @pytest.mark.parametrize("title", WAYS)
@@ -115,7 +115,7 @@ _ANSWER = re.compile(
 def test_what_is_asked_first_is_answered_by_a_place_that_is_there() -> None:
     """And where the answer names a stop of a way, that stop is on it."""
     answers = _ANSWER.findall(PAGE)
-    assert len(answers) == 5
+    assert len(answers) == 7
     assert sum(bool(way) for *_, way, _ in answers) == 4
     for path, name, _, way, number in answers:
         assert source_of(Stop(0, path, name, "", "")), name
