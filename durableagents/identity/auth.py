@@ -76,7 +76,8 @@ class HeaderSession(SessionAuthentication):
     def enforce_csrf(self, request: Request) -> None:
         """Nothing of a body is read for it: whoever may not do a thing isn't told what is wrong with how they asked."""
         headers = copy(request._request)
-        headers.method = "PUT"  # of a POST Django looks for the token in the body first
+        if headers.method == "POST":
+            headers.method = "PUT"  # of a POST Django looks for the token in the body first
         super().enforce_csrf(Request(headers))
 
 

@@ -88,7 +88,7 @@ class StartPage(Page):
 
         requested = body.model_dump()
         with transaction.atomic():
-            _, answer = answer_once(f"console {by.ref}", mark, requested, act)
+            _, answer = answer_once(f"console {request.user.pk}", mark, requested, act)
         return UUID(json.loads(answer)["id"]), is_new
 
     def _show(

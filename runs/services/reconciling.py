@@ -7,11 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Event
+from ledger.web import misfit
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
@@ -136,8 +138,16 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
         fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
         raise InvalidInput(
             f"The receipt is not enough for the result of {tool.name}.",
-            errors=[{"field": "receipt", "problem": str(error)[:500], "fix": fix}],
+            errors=[{"field": "receipt", "problem": _wrong(error)[:500], "fix": fix}],
         ) from error
+
+
+def _wrong(error: ValueError) -> str:
+    """What is wrong with a receipt, in words that speak of JSON."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{misfit.path(p['loc']) or 'it'}: {misfit.problem(p)}" for p in problems)
 
 
 def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> str | None:

@@ -22,8 +22,8 @@ class Effect:
     held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
     settled_not. What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`,
     `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it. `late`
-    is what a witness told when it was over, `belied` what of the record that belies and nobody has answered yet: see
-    `findings`.
+    is what a witness told when it was over, of attempt `told_of`; `belied` what of the record that belies and nobody
+    has answered yet: see `findings`.
     """
 
     slot: str
@@ -52,6 +52,7 @@ class Effect:
     plan_hash: str = ""
     is_sender_done: bool = False
     late: str = ""
+    told_of: int = 0
     belied: str = ""
     testimony: Any = None
     touched: int = 0
@@ -64,6 +65,11 @@ class Effect:
     @property
     def next_attempt(self) -> int:
         return self.attempts + 1
+
+    @property
+    def is_of_earlier(self) -> bool:
+        """Whether what came when it was over is about an attempt before the newest."""
+        return 0 < self.told_of < self.attempts
 
     @property
     def is_keyed(self) -> bool:
@@ -274,6 +280,7 @@ def _told(effects: Effects, line: Fact) -> None:
         effect.touched = line.seq
         if belies or not effect.belied:
             effect.late, effect.witness = line.clear.get("outcome", CALLED_BACK), line.seq
+            effect.told_of = line.attempt + 1
 
 
 def _asked(effects: Effects, line: Fact) -> None:

@@ -6,13 +6,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ledger import events as e
 from ledger.actors import OUTSIDE
-from ledger.verification.runs import Line, ReadJournal, compared
+from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.journal import WaitSpec
 from runs.engine.tape import payload_of
 from runs.models import Wait
@@ -38,6 +38,7 @@ class _Known:
     detail: dict[str, Any] = field(default_factory=dict)
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
+    pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run behind it, and the retries after them
     used_by: set[tuple[str | None, int | None]] = field(
         default_factory=lambda: {(None, None)}
     )  # call and attempt that used the grant last
@@ -132,6 +133,9 @@ class Waits:
                         known.ends.append((event.verdict, event.by, seq))
             case e.RunRetried():
                 self.has_ended = False
+                for key, known in self.known.items():
+                    if key.kind == Wait.Kind.WEBHOOK and not known.ends:
+                        known.pauses.append((self.last_end, seq))
             case _:
                 pass
 
@@ -167,6 +171,8 @@ class Waits:
             "deadline": known.deadline,
             "token_hash": self._token(key),
         }
+        if self._is_put_off(row, known):
+            del right["deadline"]
         yield from compared(what, row, right)
         if not self.journal.is_about(known.seq, row.opened_at):
             yield f"{what}: it was not opened when its event was written"
@@ -183,6 +189,13 @@ class Waits:
         if (row.consumed_by, row.consumed_attempt) not in known.used_by:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
             yield f"{what}: it says that {user} used it last, the journal otherwise"
+
+    def _is_put_off(self, row: Wait, known: _Known) -> bool:
+        """Whether retries can have put a deadline off so far: where one opens a callback's wait again, the time in
+        which the run had ended is not taken from it."""
+        at = self.journal.at
+        most = sum((at[retry - 1] - at[end - 1] + SLACK for end, retry in known.pauses if end), timedelta())
+        return timedelta() < row.deadline - known.deadline <= most
 
     def _token(self, key: Key) -> Any:
         """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it

@@ -73,9 +73,11 @@ def test_a_wrong_key_is_not_rescued_by_a_session() -> None:
     assert is_problem(client.get("/api/v1/runs", headers={"Authorization": "Bearer wrong"}), 401)
 
 
-def test_a_session_writes_only_with_its_csrf_token() -> None:
+def test_a_session_writes_only_with_its_csrf_token_and_reads_without() -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(person("ivy", "integrator"))
+    assert [client.get(f"/api/v1/{name}").status_code for name in ("runs", "agents")] == [200, 200]
+    assert (client.head("/api/v1/runs").status_code, client.options("/api/v1/runs").status_code) == (200, 405)
     assert is_problem(client.post("/api/v1/runs", START, content_type="application/json"), 403)
     client.cookies["csrftoken"] = "a" * 32
     from django.conf import settings

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from pydantic import BaseModel
 
 from durableagents import Agent, Context, End, Sample
@@ -87,6 +88,13 @@ def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
     first, second = integrator.post("/runs/new", **form), integrator.post("/runs/new", **form)
     assert first["Location"] == second["Location"] and Run.objects.count() == 1
     assert "had already started a run" in integrator.read(second["Location"])
+
+
+def test_a_form_sent_again_under_a_new_name_of_the_same_person_starts_one_run(integrator: Reader) -> None:
+    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
+    first = integrator.post("/runs/new", **form)
+    User.objects.filter(username="integrator").update(username="renamed")
+    assert integrator.post("/runs/new", **form)["Location"] == first["Location"] and Run.objects.count() == 1
 
 
 def test_a_corrected_form_starts_the_run_that_the_refused_one_did_not(integrator: Reader) -> None:

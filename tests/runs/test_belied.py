@@ -321,3 +321,19 @@ def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
     assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
     assert facts(run) == ["pending", "unknown", "reconciled"]
     check_against_journal(run)
+
+
+def test_news_of_an_earlier_attempt_is_not_told_as_the_newest_ones(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """Else its receipt would be taken for the answer to a call that nobody knows of."""
+    run, worker = denied(stage, tools)
+    outside.trouble("mail", TransportError("cut"), when="after")
+    assert stage.drive() == "parked"
+    (wait,) = waiting(run)
+    assert (wait.kind, wait.attempt, len(outside.requests)) == ("reconcile", 1, 2)
+    assert tells(stage, worker) is False
+    page = read_by_an_operator(run)
+    assert "Asked once more" not in page and "Nobody can tell whether" in page
+    assert "of attempt 1 the verdict was it did not happen" in page
+    assert "attempt 1 of the call" in page and "What came of attempt 1, not of attempt 2" in page

@@ -11,6 +11,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
+from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.workers import timers
@@ -220,6 +221,32 @@ def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(
     act("happened", run)
     assert stage.drive() == "completed" and len(outside.requests) == 1
     assert facts(run) == ["pending", "unknown", "reconciled", "reconciled", "reconciled", "reconciled"]
+
+
+def test_the_record_holds_where_a_retry_has_put_a_callbacks_deadline_off(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    """And still tells a deadline that was moved by hand: further than the run had ended, or to earlier."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.ring, Item(name="bell"))).ref)
+
+    outside.trouble("ring", TransportError("cut"), when="after")
+    run = stage.start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    opened = run.waits.get(kind="webhook").deadline
+    for _ in range(2):
+        act("fail", run)
+        assert retried(stage, run) == "parked"
+        assert verify(run.id).problems == []
+    put_off = run.waits.get(kind="webhook").deadline
+    assert put_off > opened
+    for moved in (timedelta(hours=1), opened - put_off - timedelta(seconds=1)):
+        run.waits.filter(kind="webhook").update(deadline=put_off + moved)
+        assert any("deadline says" in problem for problem in verify(run.id).problems)
+    run.waits.filter(kind="webhook").update(deadline=put_off)
+    act("happened", run)
+    assert stage.drive() == "completed" and verify(run.id).problems == []
 
 
 def test_a_run_can_fail_and_be_retried_many_times(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:

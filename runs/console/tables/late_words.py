@@ -16,12 +16,13 @@ from runs.story import Effect, findings
 
 def belied(e: Effect) -> str:
     """What is on record and belied by a witness."""
-    return f"{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
+    which = f"of attempt {e.told_of} " if e.is_of_earlier else ""
+    return f"{which}{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
 
 
 def witness(e: Effect) -> str:
     """What a witness told of it."""
-    return escape(findings.witness(e.late))
+    return escape(findings.witness(e.late, f"attempt {e.told_of} of the call" if e.is_of_earlier else "the call"))
 
 
 def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:

@@ -181,15 +181,16 @@ def _paused(d: Dossier) -> str:
 
 def _unknown(d: Dossier) -> str:
     opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
-    if d.unknown and d.unknown.belied:
+    if d.unknown and d.unknown.belied and not d.unknown.is_of_earlier:
         return (
             f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {belied(d.unknown)}, and"
             f" {witness(d.unknown)}. Nothing of it is sent before a person settles it;\n"
             f"waiting since {began(opened)}, {due(deadline)}. No worker is held."
         )
+    news = f" But {belied(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.belied else ""
     return (
         f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so a person"
-        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}. No worker is held."
+        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}.{news} No worker is held."
     )
 
 
