@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 # Pydantic speaks of Python's types.
 _WORDS = [
     (re.compile(r" after validation| or instance of \w+"), ""),
@@ -27,6 +29,13 @@ def problem(error: Mapping[str, Any]) -> str:
     for pythons, ours in _WORDS:
         message = pythons.sub(ours, message)
     return message
+
+
+def problems(error: ValidationError) -> list[tuple[str, str]]:
+    """The way to each thing that is wrong, empty for the whole, and what is wrong with it. Nothing of what was sent is
+    repeated."""
+    found = error.errors(include_url=False, include_input=False)
+    return [(path(each["loc"]), problem(each)) for each in found]
 
 
 def path(loc: Sequence[int | str], *, unsent: Collection[str] = ()) -> str:

@@ -133,12 +133,8 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
         tool.output_from_callback(_receipt(wait), body)
     except ValidationError as error:
         problems = [
-            {
-                "field": misfit.path(p["loc"]) or "body",
-                "problem": misfit.problem(p),
-                "fix": f"send {tool.output.__name__}",
-            }
-            for p in error.errors(include_url=False, include_input=False)
+            {"field": where or "body", "problem": problem, "fix": f"send {tool.output.__name__}"}
+            for where, problem in misfit.problems(error)
         ]
         raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
     except ValueError as error:

@@ -146,8 +146,7 @@ def _wrong(error: ValueError) -> str:
     """What is wrong with a receipt, in words that speak of JSON."""
     if not isinstance(error, ValidationError):
         return str(error)
-    problems = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{misfit.path(p['loc']) or 'it'}: {misfit.problem(p)}" for p in problems)
+    return "; ".join(f"{where or 'it'}: {problem}" for where, problem in misfit.problems(error))
 
 
 def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> str | None:

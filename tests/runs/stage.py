@@ -41,6 +41,7 @@ from runs.models import Process, Run, Wait
 from runs.services import lifecycle, reconciling
 from runs.workers import timers
 from runs.workers.engine_runtime import runtime
+from tests.conftest import LASTING
 from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
 T = TypeVar("T")
@@ -51,9 +52,7 @@ TABLES = (
     "approvals_approval", "approvals_decision", "django_q_ormq",
 )  # fmt: skip
 # What no test empties: what the migrations made, and the roles.
-MIGRATED = {
-    "django_migrations", "django_content_type", "auth_permission", "auth_group", "auth_group_permissions",
-}  # fmt: skip
+MIGRATED = LASTING | {"django_migrations", "auth_group", "auth_group_permissions"}
 
 
 @dataclass(frozen=True)
