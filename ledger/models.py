@@ -56,6 +56,16 @@ class Head(models.Model):
     usd_micro = models.BigIntegerField(default=0)
     tool_calls = models.IntegerField(default=0)
     model_calls = models.IntegerField(default=0)
+    unpriced_calls = models.IntegerField(
+        default=0, db_default=0, help_text="Model requests of whose cost nobody knows anything: the model has no price."
+    )
+    # The most that the run may use of each; null: as much as it likes.
+    cap_steps = models.IntegerField(null=True)
+    cap_tokens_in = models.BigIntegerField(null=True)
+    cap_tokens_out = models.BigIntegerField(null=True)
+    cap_usd_micro = models.BigIntegerField(null=True)
+    cap_tool_calls = models.IntegerField(null=True)
+    cap_model_calls = models.IntegerField(null=True)
 
     class Meta:
         constraints = [

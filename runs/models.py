@@ -7,12 +7,18 @@ business.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pgtrigger
 from django.db import models
 from django.db.models.fields.json import KT
+from django.db.models.functions import Now
 from django_fsm import FSMField, transition
 
 from ledger.models import append_only
+
+# How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
+TIME_TO_LIVE_DAYS = 90
 
 
 class State(models.TextChoices):
@@ -62,6 +68,11 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
+    time_up_at = models.DateTimeField(
+        null=True,
+        db_default=Now() + timedelta(days=TIME_TO_LIVE_DAYS),
+        help_text="When people are asked whether it may go on. Null: they are being asked, or it has ended.",
+    )
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
     about = models.TextField(
@@ -77,6 +88,11 @@ class Run(models.Model):
                 fields=["graph_id", "is_solo", "-priority", "ready_at"],
                 condition=models.Q(ready_at__isnull=False),
                 name="runs_run_wanted",
+            ),
+            models.Index(
+                fields=["time_up_at"],
+                condition=models.Q(time_up_at__isnull=False, ended_at__isnull=True),
+                name="runs_run_time_up",
             ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
@@ -179,6 +195,7 @@ class Wait(models.Model):
         TIMER = "timer"
         SIGNAL = "signal"
         CHILD = "child"
+        BUDGET = "budget"
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="waits")
@@ -229,6 +246,28 @@ class Wait(models.Model):
                 name="runs_wait_questions",
             ),
         ]
+
+
+class Price(models.Model):
+    """What a model's tokens cost from a time on, in millionths of a US dollar for a million tokens. A new price is a
+    new row; the row that counted is on the journal."""
+
+    id = models.BigAutoField(primary_key=True)
+    model = models.TextField(help_text="As a run's journal names it: provider:model, or scripted:assistant.")
+    usd_micro_in = models.BigIntegerField()
+    usd_micro_out = models.BigIntegerField()
+    valid_from = models.DateTimeField()
+    set_by = models.TextField()
+    set_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(usd_micro_in__gte=0, usd_micro_out__gte=0), name="runs_price_not_negative"
+            )
+        ]
+        indexes = [models.Index(fields=["model", "-valid_from", "-id"], name="runs_price_in_force")]
+        triggers = append_only()
 
 
 class SearchTerm(models.Model):

@@ -23,7 +23,8 @@ class Assistant:
     class and gate. `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model
     is configured; without it such a request fails. `max_turns` (12) bounds the requests of one `think`; beyond it the
     node gets ModelFailure. `timeout` is in seconds (300), for one request to the model; one that takes longer is asked
-    again as after any outage.
+    again as after any outage. `most_tokens` is the most that one answer may have, which the provider is told
+    (None: what the provider thinks fit, and a budget sets aside 4096 for it).
 
     Raises DefinitionError for what is no text, model, tool, or positive number.
     """
@@ -35,6 +36,7 @@ class Assistant:
     offline: Callable[..., Any] | None = None
     max_turns: int = 12
     timeout: float = 300.0
+    most_tokens: int | None = None
 
     def __post_init__(self) -> None:
         whose = f"assistant {self.name!r}"
@@ -46,6 +48,9 @@ class Assistant:
                 raise DefinitionError(f"{whose}: {t!r} is not a tool: register it with @tool(replay_class=…)")
         if isinstance(self.max_turns, bool) or not isinstance(self.max_turns, int) or self.max_turns < 1:
             raise DefinitionError(f"{whose}: max_turns is {self.max_turns!r}: give a whole number from 1")
+        most = self.most_tokens
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise DefinitionError(f"{whose}: most_tokens is {most!r}: give a whole number from 1, or None")
         if (
             isinstance(self.timeout, bool)
             or not isinstance(self.timeout, (int, float))

@@ -12,14 +12,16 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
-from runs.engine.outcomes import Broken, Crashed, Parked, Stopped
+from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import settle_before_end
 from runs.engine.steps.late_news import problem, untold
+from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.tape import LATE_NEWS, Tape
 from runs.engine.visit import Visit
 
@@ -43,7 +45,7 @@ class Driver:
     ) -> None:
         self.agent, self.journal, self.runtime, self.control = agent, journal, runtime, control
         self.trace_id, self.generation = trace_id, generation
-        self.tape = Tape()
+        self.tape, self.meter = Tape(), Meter()
         self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
@@ -91,6 +93,9 @@ class Driver:
         if history.snapshot is not None:
             self.at = history.snapshot
         self.tape = Tape(history.tail)
+        self.meter = Meter(history.caps, history.used)
+        for call, usage in reserved_by(self.tape):
+            self.meter.reserve(call, usage)
         return history.reply
 
     async def _begin(self) -> str | None:
@@ -116,6 +121,7 @@ class Driver:
         if visit in self.tape.visits:
             return None
         self.tape = Tape()
+        self.meter.begin_visit()
         reply = await self.journal.commit(Batch([*buffered, e.VisitEntered(node=node, visit=visit)], snapshot=self.at))
         self.runtime.hit("CP7", "")
         return None if reply.stop is None else await self._stopped(reply.stop)
@@ -127,6 +133,8 @@ class Driver:
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
+        if (asked := self.tape.open_budget()) is not None:
+            return await self._stand_still(WaitSpec(self.journal.run_id, asked, 0, "budget", 0, self.journal.now()))
         if late := untold(self.tape):
             return await self._operator(Broken(LATE_NEWS, {"problem": problem(self.tape, late), "late": late}))
         return None
@@ -143,7 +151,7 @@ class Driver:
                 "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}
             )
         running = self._running = Visit(
-            self.agent, self.journal, self.runtime, self.control, self.tape,
+            self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
             node=node.name, number=self.at.visit, generation=self.at.generation, created=self.created,
             trace_id=self.trace_id,
         )  # fmt: skip
@@ -165,6 +173,8 @@ class Driver:
                 return await self._end("completed", events)
             case Parked():
                 return await self._park(outcome)
+            case Exceeded():
+                return await self._exceeded(outcome)
             case Stopped():
                 return await self._stopped(outcome.reason)
             case Crashed():
@@ -214,6 +224,18 @@ class Driver:
                 await self._load()
                 return None
 
+    async def _exceeded(self, over: Exceeded) -> str | None:
+        """Ask for a higher cap, unless there is one by now, or what was set aside for others has come back."""
+        reply = await self._load()
+        if reply.stop is not None:
+            return await self._stopped(reply.stop)
+        breach = self.meter.breach(over.wanted)
+        if breach is None:
+            return None
+        event, wait = wait_for_raise(self.journal, over.slot, breach, self.runtime.budget_queue)
+        await self.journal.commit(Batch([event, wait.opened()], wait=wait))
+        return await self._stand_still(wait)
+
     async def _fail(self, crash: Crashed) -> str:
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         event = e.RunFailed(code=crash.code, payload=payload)
@@ -236,6 +258,11 @@ class Driver:
     async def _stand_still(self, wait: WaitSpec) -> str:
         """Let go until somebody has looked; where somebody has in this very moment, the run goes on from what is on
         record."""
+        if wait.kind == "budget":
+            reply = await self.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])
+            if not reply.is_done and reply.stop is not None:
+                return await self._stopped(reply.stop) or _AGAIN
+            return "paused" if reply.is_done else _AGAIN
         # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before that.
         parked = e.RunParked(state="waiting_human", waits=[wait.slot])
         reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
@@ -247,6 +274,7 @@ class Driver:
         """End the run by a person's wish. Nothing more is dispatched; what may have happened is settled first."""
         while True:
             await self._load()
+            await debit_lost(self.journal, self.tape)
             doubtful = [slot for _, slot in self.tape.in_doubt()]
             questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
             waits = [wait for wait in questions if wait is not None]

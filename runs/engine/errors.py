@@ -57,6 +57,11 @@ class TransportError(Passing):
     """
 
 
+class NotServed(Passing):
+    """The model's provider answered, or could not be reached at all: it did not serve the request, so that it costs
+    nothing. Asked again like after any outage."""
+
+
 class BusinessFailure(ToolError):
     """Raised by a tool: the other side definitely refused. The node sees it as `ToolFailure`; a model sees it as text.
 
@@ -180,6 +185,10 @@ class ApprovalMissing(Exception):
 
 class ApprovalExpired(ApprovalMissing):
     """The grant lay unused for too long. Nothing was written; people have to be asked anew."""
+
+
+class BudgetShort(Exception):
+    """The intent wants more than the run may use. Nothing was written."""
 
 
 class JournalBroken(Exception):

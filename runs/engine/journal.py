@@ -11,10 +11,13 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger.entries import Entry as Entry
 from ledger.events import Event, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
+from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
+from runs.engine.budget.amounts import UNLIMITED, Caps
+from runs.engine.budget.amounts import Usage as Usage
 
 _A_DAY = timedelta(days=1)
 ATTENTION = timedelta(days=7)  # how long a person has to settle what only people can, before it counts as overdue
-How = Literal["park", "settle", "pause", "release", "end"]
+How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,20 +162,6 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What a step adds to the run's counters."""
-
-    steps: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    tool_calls: int = 0
-    model_calls: int = 0
-
-
-NOTHING_USED = Usage()
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A checkpoint at a consistent cut: plain data, no call in flight. `state` is JSON-able."""
 
@@ -205,12 +194,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that a claimant needs: the newest sound checkpoint, the events after it, and the run's first event."""
+    """All that a claimant needs: the newest sound checkpoint, the events after it, the run's first event, what it may
+    use and what it has used."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
     created: Event
     reply: Reply
+    caps: Caps = UNLIMITED
+    used: Usage = NOTHING_USED
 
 
 class Journal(Protocol):
@@ -238,7 +230,7 @@ class Journal(Protocol):
 
     async def commit(self, batch: Batch) -> Reply:
         """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
-        had."""
+        had, BudgetShort where the run may not use what an intent wants."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,11 +13,14 @@ from ledger.actors import Lease
 from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
+from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
+from runs.engine.budget.meter import debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, JournalBroken
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
 from runs.engine.journal import NOTHING_USED, Batch, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.runtime import Control, Runtime
+from runs.engine.steps.spending import wanted_by
 
 
 @dataclass
@@ -47,6 +50,7 @@ class MemoryRun:
     waits: dict[UUID, MemoryWait] = field(default_factory=dict)
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
     used: Usage = NOTHING_USED
+    caps: Caps = UNLIMITED
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
@@ -116,6 +120,13 @@ class MemoryRun:
         self.hand_over(name)
         return n
 
+    def raise_budget(self, caps: Caps, *, by: str = "user:olga") -> None:
+        """Set the caps anew; whoever waits for that goes on."""
+        self.caps = caps
+        self.append([e.BudgetSet(by=by, caps=caps.stated(), until="")])
+        for wait in [w for w in self.open_waits() if w.spec.kind == "budget"]:
+            self.resolve(wait.spec.id, "raised")
+
     def hand_over(self, name: str) -> None:
         """Give the oldest signal of a name that nobody took to whoever has waited for one the longest."""
         waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
@@ -156,7 +167,8 @@ class MemoryJournal:
     async def load(self) -> History:
         self._fence()
         seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
-        return History(snapshot, list(self.run.events[seq:]), self.run.events[0], self._reply())
+        run = self.run
+        return History(snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used)
 
     async def signal(self, name: str, n: int) -> e.SignalReceived:
         self._fence()
@@ -183,6 +195,10 @@ class MemoryJournal:
             for x in self.run.events
         ):
             raise ApprovalMissing(f"slot {call[0]} went out under an approval before, and has none now")
+        for wanted in (w for x in batch.events if (w := begun_by(x)) is not None):
+            breach = first_breach(self.run.caps, self.run.used, NOTHING_USED, wanted)
+            if breach is not None:
+                raise BudgetShort(f"the budget of run {self.run_id} has no {breach.resource} left for this")
         used = None if batch.grant is None else self._granted(*batch.grant, call)
         self._write(batch)
         if used is not None:
@@ -195,7 +211,7 @@ class MemoryJournal:
                 s = open_.spec
                 if (s.slot, s.attempt, s.kind) == (settled.slot, settled.attempt, "webhook"):
                     open_.resolution = "settled"
-        self.run.used = _sum(self.run.used, batch.usage)
+        self.run.used += sum((debit_of(x) for x in batch.events if isinstance(x, e.BudgetDebited)), batch.usage)
         if batch.snapshot is not None:
             self.run.snapshots.append((self.seq, batch.snapshot))
 
@@ -208,6 +224,7 @@ class MemoryJournal:
         if (
             (how == "park" and (run.is_pause_requested or run.is_cancel_requested))
             or (how in ("park", "settle") and resolved)
+            or (how == "budget" and (run.is_pause_requested or run.is_cancel_requested or resolved))
             or (how == "pause" and (run.is_cancel_requested or not run.is_pause_requested))
             or (how == "end" and state != "cancelled" and run.is_cancel_requested)
         ):
@@ -304,19 +321,26 @@ class MemoryJournal:
 _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
 
 
+def begun_by(event: e.Event) -> Usage | None:
+    """What an intent's event begins, as the caps count it."""
+    match event:
+        case e.ToolInvoked():
+            return Usage(steps=1, tool_calls=1)
+        case e.ModelRouted():
+            return wanted_by(event)
+        case _:
+            return None
+
+
 def _call_of(batch: Batch) -> tuple[str | None, int]:
     """The attempt that an intent is about."""
     invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
     return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
-
-
-def start(agent: Agent, input: Any, *, by: str = "user:test") -> MemoryRun:
+def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIMITED) -> MemoryRun:
     """A run in memory, as `runs.services.lifecycle.start` makes one in the database."""
-    run = MemoryRun(str(uuid4()), agent.graph_id)
+    run = MemoryRun(str(uuid4()), agent.graph_id, caps=caps)
     checked = plain(agent.input.model_validate(input))
     run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])
     return run

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from runs.engine.budget.amounts import Breach, Usage
+
 StopReason = Literal["pause", "cancel", "hold", "drain", "overtaken"]
 
 
@@ -40,6 +42,15 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
+class Exceeded:
+    """What the call at `slot` wants would break a cap: nothing was sent, and people are asked to raise it."""
+
+    slot: str
+    wanted: Usage
+    breach: Breach | None = None  # None: the database said so
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """What is stored and what the code does don't fit: an operator has to look. Nothing was sent."""
 
@@ -61,7 +72,7 @@ class Unwind(BaseException):
     can't keep a run that must stop."""
 
 
-WEAKEST_FIRST = (Parked, Stopped, Crashed, Broken)
+WEAKEST_FIRST = (Parked, Exceeded, Stopped, Crashed, Broken)
 
 
 def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:

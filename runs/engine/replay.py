@@ -18,7 +18,7 @@ from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import BadSignal, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
-from runs.engine.outcomes import Broken, Crashed, Parked, Stopped, Unwind
+from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.visit import Visit
 
@@ -38,7 +38,7 @@ class Finished:
     output: Any
 
 
-Outcome = Advanced | Finished | Parked | Stopped | Broken | Crashed
+Outcome = Advanced | Finished | Parked | Exceeded | Stopped | Broken | Crashed
 
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:

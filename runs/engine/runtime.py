@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs.engine.assistants import ModelTurn
+from runs.engine.assistants import Assistant, ModelTurn
+from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
 from runs.engine.outcomes import LateAnswer, StopReason
 
@@ -60,8 +61,9 @@ class RetryPolicy:
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it back.
-    `hand_in` takes an answer that this process may no longer record. `queues` are those that somebody decides, `people`
-    the queues and roles that may be asked; None: any."""
+    `hand_in` takes an answer that this process may no longer record. `route` says which model an
+    assistant's request goes to, and what that costs; `budget_queue` is who is asked to raise a budget. `queues` are
+    those that somebody decides, `people` the queues and roles that may be asked; None: any."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -71,6 +73,8 @@ class Runtime:
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    route: Callable[[Assistant], Route] = lambda assistant: Route(f"scripted:{assistant.name}")
+    budget_queue: str = "operator"
     queues: Collection[str] | None = None
     people: Collection[str] | None = None
 

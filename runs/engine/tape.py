@@ -64,6 +64,8 @@ class Attempt:
     is_unknown: bool = False  # and nothing is on record since that would tell
     resends: int = 0
     not_sents: int = 0
+    routes: int = 0  # how often a model request went out
+    route: e.ModelRouted | None = None  # the last time, while what it used is not on record
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
 
     @property
@@ -302,6 +304,14 @@ class Tape:
             path = f"{path}/{part}" if path else part
         return False
 
+    def lost_requests(self) -> list[e.ModelRouted]:
+        """Model requests that went out and of which nobody will hear any more: their answers were not put on record."""
+        return [a.route for slot in self.slots.values() for a in slot.attempts.values() if a.route is not None]
+
+    def open_budget(self) -> str | None:
+        """The slot of a wait for somebody to raise the budget, or to let the run go on without."""
+        return next((name for name, slot in self.slots.items() if slot.now.open_wait("budget") is not None), None)
+
     def open_stop(self) -> str | None:
         """The slot of a stop for an operator that nobody has looked at yet."""
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
@@ -343,6 +353,10 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
             attempt.finding.found("refused" if attempt.is_refused else "answered")
+        case e.ModelRouted():
+            attempt.routes, attempt.route = event.n + 1, event
+        case e.BudgetDebited():
+            attempt.route = None
         case e.ValueRead():
             slot.remember(event.what, "")
             attempt.result = event

@@ -11,9 +11,11 @@ from typing import Any, NoReturn, TypeVar
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.errors import ApprovalMissing, MisusedContext
+from runs.engine.budget.amounts import Usage
+from runs.engine.budget.meter import Meter
+from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
-from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Parked, Stopped, Unwind
+from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
 from runs.engine.tape import Slot, Tape
@@ -26,15 +28,16 @@ class Visit:
     """The running visit: hands out slots, writes through the journal, and unwinds when it must."""
 
     def __init__(
-        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape,
+        self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape, meter: Meter,
         *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str,
     ) -> None:  # fmt: skip
         self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
+        self.meter = meter
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places, self.recalled = Places(generation, number), Recall(tape)
         self._closing = asyncio.Event()
         self._writing = asyncio.Lock()
-        self.outcome: Parked | Stopped | Broken | Crashed | None = None
+        self.outcome: Parked | Exceeded | Stopped | Broken | Crashed | None = None
         self.is_over = False  # the node has ended
         self.is_torn = False  # a write was cut off in the middle, so nothing more is written
         self._was_cut = False
@@ -50,7 +53,7 @@ class Visit:
             raise Unwind
         return self.places.next_of(branch)
 
-    def stop(self, outcome: Parked | Stopped | Broken | Crashed) -> NoReturn:
+    def stop(self, outcome: Parked | Exceeded | Stopped | Broken | Crashed) -> NoReturn:
         """Close the visit, and leave the node. Of several outcomes the strongest stands, of equals the first."""
         strength = WEAKEST_FIRST.index(type(outcome))
         if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
@@ -78,7 +81,7 @@ class Visit:
             self._closing.set()
             raise
 
-    def how_it_ended(self) -> Parked | Stopped | Broken | Crashed | None:
+    def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
         """Why the visit stopped, if it did, whatever the node made of that. Raises what the journal raised, or the
         cancellation that the node swallowed."""
         if self._lost is not None:
@@ -119,11 +122,16 @@ class Visit:
     async def commit(self, batch: Batch) -> Reply:
         """The only write of a step; the caller has its facts on record when this returns. One at a time: what a branch
         read is on disk before what it made of it. An intent waits on, and lets the others write, while this process has
-        no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop."""
+        no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop, or where
+        it would break a cap."""
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
-                    reply = await self._write(batch)
+                    try:
+                        reply = await self._write(batch)
+                    except BudgetShort:
+                        slot, attempt = batch.events[0].slot or "", batch.events[0].attempt
+                        self.stop(Exceeded(slot, self.meter.set_aside((slot, attempt))))
                     break
             await self.rest(FENCED_REST_SECONDS)
         if batch.is_intent and not reply.is_done:
@@ -142,6 +150,8 @@ class Visit:
         try:
             reply = await self._shielded(self.journal.commit(whole))
             is_written = reply.is_done
+            if is_written:
+                self.meter.book(whole.events, whole.usage)
         finally:
             if not is_written and not self.is_torn:
                 self._buffered[:0] = buffered
@@ -167,7 +177,7 @@ class Visit:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
         try:
             return await writing
-        except ApprovalMissing:
+        except (ApprovalMissing, BudgetShort):
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
@@ -178,6 +188,15 @@ class Visit:
             # Cut off in the middle: nobody knows whether it was written, so nothing may be written that came after it.
             self.is_torn = True
             raise
+
+    def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
+        """Make sure that a call that is about to be begun breaks no cap; with `is_reserved`, set aside what it wants.
+        Unwinds if it would: people are asked first."""
+        breach = self.meter.breach(wanted, besides=(slot, attempt))
+        if breach is not None:
+            self.stop(Exceeded(slot, wanted, breach))
+        if is_reserved:
+            self.meter.reserve((slot, attempt), wanted)
 
     def boundary(self, reply: Reply) -> None:
         """A step is durable: stop here if anybody asked for it."""

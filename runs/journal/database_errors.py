@@ -11,11 +11,11 @@ import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from ledger.errors import StaleLease
-from runs.engine.errors import ApprovalExpired, ApprovalMissing
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort
 
 T = TypeVar("T")
 
-STALE, NO_APPROVAL, EXPIRED = "DA001", "DA002", "DA003"
+STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
@@ -38,7 +38,7 @@ def is_transient(error: BaseException) -> bool:
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
         error, "sqlstate", None
-    ) not in (STALE, NO_APPROVAL, EXPIRED)
+    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -80,6 +80,8 @@ def translated(error: psycopg.Error) -> Exception:
         return StaleLease(message)
     if state == EXPIRED:
         return ApprovalExpired(message)
+    if state == SHORT:
+        return BudgetShort(message)
     return ApprovalMissing(message) if state == NO_APPROVAL else error
 
 

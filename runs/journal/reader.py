@@ -24,6 +24,7 @@ from ledger.codes import is_genuine, may_lack_code
 from ledger.events import ApprovalDecided, Event, RunCreated, VisitEntered, decode
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
+from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Snapshot
 from runs.engine.tape import LAPSED, Tape
@@ -37,15 +38,34 @@ _IS_OLD = f"""code IS NULL AND EXISTS (
     WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
 _READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
 # Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
+_COUNTED = len(RESOURCES)
 STANDING = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
+           {caps}, {used},
            c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
     FROM ledger_head h
     LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
-    WHERE h.run_id = %s ORDER BY c.seq DESC"""
+    WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
+    caps=", ".join(f"h.cap_{name}" for name in RESOURCES), used=", ".join(f"h.{name}" for name in RESOURCES)
+)
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
+
+
+_FLAGS = 7
+
+
+def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage]:
+    """Of a row of STANDING: lease, end of the journal and what was asked for; the caps; what was used."""
+    caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
+    return row[:_FLAGS], Caps(*caps), Usage(*used)
+
+
+def cut_of(row: TupleRow) -> TupleRow | None:
+    """Of a row of STANDING: the checkpoint; None for a run that has none."""
+    cut = row[_FLAGS + 2 * _COUNTED :]
+    return None if cut[0] is None else cut
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

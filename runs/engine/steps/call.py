@@ -49,6 +49,7 @@ async def call_tool(
     else:
         if call.record.belied is not None:
             await doubt.ask_anew(call, call.record.belied)
+        visit.afford(slot, call.attempt, STEP)  # before people are asked about what can't be paid for
         await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
     with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
@@ -95,6 +96,7 @@ def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
     visit, tool = call.visit, call.tool
+    visit.afford(call.slot, call.attempt, STEP, is_reserved=True)
     if tool.is_pure and grant is None:
         call.park_on_timer()
         visit.check_stop()

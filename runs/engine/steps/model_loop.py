@@ -15,20 +15,36 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.assistants import Assistant, ModelRefused, ModelTurn, responses
+from runs.engine.budget.amounts import Usage
+from runs.engine.budget.prices import Route
 from runs.engine.canonical import plain
-from runs.engine.errors import ModelFailure, Passing, Rejected, ToolFailure, TransportError, brief, traceback_of
-from runs.engine.journal import Batch, Usage, WaitSpec
+from runs.engine.errors import (
+    ModelFailure,
+    NotServed,
+    Passing,
+    Rejected,
+    ToolFailure,
+    TransportError,
+    brief,
+    traceback_of,
+)
+from runs.engine.journal import Batch, WaitSpec
 from runs.engine.outcomes import Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.tools import FINAL
 from runs.engine.visit import Visit
 
 T = TypeVar("T")
+# What is set aside for an answer whose length nobody limits, in tokens; and of what is asked, characters for a token:
+# fewer than there mostly are, so that it is rather too much.
+USUAL_ANSWER = 4096
+CHARACTERS_A_TOKEN = 3
 
 
 async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> BaseModel:
@@ -151,6 +167,8 @@ class _Question:
         record = visit.recall(slot, "model", request_hash)
         self.past: Attempt = record.now
         self.attempt = record.current
+        self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
+        self.route: Route | None = None
 
     async def answer(self) -> Any:
         """The model's response. Raises ModelFailure."""
@@ -163,23 +181,45 @@ class _Question:
         waiting = past.open_wait("timer")
         if waiting is not None:
             visit.park(WaitSpec(visit.run_id, self.slot, self.attempt, "timer", waiting, visit.journal.now()))
-        if past.intent is None:
-            await self._intend()
-        else:
-            visit.check_stop()
+        if past.route is not None:
+            await self._lose(past.route)
         given = await attempts(visit, self._try, past, self._come_back_later)
         return await self._record(given)
 
-    async def _intend(self) -> None:
-        event = e.ModelRequested(
-            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
-            model=self.assistant.name, request_hash=self.request_hash, payload=self.added,
+    async def _intend(self) -> e.ModelRouted:
+        """Put on record that the request goes out, to which model, and what is set aside for the answer."""
+        visit, past = self.visit, self.past
+        route = visit.runtime.route(self.assistant)
+        tokens_in, tokens_out = tokens_of(self.messages), self.assistant.most_tokens or USUAL_ANSWER
+        event = e.ModelRouted(
+            slot=self.slot, attempt=self.attempt, n=past.routes, model=route.model, price=route.version,
+            tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=route.cost(tokens_in, tokens_out),
         )  # fmt: skip
-        await self.visit.commit(Batch([event], is_intent=True))
+        visit.check_stop()
+        visit.afford(self.slot, self.attempt, wanted_by(event), is_reserved=True)
+        events: list[e.Event] = [event]
+        if past.intent is None:
+            past.intent = e.ModelRequested(
+                slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
+                model=self.assistant.name, request_hash=self.request_hash, payload=self.added,
+            )  # fmt: skip
+            events.insert(0, past.intent)
+        await visit.commit(Batch(events, is_intent=True))
+        past.routes += 1
+        self.route = route
+        return event
+
+    async def _lose(self, sent: e.ModelRouted) -> None:
+        """A request whose answer nobody will hear may have been paid for: it stands on record with what was set
+        aside."""
+        await self.visit.commit(Batch([lost(sent)]))
+        self.sent = self.past.route = None
 
     async def _try(self, number: int) -> ModelTurn:
         """One request; an outage of the provider is tried again, and never fails the run."""
         visit = self.visit
+        if self.sent is None:
+            self.sent = await self._intend()
         try:
             visit.runtime.hit("CP2", "model")
             given = await _unless_cancelled(visit, self._in_time())
@@ -188,7 +228,9 @@ class _Question:
             return given
         except ModelRefused as refusal:
             await self._refused(refusal)
-        except (Passing, TimeoutError):
+        except Passing as trouble:
+            if not isinstance(trouble, NotServed):
+                await self._lose(self.sent)
             raise
         except (Exception, asyncio.CancelledError) as bug:
             if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
@@ -209,10 +251,19 @@ class _Question:
             slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn, code=refusal.code,
             payload={"message": str(refusal)},
         )  # fmt: skip
-        self.visit.boundary(await self.visit.commit(Batch([event], usage=Usage(steps=1, model_calls=1))))
+        batch = Batch([event, self._debit(0, 0)], usage=Usage(steps=1))
+        self.visit.boundary(await self.visit.commit(batch))
         raise ModelFailure(refusal.code, str(refusal)) from refusal
 
+    def _debit(self, tokens_in: int, tokens_out: int, *, model_calls: int = 1) -> e.BudgetDebited:
+        """What the request under way used."""
+        assert self.sent is not None and self.route is not None
+        cost = self.route.cost(tokens_in, tokens_out)
+        return debit(self.sent, model_calls=model_calls, tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=cost)
+
     async def _come_back_later(self, trouble: Exception) -> NoReturn:
+        if self.sent is not None:  # nobody served it: what was set aside for it is free again
+            await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))
         await park_for_retry(
             self.visit, self.slot, self.past, trouble,
             attempt=self.attempt, tool="model", title="Model request", call={},
@@ -224,8 +275,8 @@ class _Question:
             tokens_in=given.tokens_in, tokens_out=given.tokens_out,
             payload={"model": given.model, "response": given.response},
         )  # fmt: skip
-        usage = Usage(steps=1, model_calls=1, tokens_in=given.tokens_in, tokens_out=given.tokens_out)
-        reply = await self.visit.commit(Batch([event], usage=usage))
+        batch = Batch([event, self._debit(given.tokens_in, given.tokens_out)], usage=Usage(steps=1))
+        reply = await self.visit.commit(batch)
         self.visit.runtime.hit("CP6", "model")
         self.visit.boundary(reply)
         return responses().validate_python(given.response)
@@ -243,6 +294,16 @@ async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:
     finally:
         answer.cancel()
         cancelled.cancel()
+
+
+def tokens_of(messages: Sequence[Any]) -> int:
+    """About how many tokens a conversation has: what is set aside for it, before the provider has counted."""
+    characters = 0
+    for message in messages:
+        characters += len(getattr(message, "instructions", None) or "")
+        for part in message.parts:
+            characters += len(str(getattr(part, "content", "") or getattr(part, "args", "") or ""))
+    return characters // CHARACTERS_A_TOKEN + 1
 
 
 def _arguments(part: Any) -> Any:

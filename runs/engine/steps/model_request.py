@@ -6,19 +6,23 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from runs.engine.assistants import Assistant, ModelRefused, ModelTurn, responses
-from runs.engine.errors import TransportError
+from runs.engine.errors import NotServed, TransportError
 from runs.engine.steps.retry import seconds_asked
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
 
 _PASSING = frozenset({408, 409, 425, 429})
 
 
 async def request_model(assistant: Assistant, messages: list[Any], *, model: str | None = None) -> ModelTurn:
-    """Ask once. Raises TransportError (worth asking again) or ModelRefused (it isn't)."""
+    """Ask once. Raises NotServed (worth asking again, and costs nothing), TransportError (worth asking again, and may
+    have been paid for) or ModelRefused (it isn't)."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
@@ -27,16 +31,17 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
         response = await model_request(
             chosen,
             messages,
-            model_settings={"timeout": assistant.timeout},
+            model_settings=_settings(assistant),
             model_request_parameters=_parameters(assistant),
         )
     except ModelHTTPError as error:
         if error.status_code >= 500 or error.status_code in _PASSING:
             problem = f"the model's provider answered {error.status_code}"
-            raise TransportError(problem, retry_after=_retry_after(error)) from error
+            raise NotServed(problem, retry_after=_retry_after(error)) from error
         raise ModelRefused("model_refused", str(error)) from error
     except ModelAPIError as error:
-        raise TransportError(f"the model's provider can't be reached: {error}") from error
+        trouble = NotServed if _is_unreached(error) else TransportError
+        raise trouble(f"the model's provider can't be reached: {error}") from error
     except (UserError, UnexpectedModelBehavior) as error:
         raise ModelRefused("model_error", str(error)) from error
     used = response.usage
@@ -57,6 +62,23 @@ def real_model(name: str) -> Model:
     if getattr(client, "max_retries", 0):
         client.max_retries = 0  # type: ignore[union-attr]
     return model
+
+
+def _settings(assistant: Assistant) -> ModelSettings:
+    settings: ModelSettings = {"timeout": assistant.timeout}
+    if assistant.most_tokens is not None:
+        settings["max_tokens"] = assistant.most_tokens
+    return settings
+
+
+def _is_unreached(error: BaseException) -> bool:
+    """Whether no connection to the provider came about: the client's error is somewhere among the causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (ConnectionRefusedError, httpx.ConnectError, httpx.ConnectTimeout)):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _retry_after(error: BaseException) -> float | None:

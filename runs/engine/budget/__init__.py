@@ -1,0 +1,1 @@
+"""What a run may use, what it has used, and what is set aside for calls under way. Pure."""

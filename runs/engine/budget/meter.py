@@ -1,0 +1,71 @@
+"""What a run has used and what is set aside for its calls under way: one per claim, made from the journal, so that a
+replay knows what the live run knew.
+
+The worker that has the run is the only one who uses anything, so it knows before it asks. The database holds the same
+caps against each intent by itself (`runs_afford`), in case they were lowered meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import events as e
+from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Breach, Caps, Usage, first_breach
+
+Call = tuple[str, int]  # slot and attempt
+
+
+class Meter:
+    """One run's, for as long as a worker has it."""
+
+    def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED) -> None:
+        self.caps, self.used = caps, used
+        self._reserved: dict[Call, Usage] = {}
+
+    @property
+    def reserved(self) -> Usage:
+        """What is set aside for calls whose outcome is not on record."""
+        return sum(self._reserved.values(), NOTHING_USED)
+
+    def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
+        """The cap that this would break; what is set aside for the call `besides` is its own to use."""
+        if self.caps == UNLIMITED:
+            return None
+        others = (usage for call, usage in self._reserved.items() if call != besides)
+        return first_breach(self.caps, self.used, sum(others, NOTHING_USED), wanted)
+
+    def set_aside(self, call: Call) -> Usage:
+        """What a call under way is expected to use."""
+        return self._reserved.get(call, NOTHING_USED)
+
+    def reserve(self, call: Call, wanted: Usage) -> None:
+        """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
+        self._reserved[call] = wanted
+
+    def book(self, events: Sequence[e.Event], usage: Usage) -> None:
+        """Take in what was put on record: the debits, and what the step itself counts."""
+        if usage is not NOTHING_USED:
+            self.used += usage
+        for event in events:
+            if isinstance(event, e.BudgetDebited):
+                self.used += debit_of(event)
+            if event.slot is not None and (event.FACT in _SETTLES):
+                self._reserved.pop((event.slot, event.attempt), None)
+
+    def begin_visit(self) -> None:
+        """A consistent cut: no call is under way."""
+        self._reserved.clear()
+
+
+# What a call is over by, or its request: the next one sets aside anew.
+_SETTLES = frozenset({"result", "accepted", "debit"})
+
+
+def debit_of(event: e.BudgetDebited) -> Usage:
+    """What a debit takes from the budget. A request whose model has no price costs nobody knows what."""
+    return Usage(
+        model_calls=event.model_calls,
+        tokens_in=event.tokens_in,
+        tokens_out=event.tokens_out,
+        usd_micro=event.usd_micro or 0,
+    )

@@ -1,0 +1,66 @@
+"""Where a run's budget meets its calls: what is set aside for those under way, what a lost answer costs, and how people
+are asked for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger import events as e
+from runs.engine.budget.amounts import Breach, Usage
+from runs.engine.budget.meter import Call
+from runs.engine.journal import ATTENTION, Batch, Journal, WaitSpec
+from runs.engine.tape import Tape
+
+
+def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
+    """What is set aside for calls that the journal tells of and whose outcome it doesn't have, as it was when they were
+    made."""
+    for name, slot in tape.slots.items():
+        for attempt, known in slot.attempts.items():
+            if known.route is not None:
+                yield (name, attempt), wanted_by(known.route)
+            elif isinstance(known.intent, e.ToolInvoked) and not (known.result or known.accepted or known.is_settled):
+                yield (name, attempt), Usage(steps=1, tool_calls=1)
+
+
+def wanted_by(route: e.ModelRouted) -> Usage:
+    """What is set aside for a model request."""
+    return Usage(
+        steps=1, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro or 0
+    )
+
+
+def debit(route: e.ModelRouted, *, model_calls: int, tokens_in: int, tokens_out: int, usd_micro: int | None,
+          is_estimate: bool = False) -> e.BudgetDebited:  # fmt: skip
+    """What a request used, once it is known, or known that it never will be."""
+    return e.BudgetDebited(
+        slot=route.slot, attempt=route.attempt, n=route.n, model=route.model, price=route.price,
+        model_calls=model_calls, tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=usd_micro,
+        is_estimate=is_estimate,
+    )  # fmt: skip
+
+
+def lost(route: e.ModelRouted) -> e.BudgetDebited:
+    """The answer was lost: whether it was paid for nobody knows, so what was set aside for it counts as used."""
+    return debit(
+        route, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro,
+        is_estimate=True,
+    )  # fmt: skip
+
+
+async def debit_lost(journal: Journal, tape: Tape) -> None:
+    """Of a run that ends: the requests whose answers nobody will hear."""
+    for route in tape.lost_requests():
+        await journal.commit(Batch([lost(route)]))
+
+
+def wait_for_raise(journal: Journal, slot: str, breach: Breach, queue: str) -> tuple[e.BudgetExceeded, WaitSpec]:
+    """The fact that a call at `slot` would break a cap, and the wait for whoever may raise it."""
+    event = e.BudgetExceeded(
+        resource=breach.resource, most=breach.most, used=breach.used, reserved=breach.reserved, wanted=breach.wanted,
+        call=slot,
+    )  # fmt: skip
+    detail = {"title": "Budget used up", "queue": queue, "resource": breach.resource, "most": breach.most,
+              "used": breach.used, "wanted": breach.wanted}  # fmt: skip
+    name = f"budget/{journal.seq}"
+    return event, WaitSpec(journal.run_id, name, 0, "budget", 0, journal.now() + ATTENTION, detail)

@@ -1,0 +1,105 @@
+"""Budgets: what an intent may not break and what a debit books (runs/sql/0017_budgets.sql), the price table, and how long a run may
+take."""
+
+import datetime
+
+import pgtrigger.compiler
+import pgtrigger.migrations
+from django.db import migrations, models
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+from ledger.sqlfiles import as_before, sql_file
+
+SQL = sql_file(__file__, "0017_budgets.sql")
+UNDO = "\n".join(
+    (
+        as_before(__file__, "0016_steps.sql", "runs_intend", "runs_record", "runs_leave"),
+        "DROP FUNCTION runs_afford(ledger_head, ledger_line[]);",
+        "DROP FUNCTION runs_debit(ledger_head, ledger_line);",
+    )
+)
+KINDS = ("approval", "input", "reconcile", "operator", "webhook", "timer", "signal", "child", "budget")
+
+
+class Migration(migrations.Migration):
+    dependencies = [("runs", "0016_steps"), ("ledger", "0012_budgets")]
+    operations = [
+        migrations.RunSQL(SQL, UNDO),
+        migrations.CreateModel(
+            name="Price",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "model",
+                    models.TextField(help_text="As a run's journal names it: provider:model, or scripted:assistant."),
+                ),
+                ("usd_micro_in", models.BigIntegerField()),
+                ("usd_micro_out", models.BigIntegerField()),
+                ("valid_from", models.DateTimeField()),
+                ("set_by", models.TextField()),
+                ("set_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.AddField(
+            model_name="run",
+            name="time_up_at",
+            field=models.DateTimeField(
+                db_default=CombinedExpression(Now(), "+", models.Value(datetime.timedelta(days=90))),
+                help_text="When people are asked whether it may go on. Null: they are being asked, or it has ended.",
+                null=True,
+            ),
+        ),
+        migrations.AlterField(
+            model_name="wait",
+            name="kind",
+            field=models.TextField(choices=[(kind, kind.capitalize()) for kind in KINDS]),
+        ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("ended_at__isnull", True), ("time_up_at__isnull", False)),
+                fields=["time_up_at"],
+                name="runs_run_time_up",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="price",
+            index=models.Index(fields=["model", "-valid_from", "-id"], name="runs_price_in_force"),
+        ),
+        migrations.AddConstraint(
+            model_name="price",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("usd_micro_in__gte", 0), ("usd_micro_out__gte", 0)), name="runs_price_not_negative"
+            ),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name="price",
+            trigger=pgtrigger.compiler.Trigger(
+                name="append_only",
+                sql=pgtrigger.compiler.UpsertTriggerSql(
+                    func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;",
+                    hash="bd71e3de18cf98bfb15716c20141bff7baad35bc",
+                    operation="UPDATE OR DELETE",
+                    pgid="pgtrigger_append_only_fbb92",
+                    table="runs_price",
+                    when="BEFORE",
+                ),
+            ),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name="price",
+            trigger=pgtrigger.compiler.Trigger(
+                name="no_truncate",
+                sql=pgtrigger.compiler.UpsertTriggerSql(
+                    func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;",
+                    hash="c683608774dfbfbcb57cae60daffdb3565af3cda",
+                    level="STATEMENT",
+                    operation="TRUNCATE",
+                    pgid="pgtrigger_no_truncate_b2e81",
+                    table="runs_price",
+                    when="BEFORE",
+                ),
+            ),
+        ),
+    ]
