@@ -49,6 +49,7 @@ class Environment(BaseSettings):
     agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
     queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
     model: str | None = Field(default=None, validation_alias="DURABLEAGENTS_MODEL")
+    budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
     demo: bool = Field(default=False, validation_alias="DURABLEAGENTS_DEMO")

@@ -7,6 +7,7 @@ from types import ModuleType
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models.signals import post_migrate
 
 _OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
 
@@ -26,6 +27,7 @@ class RunsConfig(AppConfig):
         from runs.engine.errors import DefinitionError
 
         verification.register()
+        post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)
             if not any(_agents_of(module)):
@@ -42,6 +44,13 @@ class RunsConfig(AppConfig):
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
             except Exception as error:
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_brief(error)}") from error
+
+
+def _ship_prices(**_: object) -> None:
+    """What ships of the price table, for models that it has never heard of; not in a database from before it."""
+    from runs.services.budgets import prices
+
+    prices.ship()
 
 
 def _loaded(name: str) -> ModuleType:

@@ -270,6 +270,27 @@ class Price(models.Model):
         triggers = append_only()
 
 
+class BudgetDefault(models.Model):
+    """What a run may use where its start names nothing else: for an agent, one version of it, or a tag. Where several
+    fit, the tightest counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    agent = models.TextField(blank=True, default="", help_text="A name, or name@version; empty: not by agent.")
+    tag = models.TextField(blank=True, default="", help_text="One of a run's tags; empty: not by tag.")
+    budget = models.JSONField(help_text='The caps, for example {"usd": "5.00", "model_calls": 200}.')
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(agent="") ^ models.Q(tag=""), name="runs_budgetdefault_is_of_one_kind"
+            ),
+            models.UniqueConstraint(fields=["agent", "tag"], name="runs_budgetdefault_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.agent or self.tag
+
+
 class SearchTerm(models.Model):
     """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of
     the index."""

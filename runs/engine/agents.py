@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runs.engine.assistants import Assistant
+from runs.engine.budget.limits import Budget
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, parts
 from runs.engine.tools import ReplayClass, Tool, must_be_stable
@@ -57,7 +58,8 @@ class Agent:
     with, what its nodes hand on to each other (checkpointed after each node, so plain data), and what it ends with
     (None: any plain data). `initial` makes the first state from the input; without it the input's fields are the
     state's. `title` and `description` are for people; the title is the name unless given. `samples` are inputs to try
-    it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused.
+    it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` is
+    what a run of it may use where its start names nothing else (None: as much as it likes).
 
     Raises DefinitionError for a wrong name, version or model, and for a second agent of the same name and version.
     """
@@ -73,6 +75,7 @@ class Agent:
     samples: list[Sample] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     assistants: list[Assistant] = field(default_factory=list)
+    budget: Budget | None = None
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     start: str = field(default="", init=False)
     _fingerprint: str = field(default="", init=False, repr=False)

@@ -62,7 +62,8 @@ class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it back.
     `hand_in` takes an answer that this process may no longer record. `route` says which model an
-    assistant's request goes to, and what that costs; `budget_queue` is who is asked to raise a budget. `queues` are
+    assistant's request goes to, and what that costs; `budget_queue` is the queue that is
+    asked to raise a budget, beside the operators. `queues` are
     those that somebody decides, `people` the queues and roles that may be asked; None: any."""
 
     hasher: Hasher
@@ -74,7 +75,7 @@ class Runtime:
     hand_in: Callable[[LateAnswer], None] = lambda late: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     route: Callable[[Assistant], Route] = lambda assistant: Route(f"scripted:{assistant.name}")
-    budget_queue: str = "operator"
+    budget_queue: str = ""
     queues: Collection[str] | None = None
     people: Collection[str] | None = None
 

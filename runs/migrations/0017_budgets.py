@@ -41,6 +41,37 @@ class Migration(migrations.Migration):
                 ("set_at", models.DateTimeField()),
             ],
         ),
+        migrations.CreateModel(
+            name="BudgetDefault",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "agent",
+                    models.TextField(
+                        blank=True, default="", help_text="A name, or name@version; empty: not by agent."
+                    ),
+                ),
+                (
+                    "tag",
+                    models.TextField(blank=True, default="", help_text="One of a run's tags; empty: not by tag."),
+                ),
+                (
+                    "budget",
+                    models.JSONField(help_text='The caps, for example {"usd": "5.00", "model_calls": 200}.'),
+                ),
+            ],
+        ),
+        migrations.AddConstraint(
+            model_name="budgetdefault",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("agent", ""), ("tag", ""), _connector="XOR"),
+                name="runs_budgetdefault_is_of_one_kind",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="budgetdefault",
+            constraint=models.UniqueConstraint(fields=("agent", "tag"), name="runs_budgetdefault_once"),
+        ),
         migrations.AddField(
             model_name="run",
             name="time_up_at",

@@ -21,6 +21,7 @@ from ledger.entries import Entry
 from ledger.errors import IllegalTransition
 from ledger.models import Head
 from runs.engine.driver import waiting_state
+from runs.engine.tape import Tape
 from runs.journal import notify, wait_hooks
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
@@ -105,7 +106,7 @@ def snapshot(run: Run, head: Head) -> dict[str, Any]:
 
 def unpause(run: Run, head: Head, *, now: datetime) -> None:
     """The legal move out of `paused` for what the run was about."""
-    kinds = {w.kind for w in open_waits(run)}
+    kinds = {w.kind for w in open_waits(run)} - {Wait.Kind.BUDGET}
     if kinds and (not run.is_woken or is_stopped(run)):
         match waiting_state(kinds):
             case "waiting_human":
@@ -129,6 +130,26 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
     head.lease, head.deaths, head.is_pause_requested, head.is_cancel_requested = None, 0, False, False
     head.save(update_fields=["lease", "deaths", "is_pause_requested", "is_cancel_requested"])
     withdraw_waits(run, by=by, now=now)
+
+
+def end_as_cancelled(run: Run, head: Head, tape: Tape, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
+    """End a run from outside: at once, where nothing is under way and nothing in doubt; else its worker does it, once
+    that is settled. Returns the event that tells of it."""
+    in_doubt = [
+        s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
+    ]
+    if run.owner is None and not in_doubt and not tape.lost_requests():
+        finish_cancelled(run, head, by=by, now=now)
+        return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=payload)
+    head.is_cancel_requested, head.is_pause_requested = True, False
+    head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
+    is_asked = bool(in_doubt) and all(s.now.open_wait("reconcile") is not None for s in in_doubt)
+    if run.owner is None and run.state == State.PAUSED:
+        run.is_woken = not is_asked
+        unpause(run, head, now=now)
+    elif run.owner is None and run.state in WAITING and not is_asked:
+        wake(run, now=now)
+    return e.CancelRequested(by=by, payload=payload)
 
 
 class Act:

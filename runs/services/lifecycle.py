@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -26,16 +25,19 @@ from ledger.models import Head
 from ledger.web import misfit
 from runs import search
 from runs.engine.agents import Agent, registry
+from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
 from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
-from runs.models import ENDED, WAITING, Run, State
+from runs.models import ENDED, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
-from runs.services.command import Act, finish_cancelled, make_ready, resolve, save, unpause, wake
+from runs.services.budgets import starting
+from runs.services.budgets.starting import budget_for
+from runs.services.command import Act, end_as_cancelled, finish_cancelled, make_ready, resolve, save, unpause, wake
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -53,14 +55,20 @@ class Accepted:
 
 
 @transaction.atomic
-def start(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Run:
+def start(
+    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None
+) -> Run:
     """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion,
     VersionChanged, InvalidInput."""
-    return accept(agent, input, by=by, tags=tags).run
+    return accept(agent, input, by=by, tags=tags, budget=budget).run
 
 
-def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = ()) -> Accepted:
-    """As `start`, in the caller's transaction, which ends without the run if this raises."""
+def accept(
+    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
+    most: Budget | None = None,
+) -> Accepted:  # fmt: skip
+    """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
+    give at most."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     version = registry.find(agent)
     payload = _validated(version, input)
@@ -70,7 +78,8 @@ def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str,
         creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
     created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
-    placeholders, values = lines([created], run.id, 0)
+    limits = starting.Limits.of(budget_for(version, budget, tags=tags, most=most), by)
+    placeholders, values = lines([created, *limits.events], run.id, 0)
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -96,6 +105,7 @@ def accept(agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str,
     run.ready_at = run.created_at = run.updated_at = at
     run._state.adding = False  # the function has stored it
     head = Head(run_id=run.id, seq=seq, chain=chain)
+    limits.store(run, head)
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
@@ -155,6 +165,8 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
             raise act.refuse("Only a paused run can be resumed.")
         act.flag(pause=False)  # its worker has not come to the boundary yet
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
+        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
 
@@ -177,29 +189,7 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
         return act.done(
             e.RunCancelled(by=by.ref, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=act.payload)
         )
-    in_doubt = [
-        s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
-    ]
-    if run.owner is not None or in_doubt:
-        act.flag(cancel=True, pause=False)
-        _let_settle(
-            run, act.head, is_asked=all(s.now.open_wait("reconcile") is not None for s in in_doubt), now=act.now
-        )
-        return act.done(e.CancelRequested(by=by.ref, payload=act.payload))
-    finish_cancelled(run, act.head, by=by.ref, now=act.now)
-    return act.done(e.RunCancelled(by=by.ref, in_flight=tape.outstanding(), payload=act.payload))
-
-
-def _let_settle(run: Run, head: Head, *, is_asked: bool, now: datetime) -> None:
-    """A cancelled run with a call in doubt: a worker (or the person asked already) settles it, whatever the run waited
-    for."""
-    if run.owner is not None:
-        return
-    if run.state == State.PAUSED:
-        run.is_woken = not is_asked
-        unpause(run, head, now=now)
-    elif run.state in WAITING and not is_asked:
-        wake(run, now=now)
+    return act.done(end_as_cancelled(run, act.head, tape, by=act.by.ref, payload=act.payload, now=act.now))
 
 
 @transaction.atomic

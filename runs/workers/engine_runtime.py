@@ -13,6 +13,7 @@ from runs.engine.runtime import Runtime
 from runs.engine.steps.model_request import request_model
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
+from runs.services.budgets import prices
 
 
 def callback_url(token: str) -> str:
@@ -27,6 +28,8 @@ def runtime(threads: Executor | None = None) -> Runtime:
         request_model=partial(request_model, model=settings.DURABLEAGENTS.model),
         callback_url=callback_url,
         hit=failpoints.hit,
+        route=prices.route,
+        budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads,
         queues=frozenset(wait_hooks.queues),
         people=frozenset({*wait_hooks.queues, *ROLES}),

@@ -27,6 +27,7 @@ from runs.engine.outcomes import LateAnswer
 from runs.fleet import members
 from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
+from runs.services.budgets import prices
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.workers import failover, timers
 
@@ -107,6 +108,8 @@ class House:
         if is_thorough:
             self._versions_at = now + WATCH_SECONDS
             self._versions.check()
+            prices.table.refresh()
+            timers.ask_for_time()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()

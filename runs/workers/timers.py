@@ -24,6 +24,7 @@ from runs.fleet import agent_versions
 from runs.journal import notify, wait_hooks
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
+from runs.services.budgets import raising
 from runs.services.command import journal, locked, resolve, wake
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
@@ -55,6 +56,9 @@ _FOR_NOTHING = """
     SELECT r.id FROM runs_run r WHERE r.state IN ('waiting_tool', 'waiting_human', 'waiting_event') AND r.owner IS NULL
       AND r.updated_at < statement_timestamp() - interval '1 minute'
       AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.resolved_at IS NULL) LIMIT %s"""
+_TIME_UP = """
+    SELECT id FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL AND state <> 'compensating'
+    ORDER BY time_up_at LIMIT %s"""
 _troubled: dict[UUID, tuple[float, int]] = {}
 
 
@@ -134,6 +138,22 @@ def show_who_waits_for_nothing() -> int:
         run_ids = [row[0] for row in cursor.fetchall()]
     for run_id in run_ids:
         failover.show(run_id, "it waits for nothing: the row of what it waited for is gone")
+    return len(run_ids)
+
+
+def ask_for_time() -> int:
+    """Runs that have taken longer than they were given: people are asked. Looked for every few seconds, by index."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TIME_UP, [BATCH])
+        run_ids = [row[0] for row in cursor.fetchall()]
+    for run_id in run_ids:
+        try:
+            raising.time_is_up(run_id)
+        except Exception as error:
+            if is_transient(error) and not is_refusal(error):
+                raise
+            log.exception("run %s: its time is up, and nobody can be asked", run_id)
+            failover.show(run_id, f"its time is up, and nobody can be asked: {first_line(error)}")
     return len(run_ids)
 
 

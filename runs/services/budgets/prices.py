@@ -1,0 +1,106 @@
+"""The price table: what a model's tokens cost, from when on. Rows are never changed; the one that counted for a request
+is on the journal.
+
+A worker asks for a price with each request, so the table is kept in memory and read anew every few seconds: a new price
+counts from its time on, within `FRESH_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.conf import settings
+from django.db import connection
+
+from ledger.clock import database_now
+from runs.engine.agents import Agent
+from runs.engine.assistants import Assistant
+from runs.engine.budget.prices import Price, Route
+from runs.models import Price as PriceRow
+
+FRESH_SECONDS = 5.0
+SHIPPED_BY = "system:shipped"
+# What ships: public list prices in millionths of a dollar for a million tokens, in and out, for installations that have
+# said nothing else. They are put into the table once, for a model that it doesn't know; what you pay may be another
+# matter, so look at them.
+SHIPPED = {
+    "openai:gpt-4.1": (2_000_000, 8_000_000),
+    "openai:gpt-4.1-mini": (400_000, 1_600_000),
+    "openai:gpt-4o": (2_500_000, 10_000_000),
+    "openai:gpt-4o-mini": (150_000, 600_000),
+    "anthropic:claude-sonnet-4-0": (3_000_000, 15_000_000),
+    "anthropic:claude-opus-4-0": (15_000_000, 75_000_000),
+    "anthropic:claude-3-5-haiku-latest": (800_000, 4_000_000),
+}
+# The newest row whose time has come, for each model; and the time from which on another one counts.
+_IN_FORCE = """
+    SELECT DISTINCT ON (model) model, id, usd_micro_in, usd_micro_out FROM runs_price
+    WHERE valid_from <= clock_timestamp() ORDER BY model, valid_from DESC, id DESC"""
+
+
+class PriceTable:
+    """The prices in force, as of a few seconds ago."""
+
+    def __init__(self) -> None:
+        self._prices: dict[str, Price] = {}
+        self._read_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def read(self) -> None:
+        """Read the table now."""
+        with connection.cursor() as cursor:
+            cursor.execute(_IN_FORCE)
+            rows = cursor.fetchall()
+        self._prices = {model: Price(id, model, in_, out) for model, id, in_, out in rows}
+        self._read_at = time.monotonic()
+
+    def refresh(self) -> None:
+        """Read the table, unless somebody did a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._read_at >= FRESH_SECONDS:
+                self.read()
+
+    def of(self, model: str) -> Price | None:
+        """A model's price; None: nobody has said."""
+        return self._prices.get(model)
+
+
+table = PriceTable()
+
+
+def model_of(assistant: Assistant) -> str:
+    """The model that an assistant's requests go to, as the journal and the price table name it."""
+    return settings.DURABLEAGENTS.model or f"scripted:{assistant.name}"
+
+
+def route(assistant: Assistant) -> Route:
+    """Where an assistant's request goes, and what it costs by what this process knows of the prices."""
+    model = model_of(assistant)
+    return Route(model, table.of(model))
+
+
+def unpriced(agent: Agent) -> list[str]:
+    """The models of an agent of which nobody has said what they cost."""
+    table.read()
+    return sorted({model for a in agent.assistants if table.of(model := model_of(a)) is None})
+
+
+def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:
+    """A new price from a time on (now), beside those that were."""
+    now = database_now()
+    return PriceRow.objects.create(
+        model=model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from or now, set_by=by,
+        set_at=now,
+    )  # fmt: skip
+
+
+def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int:
+    """Put in what ships, for models that the table has never heard of. Returns how many were put in."""
+    known = set(PriceRow.objects.values_list("model", flat=True).distinct())
+    new = [(model, price) for model, price in prices if model not in known]
+    for model, (usd_micro_in, usd_micro_out) in new:
+        put(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, by=SHIPPED_BY)
+    return len(new)

@@ -1,0 +1,185 @@
+"""A run that came to a cap, or whose time is up: people are asked, raise it, or let it end.
+
+Either way it stands still in `paused` with an open wait of kind `budget`. A cap stops its worker by itself
+(runs/engine/driver.py); the time is watched by the sweeper, here. Raising settles the wait and lets the run go on,
+unless a person had paused it besides. When nobody raises it before the wait's deadline, the run ends as cancelled.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.clock import database_now
+from ledger.errors import InvalidInput
+from ledger.models import Event, Head
+from runs.engine.agents import registry
+from runs.engine.budget.amounts import Caps
+from runs.engine.budget.limits import Budget
+from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
+from runs.engine.journal import ATTENTION, WaitSpec
+from runs.journal import wait_hooks
+from runs.journal.reader import tape_of
+from runs.models import ENDED, Run, State, Wait
+from runs.services.budgets import prices
+from runs.services.command import Act, end_as_cancelled, finish_cancelled, journal, locked, resolve, save, unpause
+
+TIME = "time"
+
+
+@transaction.atomic
+def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str) -> Run:
+    """Set the caps that `budget` names, and lift those that it names as null; the others stay. A run that waited for it
+    goes on. Raises IllegalTransition for one that has ended, InvalidInput, Forbidden, JustificationRequired,
+    NotFound."""
+    act = Act("budget", run_id, by=by, justification=justification)
+    run, head = act.run, act.head
+    if run.state in ENDED or head.is_cancel_requested:
+        raise act.refuse("It is over.")
+    if not budget.model_fields_set:
+        raise InvalidInput(
+            "No cap is named.", errors=[{"field": "budget", "problem": "empty", "fix": "name a cap: usd, steps …"}]
+        )
+    asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    _check_price(run, budget)
+    _check_time(run, budget, asked, now=act.now)
+    before = caps_of(head).stated()
+    for name, most in budget.caps().stated().items() | _lifted(budget):
+        setattr(head, f"cap_{name}", most)
+    head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
+    if "wall_seconds" in budget.model_fields_set:
+        run.time_up_at = None if budget.time is None else run.created_at + budget.time
+    now_set = e.BudgetSet(
+        by=by.ref, caps=caps_of(head).stated(), until="" if run.time_up_at is None else run.time_up_at.isoformat(),
+        payload=act.payload | {"before": before},
+    )  # fmt: skip
+    events: list[e.Event] = [now_set]
+    for wait in asked:
+        resolve(wait, "raised", by=by.ref, now=act.now)
+        events.append(resolved(wait, "raised", by=by.ref))
+    if asked and run.state == State.PAUSED and not is_paused_by_person(run):
+        run.is_woken = True
+        unpause(run, head, now=act.now)
+        events.append(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+    save(run, "time_up_at", now=act.now)
+    return act.done(*events)
+
+
+def caps_of(head: Head) -> Caps:
+    """What a run may use."""
+    return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
+
+
+def _lifted(budget: Budget) -> set[tuple[str, None]]:
+    """Caps that a budget names as null."""
+    names = {"usd": "usd_micro"}
+    lifted = (name for name in budget.model_fields_set if getattr(budget, name) is None and name != "wall_seconds")
+    return {(names.get(name, name), None) for name in lifted}
+
+
+def _check_price(run: Run, budget: Budget) -> None:
+    if budget.usd is None:
+        return
+    try:
+        unknown = prices.unpriced(registry.find(run.graph_id))
+    except (UnknownAgent, UnknownVersion):
+        return  # its worker knows; what it can't price it doesn't begin
+    if unknown:
+        problem = f"no price for {', '.join(unknown)}"
+        raise InvalidInput(
+            f"A cap in dollars needs the price of every model: {problem}.",
+            errors=[{"field": "budget.usd", "problem": problem, "fix": "an admin sets it under Prices"}],
+        )
+
+
+def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -> None:
+    """More time must be time to come; and who was asked for time has to give some."""
+    is_asked = any(wait.detail.get("resource") == TIME for wait in asked)
+    is_given = budget.time is not None and run.created_at + budget.time > now
+    is_lifted = "wall_seconds" in budget.model_fields_set and budget.time is None
+    if (budget.time is not None and not is_given) or (is_asked and not (is_given or is_lifted)):
+        seconds = int((now - run.created_at).total_seconds())
+        raise InvalidInput(
+            f"The run began {seconds} seconds ago, so it needs more than that.",
+            errors=[{"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds}"}],
+        )
+
+
+def is_paused_by_person(run: Run) -> bool:
+    """Whether a person, and not its budget alone, holds the run."""
+    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND)
+    for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
+        event = e.decode(row.clear)
+        if isinstance(event, e.RunResumed):
+            return False
+        if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
+            return True
+    return False
+
+
+def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
+    """The event that tells how a wait was settled."""
+    return e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by)
+
+
+# --- what time alone brings about -------------------------------------------------------------------------------------
+
+
+def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Nobody raised it before the deadline: the run ends, with the reason. A call in doubt is settled first."""
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    payload = {"justification": "nobody raised the budget before the deadline", "resource": wait.detail.get("resource")}
+    events: list[e.Event] = [resolved(wait, "timed_out", by=by.ref)]
+    try:
+        tape = tape_of(run)
+    except JournalBroken as broken:
+        finish_cancelled(run, head, by=by.ref, now=now)
+        in_flight = [f"unknown: the journal can't be read ({broken})"]
+        events.append(e.RunCancelled(by=by.ref, in_flight=in_flight, payload=payload))
+    else:
+        events.append(end_as_cancelled(run, head, tape, by=by.ref, payload=payload, now=now))
+    journal(run.id, *events, by=by)
+
+
+@transaction.atomic
+def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
+    """Ask whether a run may take longer than it was given. One that a worker drives stops at its next step."""
+    head, run = locked(run_id, under=by)
+    now = database_now()
+    if run.state in ENDED or run.time_up_at is None or run.time_up_at > now:
+        return
+    given = int((run.time_up_at - run.created_at).total_seconds())
+    run.time_up_at = None
+    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists() or head.is_cancel_requested:
+        save(run, "time_up_at", now=now)  # people are being asked, or it ends as it is
+        return
+    taken = int((now - run.created_at).total_seconds())
+    detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
+                              "most": given, "used": taken, "wanted": 0}  # fmt: skip
+    spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
+    Wait.objects.create(
+        id=spec.id, run=run, slot=spec.slot, attempt=0, kind="budget", n=0, opened_at=now, deadline=spec.deadline,
+        detail=detail,
+    )  # fmt: skip
+    events: list[e.Event] = [
+        e.BudgetExceeded(resource=TIME, most=given, used=taken, reserved=0, wanted=0),
+        spec.opened(),
+    ]
+    if run.owner is not None:
+        head.is_pause_requested = True
+        head.save(update_fields=["is_pause_requested"])
+    elif run.state not in (State.PAUSED, State.COMPENSATING):
+        run.pause()
+        run.is_woken, run.ready_at = run.ready_at is not None, None
+        events.append(e.RunPaused(by="budget"))
+    save(run, "time_up_at", "is_woken", "ready_at", now=now)
+    journal(run_id, *events, by=by)
+
+
+wait_hooks.on_due[Wait.Kind.BUDGET] = give_up

@@ -1,0 +1,88 @@
+"""The budget of a run that is being started: what was asked for, else the defaults, and never more than the key may
+give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from django.db.models import Q
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import InvalidInput
+from ledger.models import Head
+from runs.engine.agents import Agent
+from runs.engine.budget.amounts import Caps
+from runs.engine.budget.limits import NO_BUDGET, Budget
+from runs.models import BudgetDefault, Run
+from runs.services.budgets import prices
+
+
+def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
+    """What a new run may use. Raises InvalidInput where more is asked for than the key may give, and for a cap on money
+    where nobody knows what the model costs."""
+    wanted, most = asked or NO_BUDGET, most or NO_BUDGET
+    _check_limit(wanted, most)
+    budget = wanted.filled_from(_defaults(agent, tags)).tightest(most)
+    if budget.usd is not None and (unknown := prices.unpriced(agent)):
+        raise InvalidInput(
+            f"A budget in dollars needs the price of every model that {agent.graph_id} asks; "
+            f"there is none for {', '.join(unknown)}.",
+            errors=[
+                {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
+                for model in unknown
+            ],
+        )
+    return budget
+
+
+def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
+    """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
+    found = agent.budget or NO_BUDGET
+    for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
+        found = found.tightest(Budget.model_validate(row.budget))
+    return found
+
+
+def _check_limit(wanted: Budget, most: Budget) -> None:
+    errors = [
+        {
+            "field": f"budget.{name}",
+            "problem": f"{given} is more than this key may give ({getattr(most, name)})",
+            "fix": "ask for less, or use a key that may give more",
+        }
+        for name, given in wanted.stated().items()
+        if getattr(most, name) is not None and given > getattr(most, name)
+    ]
+    if errors:
+        raise InvalidInput(f"The budget is more than this key may give: {errors[0]['field']}.", errors=errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A new run's caps, and when its time is up, as they are stored and told. Where there are none, nothing is."""
+
+    caps: Caps
+    time_up_at: datetime | None
+    events: list[e.Event]
+
+    @classmethod
+    def of(cls, budget: Budget, by: Actor) -> Self:
+        """Those of a budget, from now on."""
+        caps, until = budget.caps(), None if budget.time is None else database_now() + budget.time
+        told = e.BudgetSet(by=by.ref, caps=caps.stated(), until="" if until is None else until.isoformat())
+        return cls(caps, until, [told] if caps.stated() or until else [])
+
+    def store(self, run: Run, head: Head) -> None:
+        """Put them into the run's rows, in the transaction that makes it."""
+        if self.time_up_at is not None:
+            run.time_up_at = self.time_up_at
+            Run.objects.filter(pk=run.pk).update(time_up_at=self.time_up_at)
+        if stated := self.caps.stated():
+            for name, most in stated.items():
+                setattr(head, f"cap_{name}", most)
+            Head.objects.filter(pk=head.pk).update(**{f"cap_{name}": most for name, most in stated.items()})
