@@ -271,7 +271,7 @@ def test_several_processes_serve_as_one(several: Web) -> None:
 
 async def test_a_socket_is_served_by_whichever_process(several: Web, operator: Any, django_user_model: Any) -> None:
     """Both hear what happens, and both notice a session's end."""
-    from asgiref.sync import sync_to_async
+    from channels.db import database_sync_to_async  # leaves no connection behind in its thread
     from websockets.asyncio.client import connect
 
     def signed_in() -> Any:
@@ -279,17 +279,17 @@ async def test_a_socket_is_served_by_whichever_process(several: Web, operator: A
         client.force_login(django_user_model.objects.get(username="operator"))
         return client
 
-    client = await sync_to_async(signed_in)()
+    client = await database_sync_to_async(signed_in)()
     port = several.client.base_url.port
     name = f"durableagents_session_{port}"
-    cookie = f"{name}={await sync_to_async(lambda: client.session.session_key)()}"
+    cookie = f"{name}={await database_sync_to_async(lambda: client.session.session_key)()}"
     links = [
         await connect(f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}",
                       additional_headers={"Cookie": cookie})
         for _ in range(12)
     ]  # fmt: skip
     assert all([await link.recv() for link in links])
-    await sync_to_async(client.logout)()
+    await database_sync_to_async(client.logout)()
     for link in links:
         await link.wait_closed()
     assert {link.close_code for link in links} == {4401}
