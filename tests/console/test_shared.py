@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
@@ -238,7 +238,7 @@ def test_made_up_filters_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
-    run = await sync_to_async(start)()
+    run = await database_sync_to_async(start)()
     lists = [socket(operator, "/ws/lists") for _ in range(3)]
     for each in lists:
         assert await each.connect()
@@ -255,8 +255,8 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
         for seq in range(300):
             bell.ring(uuid4(), seq)
             await asyncio.sleep(0.002)
-    last = await sync_to_async(list_signals.now)()
-    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
+    last = await database_sync_to_async(list_signals.now)()
+    await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await asyncio.gather(*(hear(n, last) for n in range(3)))
     assert all(len(each) < 100 for each in said), "300 rings, and not 300 messages"
     assert all(each == sorted(each) for each in said)
@@ -268,16 +268,16 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
 async def test_what_a_list_is_told_of_is_in_what_it_reads(reader: Callable[..., Reader]) -> None:
     """The ring's moment is after the commit: a rendering from before it doesn't serve, one from after it has the event
     in it."""
-    olga = await sync_to_async(reader)("operator")
-    run = await sync_to_async(start)()
+    olga = await database_sync_to_async(reader)("operator")
+    run = await database_sync_to_async(start)()
     link = socket(olga, "/ws/lists")
     assert await link.connect()
-    before = await sync_to_async(part)(olga, "/runs")
-    await sync_to_async(lifecycle.cancel)(run.id, by=OLGA, justification="why")
+    before = await database_sync_to_async(part)(olga, "/runs")
+    await database_sync_to_async(lifecycle.cancel)(run.id, by=OLGA, justification="why")
     at = 0
     while at <= as_of(before):
         at = json.loads((await link._app.receive_output(timeout=10))["text"])["at"]
-    after = await sync_to_async(part)(olga, "/runs", at)
+    after = await database_sync_to_async(part)(olga, "/runs", at)
     assert after.content != before.content and as_of(after) >= at
     await link.leave()
 
@@ -288,7 +288,7 @@ async def taken(pulse: list_signals.Pulse) -> int:
 
 @pytest.mark.django_db(transaction=True)
 async def test_rings_without_a_moment_mean_now() -> None:
-    began, pulse = await sync_to_async(list_signals.now)(), list_signals.Pulse()
+    began, pulse = await database_sync_to_async(list_signals.now)(), list_signals.Pulse()
     pulse.hear("a:1,@50")
     pulse.hear("b:1,@40")
     assert await taken(pulse) == 50
