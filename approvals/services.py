@@ -55,7 +55,7 @@ class StalePlan(DurableAgentsError):
 
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
     """Somebody with these roles as the one who decides this. Raises Forbidden for whoever may not, so that it is said
-    before what is wrong with what they sent."""
+    before what is wrong with what they sent; `decide` judges it again."""
     role = QUEUES.get(approval.queue)
     if role is None or not may_decide(approval.queue, held):
         raise Forbidden(f"Only {role or 'nobody'} decides in {approval.queue}.")
@@ -71,11 +71,10 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, StalePlan, RecordDamaged; then
     nothing has changed.
     """
-    unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
+    unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
     _check_authority(unlocked, by)
-    _check_four_eyes(unlocked.run, by)
     if verdict not in VERDICTS:
         fix = f"one of {', '.join(VERDICTS)}"
         raise InvalidInput(
@@ -89,7 +88,7 @@ def decide(approval_id: UUID, *, verdict: str, plan_hash: str, justification: st
     approval = Approval.objects.select_for_update().get(pk=approval_id)
     if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:
         raise AlreadyDecided(approval)
-    _check_four_eyes(run, by)  # again: before the lock was won they may have steered the run themselves
+    _check_four_eyes(run, by)  # here, for before the lock was won they may have steered the run themselves
     now, before = database_now(), snapshot(run, head)
     if _deadline(approval, wait) <= now:
         raise AlreadyDecided(_expired(approval, now))

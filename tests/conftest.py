@@ -218,11 +218,16 @@ def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: N
     They connect as the runtime role, as in production, to the database this test sees, on free
     ports and a data folder of their own. Change the copy as needed and hand it to Popen.
     """
+    return process_env_in(tmp_path, postgres)
+
+
+def process_env_in(folder: Path, postgres: Mapping[str, str]) -> dict[str, str]:
+    """What `process_env` holds, for processes that several tests share; the database has to be let in."""
     from durableagents.models import MasterKey
 
     MasterKey.objects.all().delete()
     # What this process puts on record, those must be able to believe: one installation, one master key.
-    key, copy = Path(os.environ["DURABLEAGENTS_TEST_DATA"]) / "master.key", tmp_path / "data" / "master.key"
+    key, copy = Path(os.environ["DURABLEAGENTS_TEST_DATA"]) / "master.key", folder / "data" / "master.key"
     if key.exists() and not copy.exists():
         copy.parent.mkdir(mode=0o700, exist_ok=True)
         shutil.copy(key, copy)
@@ -235,7 +240,7 @@ def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: N
         "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DATABASE_URL": urls["runtime"],
         "DATABASE_OWNER_URL": urls["owner"],
-        "DURABLEAGENTS_DATA": str(tmp_path / "data"),
+        "DURABLEAGENTS_DATA": str(folder / "data"),
         "PORT": str(web),
         "SANDBOX_PORT": str(sandbox),
         "SANDBOX_SMTP_PORT": str(smtp),

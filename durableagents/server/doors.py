@@ -83,10 +83,36 @@ def protocols(keeper: Doorkeeper) -> tuple[type[H11Protocol], type[WebSocketsSan
     return type("Http", (BoundedHttp,), {"keeper": keeper}), type("Socket", (BoundedSocket,), {"keeper": keeper})
 
 
-class BoundedHttp(H11Protocol):
-    """uvicorn's, with clocks."""
+class _Bounded(asyncio.Protocol):
+    """What both protocols have in common: a client that doesn't take what it is sent goes, and who goes is no longer
+    counted."""
 
     keeper: Doorkeeper
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _stall: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall = self.loop.call_later(self.keeper.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall()
+
+    def _stop_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_stall()
+        self.keeper.leave(self.transport)
+        super().connection_lost(exc)
+
+
+class BoundedHttp(_Bounded, H11Protocol):
+    """uvicorn's, with clocks."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,7 +121,6 @@ class BoundedHttp(H11Protocol):
         self.logger = _log
         self._is_refused = False
         self._clock: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -157,19 +182,6 @@ class BoundedHttp(H11Protocol):
         else:
             self.transport.abort()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stall = self.loop.call_later(self.keeper.stall_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_stall()
-
-    def _stop_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
     def send_400_response(self, msg: str) -> None:
         """h11 knows what was wrong: 431 for headers that don't end, 400 for what is no HTTP."""
         error = sys.exc_info()[1]
@@ -188,41 +200,23 @@ class BoundedHttp(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
-        self._stop_stall()
-        self.keeper.leave(self.transport)
         super().connection_lost(exc)
 
 
-class BoundedSocket(WebSocketsSansIOProtocol):
+class BoundedSocket(_Bounded, WebSocketsSansIOProtocol):
     """uvicorn's, which has to be open soon."""
-
-    keeper: Doorkeeper
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.keeper.is_heard(transport)
         self._clock = self.loop.call_later(self.keeper.head_seconds, self._open_or_gone)
-        self._stall: asyncio.TimerHandle | None = None
 
     def _open_or_gone(self) -> None:
         if not self.handshake_complete:
             self.transport.abort()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stall = self.loop.call_later(self.keeper.stall_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._clock.cancel()
-        if self._stall is not None:
-            self._stall.cancel()
-        self.keeper.leave(self.transport)
         super().connection_lost(exc)
 
 

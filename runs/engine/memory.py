@@ -254,14 +254,14 @@ class MemoryJournal:
 
     def _has_outcome(self, slot: str | None, attempt: int) -> bool:
         known = [x for x in self.run.events if (x.slot, x.attempt) == (slot, attempt)]
-        return any(x.fact == "result" or getattr(x, "verdict", "") == "happened" for x in known)
+        return any(map(_is_outcome, known))
 
     def _is_belied(self, slot: str | None, attempt: int) -> bool:
         """Whether a witness tells of an earlier attempt that it happened, and no person has said since that it did
         not."""
         belied: set[int] = set()
         for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):
-            if isinstance(x, e.CallbackArrivedLate) or getattr(x, "outcome", "refused") != "refused":
+            if _is_testimony(x):
                 belied.add(x.attempt)
             elif isinstance(x, e.ToolReconciled) and x.verdict == "did_not":
                 belied.discard(x.attempt)
@@ -294,11 +294,7 @@ class MemoryJournal:
             for x in earlier
             if isinstance(x, e.ToolFailed) or (isinstance(x, e.ToolReconciled) and x.verdict == "did_not")
         }
-        happened = any(
-            (x.fact == "result" and not isinstance(x, e.ToolFailed)) or isinstance(x, e.CallbackArrivedLate)
-            or getattr(x, "verdict", "") == "happened" or getattr(x, "outcome", "refused") != "refused"
-            for x in earlier
-        )  # fmt: skip
+        happened = any((_is_outcome(x) and not isinstance(x, e.ToolFailed)) or _is_testimony(x) for x in earlier)
         return undone == set(range(attempt)) and not happened
 
     def _write(self, batch: Batch) -> None:
@@ -330,6 +326,17 @@ def begun_by(event: e.Event) -> Usage | None:
             return wanted_by(event)
         case _:
             return None
+
+
+def _is_outcome(event: e.Event) -> bool:
+    """An attempt's result, or somebody's finding that it happened."""
+    return event.fact == "result" or (isinstance(event, e.ToolReconciled) and event.verdict == "happened")
+
+
+def _is_testimony(event: e.Event) -> bool:
+    """A late word that an attempt happened, or was taken."""
+    is_answer = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused"
+    return isinstance(event, e.CallbackArrivedLate) or is_answer
 
 
 def _call_of(batch: Batch) -> tuple[str | None, int]:

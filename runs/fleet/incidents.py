@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import connection
 from pydantic import Field
 
+from ledger import events as e
 from ledger.clock import database_now
 from ledger.web.shapes import Shape
 from runs.models import Incident
@@ -33,7 +34,9 @@ _IN_DOUBT = """
          ORDER BY o.seq DESC LIMIT 1) IS DISTINCT FROM 'ToolNotDispatched'
     ORDER BY i.seq"""
 _ANSWERED = """
-    SELECT count(*), (SELECT kind FROM ledger_event WHERE run_id = %(run)s AND seq = %(last)s),
+    SELECT count(*),
+           (SELECT kind FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind = ANY(%(marks)s)
+            ORDER BY seq DESC LIMIT 1),
            EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %(run)s AND seq > %(claimed)s AND kind <> ALL(%(idle)s))
     FROM ledger_event
     WHERE run_id = %(run)s AND fact = 'result'
@@ -48,18 +51,14 @@ _NO_PROGRESS = [
     "CallbackArrivedLate",
     "ToolAnsweredLate",
 ]
-_RESULTS = frozenset(
-    {
-        "ToolReturned",
-        "ToolRead",
-        "ToolFailed",
-        "ModelResponded",
-        "ModelFailed",
-        "ValueRead",
-        "ToolReconciled",
-        "CallbackReceived",
-    }
-)
+# By the newest of these since the claim a run is said to have come so far. Whatever else stands behind it, in the same
+# commit or by others, says nothing about that.
+_BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
+_MARKS: dict[str, Reached] = {
+    **{kind: _BY_FACT[what.FACT] for kind, what in e.KINDS.items() if what.FACT in _BY_FACT},
+    "ToolRedispatched": Reached.INTENT, "ToolReconciled": Reached.RESULT, "VisitEntered": Reached.VISIT,
+    "WaitOpened": Reached.WAIT, "ApprovalRequested": Reached.WAIT, "ToolAccepted": Reached.WAIT,
+}  # fmt: skip
 
 
 class Doubt(Shape):
@@ -92,19 +91,19 @@ class Standing:
         return [{**call.shown(), "intent_at": call.intent_at.isoformat()} for call in self.in_doubt]
 
 
-def standing(run_id: UUID, *, seq: int, claimed_seq: int) -> Standing:
-    """What the journal says of a run that stopped at `seq`: two queries over the current visit, whatever the run's
-    length."""
+def standing(run_id: UUID, *, claimed_seq: int) -> Standing:
+    """What the journal says of a run that was claimed at `claimed_seq`: two queries over the current visit, whatever
+    the run's length."""
+    asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "idle": _NO_PROGRESS}
     with connection.cursor() as cursor:
-        cursor.execute(_IN_DOUBT, {"run": run_id})
+        cursor.execute(_IN_DOUBT, asked)
         rows = cursor.fetchall()
-        cursor.execute(_ANSWERED, {"run": run_id, "last": seq, "claimed": claimed_seq, "idle": _NO_PROGRESS})
-        replayed, last, has_progressed = cursor.fetchone()
+        cursor.execute(_ANSWERED, asked)
+        replayed, mark, has_progressed = cursor.fetchone()
     in_doubt = [_call(slot, attempt, kind, clear, at) for slot, attempt, kind, clear, at, _ in rows]
-    is_new = any(at_seq > claimed_seq for *_, at_seq in rows)
-    return Standing(
-        _reached(last, is_untouched=seq == claimed_seq, is_sending=is_new), in_doubt, replayed, has_progressed
-    )
+    is_sending = any(seq > claimed_seq for *_, seq in rows)
+    reached = Reached.INTENT if is_sending else _MARKS.get(mark, Reached.CLAIMED)
+    return Standing(reached, in_doubt, replayed, has_progressed)
 
 
 def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Doubt:
@@ -112,16 +111,6 @@ def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Dou
     name = fields["tool"] if kind == "ToolInvoked" else fields["model"]
     replay_class: CallClass = fields["replay_class"] if kind == "ToolInvoked" else "model"
     return Doubt.model_construct(slot=slot, attempt=attempt, tool=name, replay_class=replay_class, intent_at=at)
-
-
-def _reached(last: str | None, *, is_untouched: bool, is_sending: bool) -> Reached:
-    if is_untouched:
-        return Reached.CLAIMED
-    if is_sending or last in ("ToolInvoked", "ToolRedispatched", "ModelRequested"):
-        return Reached.INTENT
-    if last in _RESULTS:
-        return Reached.RESULT
-    return Reached.VISIT if last == "VisitEntered" else Reached.WAIT
 
 
 def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: Standing) -> None:

@@ -21,6 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -44,6 +45,13 @@ _STEP = re.compile(r"SELECT \* FROM (runs_\w+)\(%s, ")
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
+class _Alone(Enum):
+    """What a write is told instead of an answer: it goes alone, sent by `Committer.write`."""
+
+    HAS_PLACE = auto()  # counted as in flight until it is answered, or `PLACE_SECONDS` have passed
+    TURNED_AWAY = auto()  # the batch could not do it
+
+
 @dataclass(slots=True, eq=False)
 class _Write:
     run: str
@@ -51,8 +59,7 @@ class _Write:
     values: Sequence[bytes | None]
     formats: Sequence[int]
     after: Sequence[str]
-    # True: with a place of its own, it goes alone; False: it goes alone because the batch could not do it.
-    answer: asyncio.Future[Reply | bool]
+    answer: asyncio.Future[Reply | _Alone]
     size: int
     batch: _Batch | None = None
 
@@ -120,7 +127,7 @@ class Committer:
             raise
         if isinstance(answer, Reply):
             return answer
-        if not answer:
+        if answer is _Alone.TURNED_AWAY:
             return await self.alone(run, step, after)
         place = _Place(self._landed)
         timer = loop.call_later(PLACE_SECONDS, place.leave)
@@ -160,7 +167,7 @@ class Committer:
             self.in_flight += 1
             self.carried += len(writes)
         if len(writes) == 1:
-            writes[0].answer.set_result(True)
+            writes[0].answer.set_result(_Alone.HAS_PLACE)
         elif writes:
             batch = _Batch(writes)
             for write in writes:
@@ -214,7 +221,7 @@ class Committer:
         try:
             answers = await self._together(batch.writes)
         except Undone:
-            answers = [False] * len(batch.writes)  # alone, the one that was refused hears why
+            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # alone, the one that was refused hears why
         except Exception as error:
             for write in batch.writes:
                 if not write.answer.done():
@@ -224,7 +231,7 @@ class Committer:
             if not write.answer.done():
                 write.answer.set_result(answer)
 
-    async def _together(self, writes: Sequence[_Write]) -> list[Reply | bool]:
+    async def _together(self, writes: Sequence[_Write]) -> list[Reply | _Alone]:
         pool = self._pool()
         assert pool is not None
         for write in writes:
@@ -243,7 +250,7 @@ class Committer:
                 rows = [answers[place] for place in places]
             finally:
                 await pool.putconn(connection)
-        return [False if row is None else reply_of(row) for row in rows]
+        return [_Alone.TURNED_AWAY if row is None else reply_of(row) for row in rows]
 
 
 def _following(run: str, after: Sequence[str]) -> list[Sent]:

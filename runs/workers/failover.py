@@ -159,7 +159,7 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
         return False
     now = database_now()
     process = Process.objects.filter(pk=incarnation_id).first()
-    stood = standing(run_id, seq=head.seq, claimed_seq=head.claimed_seq)
+    stood = standing(run_id, claimed_seq=head.claimed_seq)
     # A death counts only if it is proven and the run came no further since its claim: a run that makes progress is not
     # poison, one that gets as far as sending its call again and again is. Neighbours die with a poison run, so from
     # SOLO_FROM on only a death that the run died alone is held against it.

@@ -348,7 +348,7 @@ class Host:
         is in doubt."""
         run_id = UUID(journal.run_id)
         try:
-            read_standing = partial(standing, run_id, seq=journal.seq, claimed_seq=claimed_seq)
+            read_standing = partial(standing, run_id, claimed_seq=claimed_seq)
             stood = await asyncio.wait_for(self._house.aside(read_standing), HAND_OVER_SECONDS)
             event = e.RunReleased(reason="drain deadline")
             reply = await asyncio.wait_for(journal.leave("release", [event], state="running"), HAND_OVER_SECONDS)

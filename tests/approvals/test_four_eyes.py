@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from approvals.models import Approval, Decision
 from approvals.services import decide
@@ -161,6 +162,17 @@ def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox
     multi.username = "another"
     multi.save()
     assert "settled a call of this run" in str(own_act(Run.objects.get(pk=run.pk), multi.pk, "another"))
+
+
+def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
+    """Before the lock was won they may have steered the run: what was asked sooner would be worth nothing."""
+    stage.start(buying(tools))
+    stage.drive()
+    with CaptureQueriesContext(connection) as asked:
+        approve(FIONA)
+    statements = [query["sql"] for query in asked]
+    (judged,) = [i for i, sql in enumerate(statements) if "ledger_accountrecord" in sql]
+    assert "FOR UPDATE" in statements[judged - 1] and "approvals_approval" in statements[judged - 1]
 
 
 def test_rejecting_a_revision_is_deciding_not_meddling(stage: Stage, tools: Toolbox, multi: User) -> None:

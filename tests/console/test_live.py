@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -98,11 +98,11 @@ def operator(reader: Callable[..., Reader]) -> Reader:
 
 
 async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> None:
-    run = await sync_to_async(start)()
+    run = await database_sync_to_async(start)()
     every, one = socket(operator), socket(operator, f"/ws/runs/{run.id}")
     assert await opened(every) == {"run": None, "seq": 0}
     assert await opened(one) == {"run": str(run.id), "seq": 1}
-    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
+    await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await hears(every, str(run.id), 2)
     await hears(one, str(run.id), 2)
     await every.leave()
@@ -110,11 +110,11 @@ async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> No
 
 
 async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> None:
-    run, other = await sync_to_async(start)(), await sync_to_async(start)()
+    run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     link = socket(operator, f"/ws/runs/{run.id}")
     await opened(link)
-    await sync_to_async(lifecycle.pause)(other.id, by=OLGA, justification="why")
-    await sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
+    await database_sync_to_async(lifecycle.pause)(other.id, by=OLGA, justification="why")
+    await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     while (told := await link.hear()) != {"run": str(run.id), "seq": 2}:
         assert told["run"] in (None, str(run.id))
     await link.leave()
@@ -136,7 +136,7 @@ async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> Non
 
 
 async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
-    nobody = await sync_to_async(reader)("none")
+    nobody = await database_sync_to_async(reader)("none")
     link = socket(nobody)
     assert await link.connect()
     assert await link.closed() == socket_watch.NOT_ALLOWED
@@ -145,7 +145,7 @@ async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> N
 async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
-    await sync_to_async(operator.client.logout)()
+    await database_sync_to_async(operator.client.logout)()
     assert await link.closed() == socket_watch.SIGNED_OUT
 
 
@@ -165,7 +165,7 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
             user.set_password("another")
             user.save()
 
-    await sync_to_async(lose)()
+    await database_sync_to_async(lose)()
     assert await link.closed() == (socket_watch.NOT_ALLOWED if change == "role" else socket_watch.SIGNED_OUT)
 
 
@@ -207,7 +207,7 @@ async def test_all_sockets_of_a_process_are_looked_up_together(
     await asyncio.gather(*(link.hear() for link in links))
     connects = len(asked)
     assert connects < 60, "those that come together are answered together"
-    await sync_to_async(operator.client.logout)()
+    await database_sync_to_async(operator.client.logout)()
     assert set(await asyncio.gather(*(link.closed() for link in links))) == {socket_watch.SIGNED_OUT}
     assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
 
@@ -223,7 +223,7 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await opened(link)
     await link.say(text="{broken")
     await link.say(bytes=b"\xff" * 1000)
-    run = await sync_to_async(lifecycle.start)("buyer", {"item": "x"}, by=Actor("key", "shop"))
+    run = await database_sync_to_async(lifecycle.start)("buyer", {"item": "x"}, by=Actor("key", "shop"))
     await hears(link, str(run.id), 1)
     await link.leave()
 

@@ -17,11 +17,11 @@ from approvals.brief import CHIPS, chip_of
 from approvals.models import Approval, ApprovalState
 from ledger import events as e
 from ledger.models import Head
-from runs.console import timeline_rows
+from runs.console import run_page, timeline_rows
 from runs.console.run_page import Dossier, Sight
 from runs.console.tables import event_words, late_words, looks, waits
 from runs.engine.tape import CALLED_BACK
-from runs.models import Run, State, Wait
+from runs.models import WAITING, Run, State, Wait
 from runs.queries import display
 from runs.queries.run_list import Card
 from runs.services import authority
@@ -76,6 +76,11 @@ def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
 def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
     seen = {display.look(*one) for one in situations()}
     assert seen | {"blocked"} == looks.LOOKS.keys()  # a run list's own word, for what is ready and driven by nobody
+
+
+def test_every_look_but_waiting_says_how_its_node_is_drawn() -> None:
+    drawn = run_page._NOW_STATUS.keys()
+    assert looks.LOOKS.keys() - drawn == {*map(str, WAITING), "blocked"} and drawn < looks.LOOKS.keys()
 
 
 def test_every_verb_that_is_offered_is_known_and_has_its_address() -> None:

@@ -104,12 +104,12 @@ MUTANTS = [
     Mutant("another worker's intent is taken for one's own", LOST, "                    if self.lets_go and (seq := await self._written()) is not None:", "                    if (seq := await Lost(self.pool, self.worker, self.run_id, self.events, self.after, 2, False)._written()) is not None:", "tests/runs/test_lost_answers.py -k leave_to_send"),
     # --- several runs in one commit
     Mutant(
-        "a neighbour's refusal leaks", COMMITTER, "        except Undone:\n            answers = [False] * len(batch.writes)  # alone, the one that was refused hears why\n",
+        "a neighbour's refusal leaks", COMMITTER, "        except Undone:\n            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # alone, the one that was refused hears why\n",
         "        except Undone as undone:\n            for write in batch.writes:\n                write.answer.set_exception(undone.refusal)\n            return\n",
         "tests/runs/test_committer.py -k 'stops_one or refuses_to_one'",
     ),
     Mutant(
-        "a batch is taken as a whole", COMMITTER, "[False if row is None else reply_of(row) for row in rows]", "[False if None in rows else reply_of(row) for row in rows]",
+        "a batch is taken as a whole", COMMITTER, "[_Alone.TURNED_AWAY if row is None else reply_of(row) for row in rows]", "[_Alone.TURNED_AWAY if None in rows else reply_of(row) for row in rows]",
         "tests/runs/test_committer.py -k head_that_somebody_holds",
     ),
     Mutant(

@@ -10,12 +10,13 @@ from django.db import connection, transaction
 
 from durableagents import Context, End
 from ledger import events as e
+from ledger.append import append
 from runs.engine.agents import Agent
 from runs.models import Checkpoint, Run
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, events, fresh, kinds, now, output, waiting
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -140,6 +141,39 @@ def test_an_operator_can_look_and_let_a_repaired_journal_go_on(stage: Stage, asl
     as_superuser("UPDATE ledger_event SET sealed = %s WHERE run_id = %s AND seq = %s", sealed, asleep.id, seq)
     act("retry", asleep)
     assert stage.drive() == "completed"
+
+
+@pytest.fixture
+def newer(asleep: Run) -> type[e.Event]:
+    """A kind that a newer version wrote into this journal, and this one doesn't know."""
+
+    class CallInspected(e.Event):
+        by: str
+
+    append(asleep.id, CallInspected(slot="0.1/1", by="hook"), by=OLGA)
+    return e.KINDS.pop("CallInspected")
+
+
+def test_a_kind_that_this_version_lacks_stops_the_run_until_one_drives_it_that_has_it(
+    stage: Stage, asleep: Run, outside: Outside, newer: type[e.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = len(outside.requests)
+    wake_up(asleep)
+    assert stage.drive() == "operator" and len(outside.requests) == sent
+    monkeypatch.setitem(e.KINDS, "CallInspected", newer)
+    (stop,) = events(asleep, e.OperatorNeeded)
+    assert stop.reason == "broken_journal" and "CallInspected" in stop.payload["problem"]
+    act("retry", asleep)
+    assert stage.drive() == "completed" and len(outside.requests) == sent
+
+
+def test_a_run_with_a_kind_that_this_version_lacks_is_ended_by_a_cancel_and_settles_nothing(
+    asleep: Run, newer: type[e.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act("cancel", asleep)
+    monkeypatch.setitem(e.KINDS, "CallInspected", newer)
+    (end,) = events(asleep, e.RunCancelled)
+    assert str(fresh(asleep).state) == "cancelled" and "CallInspected" in end.in_flight[0]
 
 
 def test_a_checkpoint_is_plain_json_and_says_where_it_belongs(asleep: Run) -> None:

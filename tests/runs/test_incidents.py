@@ -11,12 +11,14 @@ import pytest
 from durableagents import Context, End
 from ledger import events as e
 from ledger.models import Event
+from runs.engine.journal import Batch
 from runs.fleet import incidents
 from runs.models import Incident, Process, Run
+from runs.services.lifecycle import pause
 from runs.workers import failover
 from runs.workers.failover import MOST_DEATHS, SOLO_FROM
 from tests.runs.stage import Stage, events, fresh, head, now, output
-from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
 
@@ -98,6 +100,50 @@ def test_it_says_how_far_the_run_had_come_and_what_was_made_of_calls_in_doubt(
         assert "a person was asked" in it.calls[0].why
     elif fates:
         assert "same key" in it.calls[0].why
+
+
+_SLOT = "1#0/1"
+_CALL = e.ToolInvoked(
+    slot=_SLOT, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
+)
+_WAIT = e.WaitOpened(slot=_SLOT, wait="webhook", deadline="2030-01-01T00:00:00+00:00", n=0)
+# Commits of a worker before it died → how far the run had come.
+STOOD: dict[str, tuple[list[list[e.Event]], str]] = {
+    "nothing": ([], "claimed"),
+    "an intent": ([[_CALL]], "intent_durable"),
+    "an intent that was not sent": (
+        [[_CALL], [e.ToolNotDispatched(slot=_SLOT, tool="order", n=1)]],
+        "intent_durable",
+    ),
+    "a result": ([[_CALL], [e.ToolReturned(slot=_SLOT, tool="order", payload={"ref": "x"})]], "result_durable"),
+    "a signal": ([[e.SignalTaken(slot=_SLOT, name="go", n=0)]], "result_durable"),
+    "what a hook found": (
+        [[_CALL], [e.ToolReconciled(slot=_SLOT, tool="order", verdict="happened", by="hook")]],
+        "result_durable",
+    ),
+    "a visit": ([[e.VisitEntered(node="n", visit=2)]], "visit_entered"),
+    "a wait": ([[_CALL], [e.ToolAccepted(slot=_SLOT, tool="order")], [_WAIT]], "wait_opened"),
+    "a receipt": ([[_CALL], [e.ToolAccepted(slot=_SLOT, tool="order")]], "wait_opened"),
+    "a question": ([[e.WaitOpened(slot=_SLOT, wait="input", deadline=_WAIT.deadline, n=0)]], "wait_opened"),
+}
+
+
+@pytest.mark.parametrize("behind", ["nothing", "the same commit", "a wish"])
+@pytest.mark.parametrize("stood", STOOD)
+def test_how_far_a_run_had_come_does_not_go_by_what_else_is_on_record(stage: Stage, stood: str, behind: str) -> None:
+    commits, reached = STOOD[stood]
+    run = stage.start(agent_of(ends_with(1)))
+    worker = stage.hire(is_dead=True)
+    journal = stage.take(run, worker)
+    if behind == "the same commit":
+        *before, last = commits or [[]]
+        commits = [*before, [*last, e.BranchesOpened(slot="1#0/9", branches=2)]]
+    for written in commits:
+        stage.wait(journal.commit(Batch(written)))
+    if behind == "a wish":
+        pause(run.id, by=OLGA, justification="a look first")
+    assert failover.worker_died(worker.id, "reaped") == 1
+    assert (told(run)[0].reached, events(run, e.WorkerLost)[0].reached) == (reached, reached)
 
 
 def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, tools: Toolbox) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
@@ -382,6 +382,28 @@ def test_no_further_attempt_is_begun_while_a_witness_belies_what_is_on_record(ke
     assert kept.wait(intend(j, [invoked("0.1/2")], entry=entry(slot="0.1/2"))).is_done
 
 
+@pytest.fixture
+def inspected() -> Iterator[e.Event]:
+    """Of a kind that is to come, whose fields are called like those by which a call's fate is told."""
+
+    class CallInspected(e.Event):
+        outcome: str
+        verdict: str
+
+    yield CallInspected(slot="0.1/1", outcome="passed", verdict="happened")
+    del e.KINDS["CallInspected"]
+
+
+def test_what_became_of_a_call_is_told_by_kinds_not_by_names_of_fields(kept: Kept, inspected: e.Event) -> None:
+    j = kept.journal
+    kept.wait(intend(j, [invoked()], entry=entry()))
+    kept.wait(record(j, [inspected]))
+    assert kept.wait(j.may_repeat("0.1/1", 0)).is_done, "it is no outcome"
+    kept.wait(record(j, [_REFUSED, inspected]))
+    assert kept.wait(intend(j, [invoked(attempt=1)], entry=entry(attempt=1))).is_done, "nor does it belie one"
+    assert kept.wait(record(j, [replace(_REFUSED, attempt=1)])).is_done
+
+
 @pytest.mark.parametrize("flag", [None, "pause", "cancel"])
 def test_whether_an_announced_call_may_go_out_again_is_asked_and_nothing_written(kept: Kept, flag: Flag | None) -> None:
     j = kept.journal
@@ -572,6 +594,12 @@ def test_a_grant_covers_a_call_until_something_may_have_come_of_it(kept: Kept, t
     with pytest.raises(ApprovalMissing) as error:
         kept.wait(second)
     assert not isinstance(error.value, ApprovalExpired) and (kept.events(), kept.facts()) == before
+
+
+def test_what_is_no_word_of_its_outcome_does_not_end_a_grant(kept: Kept, inspected: e.Event) -> None:
+    wait = let_through(kept, _DID_NOT, inspected)
+    second = intend(kept.journal, [again()], entry=entry(attempt=1), grant=(wait.slot, "plan"))
+    assert kept.wait(second).is_done
 
 
 def test_a_grant_covers_no_further_attempt_after_its_time(kept: Kept) -> None:

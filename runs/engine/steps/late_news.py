@@ -47,7 +47,8 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
 
 
 def _outcome(attempt: Attempt) -> str:
-    """What a run went on from, in a word."""
+    """What a run went on from, in a word. A refusal has its own code, and a verdict stands above it: an attempt's
+    `Finding` keeps neither the code nor what was said before."""
     if attempt.reconciled is not None:
         return attempt.reconciled.verdict
     return attempt.result.code if isinstance(attempt.result, e.ToolFailed) else "no_answer"

@@ -1,0 +1,122 @@
+"""Who doesn't take the answer: a client of either protocol is let go after a while, and one that is only slow isn't."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from durableagents.server.doors import Doorkeeper, protocols
+from tests.conftest import free_ports
+
+STALL_SECONDS = 0.6
+PIECE = bytes(100_000)
+PIECES = 250  # more than the kernel keeps for a client
+TAKEN = b"\xfftaken\xff"  # comes last
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(bytes(16)) + b"\r\n\r\n"
+)
+WAYS = pytest.mark.parametrize("opening", [REQUEST, HANDSHAKE], ids=["http", "websocket"])
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Says a lot, in either protocol."""
+    pieces = [PIECE] * PIECES + [TAKEN]
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        for piece in pieces:
+            await send({"type": "websocket.send", "bytes": piece})
+        await send({"type": "websocket.close"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": piece is not TAKEN})
+
+
+@asynccontextmanager
+async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
+    """The port of a server with these doors."""
+    http, socket = protocols(keeper)
+    (port,) = free_ports(1)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application, port=port, http=http, ws=socket, lifespan="off", log_level="critical",
+            ws_per_message_deflate=False,
+        )
+    )  # fmt: skip
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(20):
+        while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+            await asyncio.sleep(0.005)
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def client(port: int, opening: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """One that has asked. It reads a little ahead, and then no further than it is asked to."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(opening)
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def until_empty(keeper: Doorkeeper) -> float:
+    """When nobody is at the door any more."""
+    async with asyncio.timeout(20):
+        while len(keeper):  # noqa: ASYNC110  what is measured is when it happens
+            await asyncio.sleep(0.005)
+    return time.monotonic()
+
+
+async def is_taken_whole(reader: asyncio.StreamReader, *, slowly_for: float = 0.0) -> bool:
+    """Whether all of the answer comes, read piece by piece: in the beginning with pauses."""
+    began, last = time.monotonic(), b""
+    while TAKEN not in last:
+        try:
+            part = await reader.read(1_000_000)
+        except ConnectionResetError:
+            return False
+        if not part:
+            return False
+        last = last[-len(TAKEN) :] + part
+        if time.monotonic() - began < slowly_for:
+            await asyncio.sleep(STALL_SECONDS / 20)
+    return True
+
+
+@WAYS
+async def test_who_does_not_take_the_answer_is_let_go(opening: bytes) -> None:
+    keeper = Doorkeeper(most=5, most_per_address=5, stall_seconds=STALL_SECONDS)
+    async with served(keeper) as port, client(port, opening) as reader:
+        await reader.readexactly(10)
+        began = time.monotonic()
+        assert len(keeper) == 1
+        assert await until_empty(keeper) - began > STALL_SECONDS / 2, "it was given time"
+        assert not await is_taken_whole(reader)
+
+
+@WAYS
+async def test_who_is_slow_gets_all_of_it(opening: bytes) -> None:
+    """However long it takes in all: what counts is how long nothing is taken."""
+    keeper = Doorkeeper(most=5, most_per_address=5, stall_seconds=STALL_SECONDS)
+    async with served(keeper) as port:
+        async with client(port, opening) as reader:
+            began = time.monotonic()
+            assert await is_taken_whole(reader, slowly_for=1.5 * STALL_SECONDS)
+            assert time.monotonic() - began > STALL_SECONDS
+        await until_empty(keeper)
