@@ -58,7 +58,7 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
     assert stage.drive() == "operator"
     page = read_by_an_operator(run)
     assert "on record: no answer , and the other side has answered the call since" in page
-    assert "on record: it was refused with code “ no_credit ”, and the other side has answered the call since" in page
+    assert "on record: it was refused with code no_credit , and the other side has answered the call since" in page
     kept, asked = said_of(run).partition("; ")[2].split("; ")
     assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
     act("retry", run)
@@ -79,4 +79,4 @@ def test_a_code_that_reads_like_a_verdict_is_told_as_the_tools_word(
     assert callbacks.receive_callback(token_of(outside), {"ref": "B-1"}) == TAKEN
     act("retry", run)
     assert stage.drive() == "operator"
-    assert f"on record: it was refused with code “ {code} ”, and" in read_by_an_operator(run)
+    assert f"on record: it was refused with code {code} , and" in read_by_an_operator(run)

@@ -45,5 +45,5 @@ def _on_record(news: Mapping[str, Any]) -> str:
     found, code = str(news.get("on_record") or "nothing"), news.get("code")
     if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
         found, code = "refused", found
-    with_code = f" with code “{datum(code)}”" if found == "refused" and code not in (None, "", "refused") else ""
+    with_code = f" with code {datum(code)}" if found == "refused" and code not in (None, "", "refused") else ""
     return f"<b>{visible(words(findings.on_record(found)))}</b>{with_code}"
