@@ -67,7 +67,7 @@ class Admission:
         mark = self._mark(scope)
         lane = self.lanes[self._kind(scope, mark)]
         if not await self._enter(lane):
-            await answer(send, BUSY)
+            await answer(scope, send, BUSY)
             return
 
         async def watched(message: Message) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -52,12 +53,10 @@ class Headers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wrong := _is_no_http(scope)) is not None:
-            await answer(send, problems.document(400, "malformed", "Malformed request", wrong))
+            await answer(scope, send, problems.document(400, "malformed", "Malformed request", wrong))
         elif header_bytes(scope) > HEADER_LIMIT:
-            await answer(
-                send,
-                problems.document(431, "too-large", "Too large", f"The headers are larger than {HEADER_LIMIT} bytes."),
-            )
+            too_large = f"The headers are larger than {_size(HEADER_LIMIT)}."
+            await answer(scope, send, problems.document(431, "too-large", "Too large", too_large))
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
             # From the loop itself: it says that the loop turns, and needs no thread that others could keep busy.
             await _say_alive(scope, send)
@@ -123,7 +122,7 @@ class BodyLimit:
             if body is not None:
                 await self._app(scope, _replay(body, receive), send)
         except Refused as refused:
-            await answer(send, refused.document)
+            await answer(scope, send, refused.document)
         finally:
             held.drop()
 
@@ -182,7 +181,13 @@ def limit_for(scope: Scope) -> int:
 
 
 def _too_large(limit: int) -> Refused:
-    return Refused(413, "too-large", "Too large", f"The body is larger than {limit} bytes.")
+    return Refused(413, "too-large", "Too large", f"The body is larger than {_size(limit)}.")
+
+
+def _size(count: int) -> str:
+    """A number of bytes as people say it."""
+    unit, name = (1024 * 1024, "MiB") if count >= 1024 * 1024 else (1024, "KiB")
+    return f"{count / unit:g} {name}" if count * 10 % unit == 0 else f"{count} bytes"
 
 
 def _announced(scope: Scope) -> int:
@@ -215,11 +220,14 @@ async def _drain(receive: Receive) -> None:
         return  # it sends too slowly to be waited for; it gets its answer now
 
 
-async def answer(send: Send, document: dict[str, Any]) -> None:
-    """A problem document, after which the connection ends."""
-    body = json.dumps(document).encode()
+async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
+    """A problem document, or to people a page that says the same; then the connection ends."""
+    if problems.is_for_programs(scope["path"]):
+        body, own = json.dumps(document).encode(), [(b"content-type", problems.CONTENT_TYPE.encode())]
+    else:
+        body, own = _page(document["status"], document["title"], document["detail"]), _PAGE_HEADERS
     headers = [
-        (b"content-type", problems.CONTENT_TYPE.encode()),
+        *own,
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
         (b"connection", b"close"),
@@ -228,6 +236,25 @@ async def answer(send: Send, document: dict[str, Any]) -> None:
         headers.append((b"retry-after", str(problems.RETRY_AFTER_SECONDS).encode()))
     await send({"type": "http.response.start", "status": document["status"], "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+# Drawn once: a crowd that is turned away must not cost the loop a template each.
+@lru_cache(maxsize=32)
+def _page(status: int, title: str, detail: str) -> bytes:
+    template = "503.html" if status == 503 else "errors/refused.html"
+    return problems.page(template, {"status": status, "title": title, "detail": detail}).encode()
+
+
+# Django's middleware, which has these for every other page, is not reached.
+_PAGE_HEADERS = [
+    (b"content-type", b"text/html; charset=utf-8"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
 
 
 async def _say_alive(scope: Scope, send: Send) -> None:

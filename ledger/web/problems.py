@@ -183,7 +183,7 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """What can't be read: 400, or 413 where it is too much."""
     problem = unreadable(exception)
-    return _answer(problem) if _is_api(request) else HttpResponse(_page("400.html", problem), status=problem["status"])
+    return _answer(problem) if _is_api(request) else HttpResponse(page("400.html", problem), status=problem["status"])
 
 
 def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:
@@ -213,7 +213,7 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
         )
         answer = _answer(body)
     elif problem is not None:
-        answer = HttpResponse(_page("503.html", problem), status=503)
+        answer = HttpResponse(page("503.html", problem), status=503)
     else:
         return defaults.server_error(request)
     if problem is not None:
@@ -221,7 +221,8 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-def _page(template: str, problem: dict[str, Any]) -> str:
+def page(template: str, problem: dict[str, Any]) -> str:
+    """A problem as people read it, also where the templates are not there."""
     try:
         return loader.get_template(template).render({"problem": problem})
     except TemplateDoesNotExist:
@@ -235,4 +236,9 @@ def _answer(body: dict[str, Any]) -> HttpResponse:
 
 
 def _is_api(request: HttpRequest) -> bool:
-    return f"{request.path_info}/".startswith("/api/")
+    return is_for_programs(request.path_info)
+
+
+def is_for_programs(path: str) -> bool:
+    """Whether programs read what is at this address: they are answered with a problem document, people with a page."""
+    return f"{path}/".startswith("/api/") or path in ("/healthz", "/readyz")

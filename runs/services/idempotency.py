@@ -13,6 +13,7 @@ from rest_framework.exceptions import ParseError
 
 from ledger.errors import DurableAgentsError
 from ledger.web.renderers import ShapeRenderer
+from runs.models import IdempotencyRecord
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _KEEP = """
@@ -71,6 +72,12 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     with connection.cursor() as cursor:
         cursor.execute(_KEEP, [principal, key, digest, status, text.decode()])
     return status, text
+
+
+def kept_answer(principal: str, key: str) -> bytes | None:
+    """The answer that every repeat is given; None while nothing was done under (principal, key)."""
+    kept = IdempotencyRecord.objects.filter(principal=principal, key=key).values_list("body", flat=True).first()
+    return None if kept is None else str(kept).encode()
 
 
 def _lock_number(principal: str, key: str) -> int:

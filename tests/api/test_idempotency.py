@@ -99,15 +99,15 @@ def test_without_a_key_every_request_is_a_run(integrator: Api) -> None:
 
 
 @contextmanager
-def held(key: str) -> Iterator[None]:
-    """Another request of the integrator has this key just now."""
-    user = get_user_model().objects.get(username="integrator")
+def held(key: str, principal: str = "") -> Iterator[None]:
+    """Another request of the principal, or else of the integrator, has this key just now."""
+    principal = principal or f"user:{get_user_model().objects.get(username='integrator').pk}"
     holding, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(f"user:{user.pk}", key)])
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_number(principal, key)])
                 holding.set()
                 release.wait(30)
         finally:

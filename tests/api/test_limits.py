@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from durableagents.identity.auth import issue_key
+from durableagents.server.handler import Handler
 from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
+from tests.api.conftest import person
+from tests.api.test_handler import ask
 
 
 async def _send(
@@ -81,6 +85,53 @@ async def test_who_says_nothing_of_himself_has_nothing_large_to_send(path: str, 
     assert sent[0]["status"] == 200 and got == [b"x" * limit]
     sent, got = await _send([b"x" * limit, b"x"], path=path, has_key=has_key)
     assert sent[0]["status"] == 413 and got == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runs/new", "/runs", "/login", "/admin/login/", "/nowhere", "/apis", "/API/v1/runs"]
+)
+async def test_people_are_told_on_a_page(path: str) -> None:
+    sent, got = await _send([b"<b>x"], path=path, length=3_000_000)
+    headers, page = dict(sent[0]["headers"]), sent[1]["body"].decode()
+    assert sent[0]["status"] == 413 and got == [] and headers[b"content-type"] == b"text/html; charset=utf-8"
+    assert (
+        "<h1>Too large</h1>" in page and "The body is larger than 2.5 MiB." in page and "Nothing was changed." in page
+    )
+    assert "base.css" in page and "<b>x" not in page
+    assert b"frame-ancestors 'none'" in headers[b"content-security-policy"] and headers[b"cache-control"] == b"no-store"
+    slow, _ = await _send([b"x"], path=path, is_whole=False, body_seconds=0.05)
+    assert slow[0]["status"] == 408 and b"<h1>Too slow</h1>" in slow[1]["body"]
+    full, _ = await _send([b"x" * 10], path=path, most_bytes=5)
+    assert full[0]["status"] == 503 and b"<h1>Busy</h1>" in full[1]["body"]
+    assert dict(full[0]["headers"])[b"retry-after"]
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1/runs", "/api/nowhere", "/api/v1/callbacks/x", "/healthz", "/readyz"])
+async def test_programs_are_told_in_a_document(path: str) -> None:
+    sent, _ = await _send([b"x"], path=path, length=3_000_000)
+    assert dict(sent[0]["headers"])[b"content-type"] == b"application/problem+json"
+    assert json.loads(sent[1]["body"])["code"] == "too-large" and sent[0]["status"] == 413
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_too_large_is_refused_before_anybody_asks_whose_it_is() -> None:
+    """The one answer that comes before 401, 403 and 404. It costs no look into the database and tells nobody
+    anything."""
+    handler = Handler()
+    try:
+        auditor = f"Bearer {issue_key(person('auditor', 'auditor'), 'test')}"
+        for path, key, status in (
+            ("/api/v1/runs", "Bearer nobodys", 401),
+            ("/api/v1/runs", auditor, 403),
+            ("/api/v1/callbacks/nobodys", auditor, 404),
+        ):
+            with_key = {"authorization": key, "content-type": "application/json"}
+            small = asyncio.run(ask(BodyLimit(handler), "POST", path, with_key, b"{}"))
+            large = asyncio.run(ask(BodyLimit(handler), "POST", path, with_key, b"x" * (API_LIMIT + 1)))
+            assert (small.status, large.status) == (status, 413)
+            assert json.loads(large.body)["code"] == "too-large"
+    finally:
+        handler._threads.shutdown()
 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:

@@ -150,6 +150,26 @@ def test_callbacks_answer_alike_and_count_once(story: Story) -> None:
     assert Counter(event["kind"] for event in events)["CallbackReceived"] == 1
 
 
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [(b'{"price": 1, "note": "a\\u0000b"}', 422), (b'"\\u0000"', 422), (b"{", 400), (b"", 400), (b"\xff", 400)],
+)
+def test_a_repeat_that_can_not_be_read_is_refused_as_a_first_one_is(story: Story, raw: bytes, status: int) -> None:
+    story.start().until("waiting_tool", kind="webhook")
+    address = f"callbacks/{TOKENS[story.id]}"
+    assert is_problem(story.caller(None).send(address, raw), status)
+    first = story.call_back()
+    assert first.status_code == 200
+    before = story.auditor.get(f"runs/{story.id}/events").json()["results"]
+    assert is_problem(story.caller(None).send(address, raw), status)
+    again = story.call_back({"price": 1})
+    assert (again.status_code, again.content) == (200, first.content)
+    assert story.auditor.get(f"runs/{story.id}/events").json()["results"][: len(before)] == before
+    story.until("waiting_human")
+    events = story.auditor.get(f"runs/{story.id}/events").json()["results"]
+    assert [event["payload"]["price"] for event in events if event["kind"] == "CallbackReceived"] == [480]
+
+
 def test_a_forged_callback_finds_nothing(story: Story) -> None:
     story.start().until("waiting_tool", kind="webhook")
     for token in (TOKENS[story.id][:-1], TOKENS[story.id] + "A", "x" * 3000, "%00"):

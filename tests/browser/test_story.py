@@ -23,6 +23,7 @@ ACME = {
     "category": "Pallets",
     "first_order": {"description": "Pallets", "amount_usd": 12_400}, "requested_by": "ops",
 }  # fmt: skip
+A_RUN = re.compile(r"/runs/[0-9a-f-]{36}$")
 
 
 def never_reloaded(page: Page) -> None:
@@ -47,7 +48,7 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
     watcher.click("text=Start a run")
     expect(watcher.locator("#f-legal_name")).to_have_value("Nordlicht Antriebe GmbH")
     watcher.click("text=Start the run")
-    watcher.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    watcher.wait_for_url(A_RUN)
     run_id = watcher.url.rsplit("/", 1)[1]
     never_reloaded(watcher)
     # then the page follows the run by itself, up to the gate
@@ -139,11 +140,47 @@ def test_the_keyboard_is_enough_to_decide(person: Person, site: Site) -> None:
     assert site.reaches(run_id, "completed")
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_back_and_send_starts_no_run_that_nobody_meant(person: Person, scripts: bool) -> None:
+    page = person("integrator", java_script_enabled=scripts)
+    page.goto("/runs/new?agent=vendor-onboard")
+    page.fill("[name=legal_name]", "Back and Sons")
+    page.click("text=Start the run")
+    page.wait_for_url(A_RUN)
+    first = page.url
+    page.go_back()
+    expect(page.locator("main")).to_contain_text("This form has started a run.")
+    expect(page.locator("main")).to_contain_text("Back and Sons")
+    expect(page.locator("form[action='/runs/new']")).to_have_count(0)
+    expect(page.get_by_role("link", name="Open the run")).to_have_attribute("href", first[first.index("/runs/") :])
+    page.click("text=Start another like it")
+    expect(page.locator("[name=legal_name]")).to_have_value("Back and Sons")
+    page.click("text=Start the run")
+    page.wait_for_url(A_RUN)
+    assert page.url != first
+    second = page.url
+    page.go_back()
+    expect(page.get_by_role("link", name="Open the run")).to_have_attribute("href", second[second.index("/runs/") :])
+
+
+def test_a_form_that_is_too_large_is_answered_with_a_page(person: Person, complaints: Complaints) -> None:
+    page = person("integrator")
+    page.goto("/runs/new?agent=vendor-onboard")
+    page.locator("#tags").evaluate("e => { e.removeAttribute('maxlength'); e.value = 'x'.repeat(3e6) }")
+    with page.expect_navigation():
+        page.click("text=Start the run")
+    expect(page.locator("h1")).to_have_text("Too large")
+    expect(page.locator("main")).to_contain_text("The body is larger than 2.5 MiB. Nothing was changed.")
+    assert [said for said in complaints if "413" not in said] == []
+    page.go_back()
+    expect(page.locator("#start-form")).to_be_visible()
+
+
 def test_everything_works_without_script(person: Person, site: Site) -> None:
     integrator = person("integrator", java_script_enabled=False)
     integrator.goto("/runs/new")
     integrator.click("text=Start the run")
-    integrator.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    integrator.wait_for_url(A_RUN)
     run_id = integrator.url.rsplit("/", 1)[1]
     site.reaches(run_id, "waiting_human")
     integrator.reload()

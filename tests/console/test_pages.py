@@ -238,6 +238,15 @@ def test_a_gap_is_the_same_on_every_page(operator: Reader) -> None:
 # --- states ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("about", ["Smith & Sons <b>", ""])
+def test_the_overview_names_whom_a_stuck_run_is_about_letter_by_letter(operator: Reader, about: str) -> None:
+    run = start(ending="unknown")
+    with working():
+        settled(run, "waiting_human")
+    Run.objects.filter(pk=run.pk).update(about=about)
+    assert f"Settle an unknown outcome {about or run.graph_id} " in operator.read("/")
+
+
 def test_an_unknown_outcome_is_drawn_as_unsure_everywhere(operator: Reader) -> None:
     run = start(ending="unknown")
     with working():

@@ -60,7 +60,7 @@ def test_every_address_has_its_line_here() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_page_opens_for_its_roles_and_no_other(reader: Callable[..., Reader], role: str) -> None:
     somebody = reader(role)
-    opened = {name: somebody.get(path_of(name)).status_code for name in READ}
+    opened = {name: somebody.client.get(path_of(name), follow=True).status_code for name in READ}
     may = {name: 404 if name == "approval" else 200 for name in READ if role in READ[name]}
     assert opened == {name: may.get(name, 403) for name in READ}
 

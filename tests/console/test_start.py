@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,9 @@ from pydantic import BaseModel
 from durableagents import Agent, Context, End, Sample
 from runs.engine.agents import registry
 from runs.models import Run
+from tests.api.test_idempotency import held
 from tests.console.conftest import Reader, filled_in, text_of
+from tests.console.test_damage import other_hands
 
 pytestmark = pytest.mark.django_db
 
@@ -22,6 +25,15 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def integrator(reader: Callable[..., Reader]) -> Reader:
     return reader("integrator")
+
+
+def opened(somebody: Reader, **query: str) -> Any:
+    """The page as a browser comes to it: the last address is the one that Back leads to."""
+    return somebody.client.get("/runs/new", query, follow=True)
+
+
+def address_of(page: Any) -> str:
+    return str(page.redirect_chain[-1][0])
 
 
 def form_of(answer: Any, **typed: str) -> dict[str, str]:
@@ -32,7 +44,7 @@ def form_of(answer: Any, **typed: str) -> dict[str, str]:
 
 
 def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="vendor-onboard"))
+    form = form_of(opened(integrator, agent="vendor-onboard"))
     assert (form["legal_name"], form["first_order.amount_usd"]) == ("Nordlicht Antriebe GmbH", "84000.00")
     answer = integrator.client.post("/runs/new", {**form, "country": "DE", "tags": "spring, q2"}, follow=True)
     run = Run.objects.get()
@@ -41,16 +53,13 @@ def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
 
 
 def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:
-    assert (
-        form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="1"))["legal_name"]
-        == "Volga Heavy Industries"
-    )
-    assert form_of(integrator.get("/runs/new", agent="vendor-onboard", sample="none"))["legal_name"] == ""
-    assert integrator.get("/runs/new", agent="vendor-onboard", sample="9" * 40).status_code == 200
+    assert form_of(opened(integrator, agent="vendor-onboard", sample="1"))["legal_name"] == "Volga Heavy Industries"
+    assert form_of(opened(integrator, agent="vendor-onboard", sample="none"))["legal_name"] == ""
+    assert opened(integrator, agent="vendor-onboard", sample="9" * 40).status_code == 200
 
 
 def test_errors_stand_at_their_fields_and_nothing_typed_is_lost(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="vendor-onboard"), country="DE")
+    form = form_of(opened(integrator, agent="vendor-onboard"), country="DE")
     bad = {"tax_id": "no/slash", "first_order.amount_usd": "a lot", "category": "Kept <i>words</i>"}
     answer = integrator.post("/runs/new", **{**form, **bad})
     page = answer.content.decode()
@@ -74,7 +83,7 @@ def test_errors_stand_at_their_fields_and_nothing_typed_is_lost(integrator: Read
     ids=["long", "many", "NUL", "huge"],
 )
 def test_what_is_wrong_with_the_tags_stands_at_the_tags(integrator: Reader, tags: str, status: int, words: str) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs", tags=tags)
+    form = form_of(opened(integrator, agent="buyer"), item="chairs", tags=tags)
     answer = integrator.client.post("/runs/new", form)
     page = answer.content.decode()
     assert answer.status_code == status and Run.objects.count() == 0 and re.search(r">\s*chairs</textarea>", page)
@@ -84,34 +93,158 @@ def test_what_is_wrong_with_the_tags_stands_at_the_tags(integrator: Reader, tags
 
 
 def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
     first, second = integrator.post("/runs/new", **form), integrator.post("/runs/new", **form)
     assert first["Location"] == second["Location"] and Run.objects.count() == 1
     assert "had already started a run" in integrator.read(second["Location"])
 
 
 def test_a_form_sent_again_under_a_new_name_of_the_same_person_starts_one_run(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
     first = integrator.post("/runs/new", **form)
     User.objects.filter(username="integrator").update(username="renamed")
     assert integrator.post("/runs/new", **form)["Location"] == first["Location"] and Run.objects.count() == 1
 
 
 def test_a_corrected_form_starts_the_run_that_the_refused_one_did_not(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item="")
+    form = form_of(opened(integrator, agent="buyer"), item="")
     refused = integrator.post("/runs/new", **form)
     assert refused.status_code == 422
     again = integrator.post("/runs/new", **form_of(refused, item="chairs"))
     assert again.status_code == 302 and Run.objects.count() == 1
 
 
-def test_a_form_used_for_something_else_is_refused_with_a_fresh_one(integrator: Reader) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item="chairs")
-    integrator.post("/runs/new", **form)
+def test_a_used_form_sent_with_other_values_says_what_it_has_started_and_starts_another_on_purpose(
+    integrator: Reader,
+) -> None:
+    form = form_of(opened(integrator, agent="buyer"), item="chairs", tags="spring")
+    first = integrator.post("/runs/new", **form)["Location"]
     refused = integrator.post("/runs/new", **{**form, "item": "tables"})
-    fresh = form_of(refused)
-    assert refused.status_code == 422 and fresh["token"] != form["token"] and fresh["item"] == "tables"
-    assert integrator.post("/runs/new", **fresh).status_code == 302 and Run.objects.count() == 2
+    page, words = refused.content.decode(), text_of(refused)
+    assert refused.status_code == 409 and Run.objects.count() == 1
+    assert "Idempotency" not in page and "Not started. This form has started a run before, with other values" in words
+    started = page[page.index('id="started"') : page.index("<h3>To start another")]
+    assert f'href="{first}"' in started and re.search(r"<dt>item</dt>\s*<dd>chairs</dd>", started)
+    assert "tables" not in started and "spring" in started
+    assert "Start another run" in page and "Start the run" not in page
+    further = form_of(refused)
+    assert further["token"] != form["token"] and further["item"] == "tables"
+    second = integrator.post("/runs/new", **further)
+    assert second.status_code == 302 and second["Location"] != first and Run.objects.count() == 2
+
+
+def test_going_back_to_the_page_that_refused_a_used_form_starts_no_third_run(integrator: Reader) -> None:
+    """The browser sends the edited form once more to show that page again."""
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
+    integrator.post("/runs/new", **form)
+    edited = {**form, "item": "tables"}
+    second = integrator.post("/runs/new", **form_of(integrator.post("/runs/new", **edited)))
+    again = integrator.post("/runs/new", **edited)
+    assert again["Location"] == second["Location"] and Run.objects.count() == 2
+    other = integrator.post("/runs/new", **{**form, "item": "desks"})
+    assert other.status_code == 409 and form_of(other)["token"] != form["token"] and Run.objects.count() == 2
+
+
+@pytest.mark.parametrize(("wrong", "status"), [({"item": ""}, 409), ({"tags": "x" * 201}, 422), ({"more": "x"}, 422)])
+def test_a_used_form_that_no_longer_fits_says_what_it_has_started_too(
+    integrator: Reader, wrong: dict[str, str], status: int
+) -> None:
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
+    first = integrator.post("/runs/new", **form)["Location"]
+    refused = integrator.post("/runs/new", **{**form, **wrong})
+    assert refused.status_code == status and f'href="{first}"' in refused.content.decode()
+    assert integrator.post("/runs/new", **form_of(refused, item="tables")).status_code == 302
+    assert Run.objects.count() == 2
+
+
+def test_back_and_send_starts_no_second_run(integrator: Reader) -> None:
+    page = opened(integrator, agent="buyer")
+    assert form_of(integrator.get(address_of(page))) == form_of(page), "a reload before it was sent"
+    form = form_of(page, item="chairs", tags="spring")
+    first = integrator.post("/runs/new", **form)["Location"]
+    back = integrator.get(address_of(page))
+    assert back.status_code == 200 and "no-store" in back["Cache-Control"]
+    content = back.content.decode()
+    assert (
+        "This form has started a run. One form starts one run." in text_of(back) and "<title>Already started" in content
+    )
+    assert f'href="{first}"' in content and 'name="token"' not in content and 'id="start-form"' not in content
+    assert re.search(r"<dt>item</dt>\s*<dd>chairs</dd>", content) and Run.objects.count() == 1
+
+
+def test_another_run_like_it_is_started_on_purpose(integrator: Reader) -> None:
+    page = opened(integrator, agent="buyer")
+    first = integrator.post("/runs/new", **form_of(page, item="chairs", tags="spring, q2"))["Location"]
+    back = integrator.get(address_of(page)).content.decode()
+    (another,) = re.findall(r'href="(/runs/new[^"]*like=[^"]*)"', back)
+    fresh = integrator.client.get(unescape(another), follow=True)
+    form = form_of(fresh)
+    assert form["item"] == "chairs" and 'value="spring, q2"' in fresh.content.decode()
+    second = integrator.post("/runs/new", **form, tags="spring, q2")
+    assert second.status_code == 302 and second["Location"] != first and Run.objects.count() == 2
+    assert second["Location"] in integrator.get(address_of(fresh)).content.decode(), "and Back tells of the second"
+
+
+@pytest.mark.parametrize("damaged", ["", "x", "\x00", "x" * 9000, str(uuid4()), "cut", "another's"])
+def test_an_address_with_a_mark_that_is_none_is_given_one(
+    integrator: Reader, reader: Callable[..., Reader], damaged: str
+) -> None:
+    """Nor is anything told of what somebody else has started."""
+    page = opened(reader("operator"), agent="buyer")
+    theirs = form_of(page, item="secret chairs")
+    reader("operator").post("/runs/new", **theirs)
+    shown = {"cut": theirs["token"][:-1], "another's": theirs["token"]}.get(damaged, damaged)
+    for name in ("form", "like"):
+        found = opened(integrator, agent="buyer", **{name: shown})
+        form = form_of(found, item="chairs")
+        assert form["token"] not in ("", shown) and "secret chairs" not in found.content.decode()
+        assert integrator.post("/runs/new", **form).status_code == 302
+    assert Run.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "status"),
+    [
+        ("UPDATE runs_run SET tags = '7'", 200),
+        ("UPDATE runs_run SET tags = 'null', graph_id = 'gone@1', about = ''", 200),
+        ("DELETE FROM ledger_event", 200),
+        ("DELETE FROM ledger_head", 200),
+        ("DELETE FROM runs_run", 404),
+    ],
+)
+def test_a_used_form_of_a_damaged_run_is_answered_and_unused_for_nothing(
+    integrator: Reader, damage: str, status: int
+) -> None:
+    page = opened(integrator, agent="buyer")
+    form = form_of(page, item="chairs", tags="spring")
+    integrator.post("/runs/new", **form)
+    with other_hands() as cursor:
+        cursor.execute(damage)
+    back = integrator.get(address_of(page))
+    assert back.status_code == status and 'name="token"' not in back.content.decode()
+    assert opened(integrator, agent="buyer", like=form["token"]).status_code == status
+    before = Run.objects.count()
+    assert integrator.post("/runs/new", **form).status_code == 302
+    assert integrator.post("/runs/new", **{**form, "item": "tables"}).status_code in (404, 409)
+    assert Run.objects.count() == before
+
+
+def test_a_run_is_liked_by_forms_of_its_own_agent_only(integrator: Reader) -> None:
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
+    integrator.post("/runs/new", **form)
+    other = form_of(opened(integrator, agent="vendor-onboard", like=form["token"]))
+    assert other["legal_name"] == "Nordlicht Antriebe GmbH"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_form_that_is_still_at_work_says_so_in_the_consoles_words(integrator: Reader) -> None:
+    form = form_of(opened(integrator, agent="buyer"), item="chairs")
+    assert integrator.user is not None
+    with held(form["token"].partition(":")[0], f"console {integrator.user.pk}"):
+        busy = integrator.post("/runs/new", **form)
+    assert busy.status_code == 409 and "Idempotency" not in busy.content.decode() and Run.objects.count() == 0
+    assert "still at work" in text_of(busy) and form_of(busy)["token"] == form["token"]
+    assert integrator.post("/runs/new", **form).status_code == 302 and Run.objects.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -122,11 +255,11 @@ def test_a_form_used_for_something_else_is_refused_with_a_fresh_one(integrator: 
 def test_a_form_without_the_mark_that_it_was_given_starts_nothing(
     integrator: Reader, reader: Callable[..., Reader], damaged: str | None
 ) -> None:
-    page = integrator.get("/runs/new", agent="buyer")
+    page = opened(integrator, agent="buyer")
     form = form_of(page, item="chairs", tags="spring")
     token = form.pop("token")
     if damaged == "another's":
-        damaged = form_of(reader("operator").get("/runs/new", agent="buyer"))["token"]
+        damaged = form_of(opened(reader("operator"), agent="buyer"))["token"]
     sent = {"cut": token[:-1], "other": token.swapcase()}.get(str(damaged), damaged)
     refused = integrator.post("/runs/new", **form, **({} if sent is None else {"token": sent}))
     assert refused.status_code == 422 and Run.objects.count() == 0
@@ -157,7 +290,7 @@ def test_an_unknown_agent_is_a_precise_answer(integrator: Reader, agent: str) ->
     ],
 )
 def test_odd_input_is_answered_not_stumbled_over(integrator: Reader, value: str) -> None:
-    form = form_of(integrator.get("/runs/new", agent="buyer"), item=value, amount=value, extra=value)
+    form = form_of(opened(integrator, agent="buyer"), item=value, amount=value, extra=value)
     assert integrator.post("/runs/new", **form).status_code in (302, 422)
 
 
@@ -172,8 +305,8 @@ def test_an_agent_without_samples_gives_an_empty_form(integrator: Reader) -> Non
         return End()
 
     try:
-        page = integrator.get("/runs/new", agent="bare").content
+        page = opened(integrator, agent="bare").content
         assert b"<i>odd" not in page
-        assert integrator.post("/runs/new", **form_of(integrator.get("/runs/new", agent="bare"))).status_code == 302
+        assert integrator.post("/runs/new", **form_of(opened(integrator, agent="bare"))).status_code == 302
     finally:
         registry.remove(agent.graph_id)

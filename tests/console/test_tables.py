@@ -58,10 +58,31 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
 
 
 @pytest.mark.parametrize(
-    "news", [{}, dict.fromkeys(("tool", "attempt", "told", "on_record"), HOSTILE), {"attempt": 10**40}]
+    "news",
+    [{}, dict.fromkeys(("tool", "attempt", "told", "on_record"), HOSTILE), {"attempt": 10**40}]
+    + [
+        {"on_record": found, "code": code} for found in ("refused", HOSTILE, []) for code in (HOSTILE, [HOSTILE], {}, 7)
+    ],
 )
 def test_what_came_late_is_told_whatever_the_stop_holds(news: dict[str, Any]) -> None:
     assert "on record: " in whole(late_words.late_news(news, {})) and "<img" not in late_words.late_news(news, {})
+
+
+@pytest.mark.parametrize(
+    ("news", "told"),
+    [
+        ({"on_record": "refused", "code": "no"}, "it was refused with code no, and"),
+        ({"on_record": "refused", "code": "refused"}, "it was refused, and"),
+        ({"on_record": "refused", "code": "did_not"}, "it was refused with code did_not, and"),
+        ({"on_record": "no"}, "it was refused with code no, and"),
+        ({"on_record": "did_not"}, "it did not happen, and"),
+        ({"on_record": "no_answer"}, "no answer, and"),
+        ({}, "nothing, and"),
+    ],
+)
+def test_a_code_on_record_is_told_as_the_tools_word(news: dict[str, Any], told: str) -> None:
+    """Also where the stop is of a version that had the code in the place of the verdict."""
+    assert f"on record: {told}" in whole(late_words.late_news(news, {}))
 
 
 def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:

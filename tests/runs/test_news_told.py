@@ -10,6 +10,7 @@ from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, fresh, waiting
+from tests.runs.test_belied import read_by_an_operator
 from tests.runs.test_callbacks import TAKEN, due, token_of
 from tests.runs.test_late_news import asking, said_of
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -55,8 +56,27 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
         assert callbacks.receive_callback(token_of(outside, slot), {"ref": slot}) == TAKEN
     act("retry", run)
     assert stage.drive() == "operator"
+    page = read_by_an_operator(run)
+    assert "on record: no answer , and the other side has answered the call since" in page
+    assert "on record: it was refused with code no_credit , and the other side has answered the call since" in page
     kept, asked = said_of(run).partition("; ")[2].split("; ")
     assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
     act("retry", run)
     assert stage.drive() == "parked" and [(w.kind, w.slot) for w in waiting(run)] == [("reconcile", "0.2/1")]
     check_against_journal(run)
+
+
+@pytest.mark.parametrize("code", ["did_not", "happened", "fail", "no_answer", "<b>no</b>"])
+def test_a_code_that_reads_like_a_verdict_is_told_as_the_tools_word(
+    stage: Stage, tools: Toolbox, outside: Outside, code: str
+) -> None:
+    async def only(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.ring, Item(name="at B"))).ref)
+
+    run = stage.start(agent_of(only, tools=tools.all()))
+    outside.trouble("ring", BusinessFailure("no", code=code), when="after")
+    assert stage.drive() == "failed"
+    assert callbacks.receive_callback(token_of(outside), {"ref": "B-1"}) == TAKEN
+    act("retry", run)
+    assert stage.drive() == "operator"
+    assert f"on record: it was refused with code {code} , and" in read_by_an_operator(run)

@@ -9,9 +9,12 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from ledger.templatetags.console import title_of, visible, words
+from ledger.templatetags.console import datum, title_of, visible, words
 from runs.engine.tape import CALLED_BACK
 from runs.story import Effect, findings
+
+# Of a call that nobody answered, and of news that doesn't say.
+_NO_OUTCOME = ("no_answer", "nothing")
 
 
 def belied(e: Effect) -> str:
@@ -30,9 +33,17 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
     what came."""
     attempt = news.get("attempt")
     which = f", attempt {attempt + 1}" if isinstance(attempt, int) else ""
-    told, on_record = str(news.get("told") or CALLED_BACK), str(news.get("on_record") or "")
+    told = str(news.get("told") or CALLED_BACK)
     return SafeString(
         f"<dt>{visible(title_of(tools, news.get('tool', '')))}{which}</dt>"
-        f"<dd>on record: <b>{visible(words(findings.on_record(on_record)))}</b>, and"
-        f" {visible(findings.witness(told))}</dd>"
+        f"<dd>on record: {_on_record(news)}, and {visible(findings.witness(told))}</dd>"
     )
+
+
+def _on_record(news: Mapping[str, Any]) -> str:
+    """What is on record of the call. Stops of earlier versions have a failure's code where the verdict stands."""
+    found, code = str(news.get("on_record") or "nothing"), news.get("code")
+    if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
+        found, code = "refused", found
+    with_code = f" with code {datum(code)}" if found == "refused" and code not in (None, "", "refused") else ""
+    return f"<b>{visible(words(findings.on_record(found)))}</b>{with_code}"

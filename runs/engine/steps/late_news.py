@@ -42,16 +42,18 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
         is_open = event.slot in tape.told_by_witnesses() and event.attempt == slot.current
         if is_news and known.is_belied and not known.has_happened and not is_open:
             news = {"slot": event.slot, "attempt": event.attempt, "tool": event.tool, "came": event.KIND}
-            late.append(news | {"told": getattr(event, "outcome", CALLED_BACK), "on_record": _outcome(known)})
+            late.append(news | {"told": getattr(event, "outcome", CALLED_BACK), **_outcome(known)})
     return late
 
 
-def _outcome(attempt: Attempt) -> str:
-    """What a run went on from, in a word. A refusal has its own code, and a verdict stands above it: an attempt's
-    `Finding` keeps neither the code nor what was said before."""
+def _outcome(attempt: Attempt) -> dict[str, str]:
+    """What a run went on from, in a word; a failure's code is the tool's own word and may read like one of ours. A
+    verdict stands above a refusal: an attempt's `Finding` keeps neither the code nor what was said before."""
     if attempt.reconciled is not None:
-        return attempt.reconciled.verdict
-    return attempt.result.code if isinstance(attempt.result, e.ToolFailed) else "no_answer"
+        return {"on_record": attempt.reconciled.verdict}
+    if isinstance(attempt.result, e.ToolFailed):
+        return {"on_record": "refused", "code": attempt.result.code}
+    return {"on_record": "no_answer"}
 
 
 def untold(tape: Tape) -> list[dict[str, Any]]:

@@ -1,0 +1,114 @@
+"""The mark of a start form: one mark, one run, however often its form is sent.
+
+A mark is given to one person, and signed. It stands in the page's address, so that Back and Reload lead to the form
+that was filled in, and not to one that nobody has used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+from django.core.signing import BadSignature, Signer
+from django.db import transaction
+from django.http import HttpRequest
+
+from ledger.errors import DurableAgentsError, InvalidInput
+from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_answer
+
+
+class NotOurForm(InvalidInput):
+    """What marks a form as one of ours, and as this one, was changed on the way. Nobody could tell a repeat of it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The form came without the mark that this page had given it, or with another. Nothing was started by it. "
+            "Below it stands with a new mark, and with all that was typed: if you had sent it before, look in the list "
+            "of runs first whether that started one."
+        )
+
+
+class FormUsed(DurableAgentsError):
+    """The form has started a run, with other values. `further` is the mark under which these ones may start another."""
+
+    status, code, title = 409, "form-used", "This form has started a run"
+
+    def __init__(self, further: UUID) -> None:
+        super().__init__(
+            "This form has started a run before, with other values than it was sent with now, and one form starts one "
+            "run. Below stands that run, and then what was typed now, which can start another."
+        )
+        self.further = further
+
+
+class FormInUse(DurableAgentsError):
+    """The same form was sent a moment ago, and that has not ended yet."""
+
+    status, code, title = 409, "form-in-use", "Still starting"
+
+    def __init__(self) -> None:
+        super().__init__("This form was sent a moment ago and is still at work. Send it again: it starts one run.")
+
+
+def token_of(request: HttpRequest, mark: UUID) -> str:
+    """The mark as the person who asks may carry it."""
+    return _signer(request).sign(str(mark))
+
+
+def mark_in(request: HttpRequest, token: str) -> UUID | None:
+    """The mark that was given to the person who asks; None of a token that was given to nobody, or to somebody else."""
+    try:
+        return UUID(_signer(request).unsign(token))
+    except BadSignature:
+        return None
+
+
+def new_mark() -> UUID:
+    """A mark that nothing was started under."""
+    return uuid4()
+
+
+def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
+    """The run that was started under a mark of this person."""
+    answer = kept_answer(_principal(request), str(mark))
+    return UUID(json.loads(answer)["id"]) if answer is not None else None
+
+
+def start_once(request: HttpRequest, mark: UUID, asked: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
+    """The run that the form asks for (plain data), and whether it is new: the same form sent twice starts one, and both
+    sendings lead to it. Raises FormUsed, FormInUse, and what `start` raises."""
+    is_new = False
+
+    def act() -> tuple[int, Any]:
+        nonlocal is_new
+        is_new = True
+        return 201, {"id": str(start())}
+
+    try:
+        with transaction.atomic():
+            _, answer = answer_once(_principal(request), str(mark), asked, act)
+    except KeyInUse:
+        raise FormInUse() from None
+    except KeyReused:
+        # A browser that goes back to the page that refused sends all of this once more.
+        further = _further(mark, asked)
+        if (run_id := run_of(request, further)) is not None:
+            return run_id, False
+        raise FormUsed(further) from None
+    return UUID(json.loads(answer)["id"]), is_new
+
+
+def _further(mark: UUID, asked: Any) -> UUID:
+    """The mark for what a used form was sent with: the same for the same, so that a repeat is known as one."""
+    return uuid5(mark, hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest())
+
+
+def _principal(request: HttpRequest) -> str:
+    return f"console {request.user.pk}"
+
+
+def _signer(request: HttpRequest) -> Signer:
+    return Signer(salt=f"runs.console.start {request.user.pk}")
