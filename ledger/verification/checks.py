@@ -151,6 +151,9 @@ class Acts:
             yield f"{what} has a time, {row.at.isoformat()}, that is not that of event {act.seq}"
 
 
+CAPPED = ("steps", "tokens_in", "tokens_out", "usd_micro", "tool_calls", "model_calls")
+
+
 class HeadCheck:
     """What the head says beside number and link: who holds the run, what people asked for, what was used."""
 
@@ -159,6 +162,9 @@ class HeadCheck:
         self.epoch = self.claimed_seq = self.deaths = 0
         self.is_held = self.is_pause = self.is_cancel = False
         self.tokens_in = self.tokens_out = self.model_calls = self.tool_calls = self.perhaps = 0
+        self.usd_micro = self.unpriced = self.turns = 0
+        self.routed: set[tuple[str | None, int]] = set()  # requests whose debits are events of their own
+        self.caps: dict[str, int] = {}
 
     def see(self, line: Line) -> None:
         """Fold one event in."""
@@ -196,17 +202,32 @@ class HeadCheck:
 
     def _count(self, event: e.Event) -> None:
         match event:
-            case e.ModelResponded():
+            case e.ModelRouted():
+                self.routed.add((event.slot, event.attempt))
+            case e.BudgetSet():
+                self.caps = event.caps
+            case e.BudgetDebited():
                 self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
-                self.model_calls += 1
-            case e.ModelFailed():
-                self.model_calls += 1
+                self.model_calls += event.model_calls
+                self.usd_micro += event.usd_micro or 0
+                self.unpriced += event.model_calls if event.usd_micro is None else 0
+            case e.ModelResponded() | e.ModelFailed():
+                self.turns += 1
+                self._count_undebited(event)
             case e.ToolRead() | e.ToolReturned() | e.ToolAccepted() | e.ToolFailed():
                 self.tool_calls += 1
             case e.ToolReconciled(by="hook"):
                 self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
             case _:
                 pass
+
+    def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
+        """A turn from before there were debits: it tells itself what it used, and nobody knows what it cost."""
+        if (event.slot, event.attempt) in self.routed:
+            return
+        self.model_calls, self.unpriced = self.model_calls + 1, self.unpriced + 1
+        if isinstance(event, e.ModelResponded):
+            self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
 
     def problems(self) -> Iterator[str]:
         head = self.journal.head
@@ -216,8 +237,8 @@ class HeadCheck:
         yield from compared("the head", head, {
             "epoch": self.epoch, "claimed_seq": self.claimed_seq, "is_pause_requested": self.is_pause,
             "is_cancel_requested": self.is_cancel, "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
-            "model_calls": self.model_calls, "tool_calls": calls, "steps": {self.model_calls + head.tool_calls},
-            "deaths": self.deaths,
-        })  # fmt: skip
+            "model_calls": self.model_calls, "tool_calls": calls, "steps": {self.turns + head.tool_calls},
+            "deaths": self.deaths, "usd_micro": self.usd_micro, "unpriced_calls": self.unpriced,
+        } | {f"cap_{name}": self.caps.get(name) for name in CAPPED})  # fmt: skip
         if self.is_held != (head.lease is not None):
             yield f"the head says that {'a worker' if head.lease else 'nobody'} holds the run, the journal otherwise"

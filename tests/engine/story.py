@@ -11,6 +11,8 @@ from uuid import UUID
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
+from runs.engine.budget.amounts import UNLIMITED, Caps
+from runs.engine.budget.prices import Price, Route
 from runs.engine.canonical import keyed_hasher
 from runs.engine.driver import Driver
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
@@ -33,9 +35,11 @@ class Story:
     model: Callable[..., Any] = request_model
     journal: type[MemoryJournal] = MemoryJournal
     threads: ThreadPoolExecutor | None = None
+    caps: Caps = UNLIMITED
+    prices: dict[str, Price] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.run: MemoryRun = memory.start(self.agent, self.input)
+        self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)
         self.control = Control()
         self.commits = [len(self.run.events)]
         append = self.run.append
@@ -55,6 +59,8 @@ class Story:
             hit=self._hit,
             threads=self.threads,
             retry=self.retry,
+            route=lambda assistant: Route(assistant.name, self.prices.get(assistant.name)),
+            budget_queue="finance_po",
         )
 
     def _hit(self, point: str, tool: str) -> None:

@@ -152,11 +152,14 @@ def _check_figures(run: Run) -> None:
     responses = [x for x in every if isinstance(x, e.ModelResponded)]
     models = [x for x in done if x.KIND.startswith("Model")]
     assert top.steps == len(done)
-    assert (top.model_calls, top.tool_calls) == (len(models), len(done) - len(models))
-    assert (top.tokens_in, top.tokens_out) == (
-        sum(x.tokens_in for x in responses),
-        sum(x.tokens_out for x in responses),
-    )
+    debits = [x for x in every if isinstance(x, e.BudgetDebited)]
+    assert (top.model_calls, top.tool_calls) == (sum(x.model_calls for x in debits), len(done) - len(models))
+    assert (top.tokens_in, top.tokens_out) == (sum(x.tokens_in for x in debits), sum(x.tokens_out for x in debits))
+    assert top.usd_micro == sum(x.usd_micro or 0 for x in debits)
+    assert top.unpriced_calls == sum(x.model_calls for x in debits if x.usd_micro is None)
+    settled = {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in debits if not x.is_estimate}
+    assert {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in responses} <= settled
+    assert len({(x.slot, x.attempt, x.n) for x in debits}) == len(debits)
 
 
 def _check_ledger(run: Run) -> None:

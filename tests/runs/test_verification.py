@@ -34,11 +34,11 @@ SEEDS, MUTATIONS = range(many(20, 4)), 50
 # What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*,
 # names them.
 UNTOLD = {
-    "ledger_head": {"lease", "is_on_hold", "usd_micro"},
+    "ledger_head": {"lease", "is_on_hold"},
     "ledger_ledgerentry": {"id"},
     "ledger_overriderecord": {"id"},
     "ledger_actrecord": {"id"},
-    "runs_run": {"ready_at", "is_woken", "is_solo", "priority", "tags", "trace_id", "updated_at"},
+    "runs_run": {"ready_at", "is_woken", "is_solo", "priority", "tags", "trace_id", "updated_at", "time_up_at"},
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},
     "runs_incident": {"id", "in_doubt", "replayed", "is_stopped", "last_sign_at", "detected_at"},

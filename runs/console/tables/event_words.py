@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from ledger.templatetags.console import short, visible, words
+from runs.engine.budget.limits import usd_of
 from runs.story import Line, findings
 
 Facts = defaultdict[str, Any]
@@ -28,6 +29,24 @@ def facts(line: Line) -> Facts:
 
 def _plain(value: object) -> str:
     return escape(str(value))
+
+
+def _usd(micro: object) -> str:
+    """Money; a dash where nobody knows, which is not the same as nothing."""
+    return f"${usd_of(micro)}" if isinstance(micro, int) else "–"
+
+
+def _amounts(f: Facts) -> str:
+    return f"{_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out · {_usd(f['usd_micro'])}"
+
+
+def _caps(caps: object) -> str:
+    """What a run may use, in a few words."""
+    stated = caps if isinstance(caps, dict) else {}
+    told = [
+        f"{visible(words(name))} {_usd(most) if name == 'usd_micro' else _plain(most)}" for name, most in stated.items()
+    ]
+    return ", ".join(told).replace("usd micro ", "") or "no caps"
 
 
 def _words(value: object) -> str:
@@ -124,6 +143,10 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ModelRequested": lambda f, _: f"{visible(f['model'])}, {_turn(f)}",
     "ModelResponded": lambda f, _: f"{_turn(f)} · {_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out",
     "ModelFailed": _code,
+    "ModelRouted": lambda f, _: f"{_plain(f['model'])} · set aside {_amounts(f)}",
+    "BudgetSet": lambda f, _: f"{_caps(f['caps'])} · by {visible(f['by'])}",
+    "BudgetDebited": lambda f, _: _amounts(f) + (" · estimated: its answer was lost" if f.get("is_estimate") else ""),
+    "BudgetExceeded": lambda f, _: f"{visible(words(f['resource']))}: {_plain(f['used'])} of {_plain(f['most'])} used",
     "WaitOpened": lambda f, _: f"{_plain(f['wait'])}, until {_plain(str(f['deadline'])[:19])}",
     "WaitResolved": lambda f, _: f"{_plain(f['wait'])}: {visible(words(f['resolution']))} by {visible(f['by'])}",
     "SignalReceived": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, sent by {visible(f['by'])}",
