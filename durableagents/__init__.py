@@ -7,6 +7,7 @@ from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
     BusinessFailure,
+    ChildFailure,
     Expired,
     Failure,
     ModelFailure,
@@ -20,7 +21,7 @@ from runs.engine.journal import Grant
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "Context", "DidNotHappen", "End", "Evidence",
-    "Expired", "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Rejected", "ReplayClass",
-    "Sample", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "DidNotHappen", "End",
+    "Evidence", "Expired", "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Rejected",
+    "ReplayClass", "Sample", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

@@ -213,6 +213,45 @@ class BudgetExceeded(Event):
     call: str | None = None
 
 
+# --- child runs -------------------------------------------------------------------------------------------------------
+
+
+class ChildStarted(Event, fact="intent"):
+    """A run of another agent was started as a step of this one, in the same commit. `caps` is what it may use, which is
+    set aside here. Payload: its input."""
+
+    child: str
+    agent: str
+    requested_hash: str
+    caps: dict[str, int]
+
+
+class ChildOf(Event):
+    """The run was started by a step of another one, `depth` runs below one that wasn't."""
+
+    parent: str
+    parent_slot: str
+    parent_attempt: int
+    depth: int
+
+
+class ChildEnded(Event, fact="result"):
+    """A child came to its end, and what it and its own children used is debited here. `state`: completed, failed,
+    cancelled. Payload: its output, or its error."""
+
+    child: str
+    agent: str
+    state: str
+    code: str
+    steps: int
+    tool_calls: int
+    model_calls: int
+    tokens_in: int
+    tokens_out: int
+    usd_micro: int
+    unpriced_calls: int
+
+
 # --- tool calls -------------------------------------------------------------------------------------------------------
 
 

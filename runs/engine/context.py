@@ -13,12 +13,15 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from ledger import events as e
+from runs.engine.agents import Agent
 from runs.engine.assistants import Assistant
+from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
+from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.model_loop import ask_once, think
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
@@ -159,6 +162,20 @@ class Context:
             )  # fmt: skip
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, within=within)
         return await decided(visit, slot, record, tool=name, arguments=arguments)
+
+    @_step
+    async def child(
+        self, agent: Agent | str, input: BaseModel | dict[str, Any], *, budget: Budget | None = None,
+        tags: Sequence[str] = (),
+    ) -> Any:  # fmt: skip
+        """Start a run of another `agent` (itself, a name, or name@version) with this `input`, and wait for its end
+        without holding a worker. Returns its output, as the agent's own model where the agent itself is given.
+
+        What it may use is this `budget`, set aside here (by default all that this run has left); `tags` are the
+        child's. It has a page, a journal and a version of its own. Raises ChildFailure where it fails or is cancelled,
+        MisusedContext for an unknown agent, an input that doesn't fit, and for a run too deep below others.
+        """
+        return await child(self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags)
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:

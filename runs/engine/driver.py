@@ -49,6 +49,7 @@ class Driver:
         self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
+        self.depth = 0
         self._running: Visit | None = None
 
     async def drive(self) -> str:
@@ -89,7 +90,7 @@ class Driver:
     async def _load(self) -> Reply:
         history: History = await self.journal.load()
         assert isinstance(history.created, e.RunCreated)
-        self.created = history.created
+        self.created, self.depth = history.created, history.depth
         if history.snapshot is not None:
             self.at = history.snapshot
         self.tape = Tape(history.tail)
@@ -153,7 +154,7 @@ class Driver:
         running = self._running = Visit(
             self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
             node=node.name, number=self.at.visit, generation=self.at.generation, created=self.created,
-            trace_id=self.trace_id,
+            trace_id=self.trace_id, depth=self.depth,
         )  # fmt: skip
         return await run_visit(running, node, state)
 

@@ -142,6 +142,16 @@ class Failure(Exception):
         self.message, self.code = message, code
 
 
+class ChildFailure(Exception):
+    """Raised to a node: a run that it had started did not end well. `agent` and `child` say which, `state` how
+    (*failed*, *cancelled*; *completed* where its output doesn't fit), `code` and `message` why.
+    """
+
+    def __init__(self, agent: str, child: str, state: str, code: str, message: str) -> None:
+        super().__init__(f"{agent} {state}: {message or code}")
+        self.agent, self.child, self.state, self.code, self.message = agent, child, state, code, message
+
+
 class MisusedContext(RuntimeError):
     """A journaled call came from another task than the visit's, after the visit had ended, or for a tool that the agent
     doesn't declare. Nothing was sent."""

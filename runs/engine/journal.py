@@ -173,6 +173,25 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A run that is made with the step that starts it. `depth` counts the runs above it; `time` is how long it may
+    take."""
+
+    run_id: str
+    agent: str
+    version: str
+    input: Any
+    tags: tuple[str, ...]
+    caps: Caps
+    time: timedelta | None
+    parent: str
+    slot: str
+    attempt: int
+    depth: int
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one commit makes durable, whole or not at all.
 
@@ -190,12 +209,13 @@ class Batch:
     snapshot: Snapshot | None = None
     grant: tuple[str, str] | None = None
     is_intent: bool = False
+    child: ChildSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """All that a claimant needs: the newest sound checkpoint, the events after it, the run's first event, what it may
-    use and what it has used."""
+    use and what it has used, and how many runs are above it."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -203,6 +223,7 @@ class History:
     reply: Reply
     caps: Caps = UNLIMITED
     used: Usage = NOTHING_USED
+    depth: int = 0
 
 
 class Journal(Protocol):

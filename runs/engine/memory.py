@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +18,19 @@ from runs.engine.budget.meter import debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
-from runs.engine.journal import NOTHING_USED, Batch, Entry, GateOpening, History, How, Reply, Snapshot, Usage, WaitSpec
+from runs.engine.journal import (
+    NOTHING_USED,
+    Batch,
+    ChildSpec,
+    Entry,
+    GateOpening,
+    History,
+    How,
+    Reply,
+    Snapshot,
+    Usage,
+    WaitSpec,
+)
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import wanted_by
 
@@ -56,6 +68,8 @@ class MemoryRun:
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived] = field(default_factory=list)
     skew: timedelta = timedelta(0)
+    depth: int = 0
+    children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
 
     def append(self, events: Sequence[e.Event]) -> None:
         """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's
@@ -127,6 +141,21 @@ class MemoryRun:
         for wait in [w for w in self.open_waits() if w.spec.kind == "budget"]:
             self.resolve(wait.spec.id, "raised")
 
+    def end_child(
+        self, child: str, state: str = "completed", *, output: Any = None, code: str = "", used: Usage = NOTHING_USED
+    ) -> bool:
+        """Tell the run that a child of it has ended, as `runs.services.families` does. Told once."""
+        spec = self.children[child]
+        payload = {"output": output} if state == "completed" else {"message": code}
+        event = e.ChildEnded(
+            slot=spec.slot, attempt=spec.attempt, child=child, agent=f"{spec.agent}@{spec.version}", state=state,
+            code=code, unpriced_calls=0, payload=payload, **asdict(used),
+        )  # fmt: skip
+        wait = WaitSpec(self.id, spec.slot, spec.attempt, "child", 0, datetime.now(UTC))
+        is_told = self.resolve(wait.id, state, event=event)
+        self.used += used if is_told else NOTHING_USED
+        return is_told
+
     def hand_over(self, name: str) -> None:
         """Give the oldest signal of a name that nobody took to whoever has waited for one the longest."""
         waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
@@ -168,7 +197,7 @@ class MemoryJournal:
         self._fence()
         seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
         run = self.run
-        return History(snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used)
+        return History(snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used, run.depth)
 
     async def signal(self, name: str, n: int) -> e.SignalReceived:
         self._fence()
@@ -300,6 +329,8 @@ class MemoryJournal:
     def _write(self, batch: Batch) -> None:
         wait = batch.wait
         self.run.append(batch.events)
+        if batch.child is not None:
+            self.run.children[batch.child.run_id] = batch.child
         self.run.entries.extend(batch.entries)
         known = None if wait is None else self.run.waits.get(wait.id)
         if wait is not None and known is None:
@@ -324,6 +355,8 @@ def begun_by(event: e.Event) -> Usage | None:
             return Usage(steps=1, tool_calls=1)
         case e.ModelRouted():
             return wanted_by(event)
+        case e.ChildStarted():
+            return Usage(**event.caps)
         case _:
             return None
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
-from runs.engine.errors import BadSignal, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
+from runs.engine.errors import BadSignal, ChildFailure, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.visit import Visit
@@ -90,6 +90,8 @@ def _crash(error: BaseException) -> Crashed:
             return Crashed(error.code, str(error), story)
         case ModelFailure():
             return Crashed(error.code, str(error), story)
+        case ChildFailure():
+            return Crashed(error.code or "child_failed", str(error), story)
         case TimedOut():
             return Crashed("timed_out", str(error), story)
         case BadSignal():

@@ -92,12 +92,18 @@ class Attempt:
     @property
     def is_refused(self) -> bool:
         """Whether the other side's definite no is on record."""
-        return isinstance(self.result, (e.ToolFailed, e.ModelFailed))
+        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
+
+    @property
+    def has_lost_child(self) -> bool:
+        """Whether the run that the call started ended in failure, or was cancelled."""
+        return isinstance(self.result, e.ChildEnded) and self.result.state != "completed"
 
     @property
     def has_happened(self) -> bool:
         """Whether the journal says that the call was done."""
-        return self.outcome is not None and not isinstance(self.outcome, (e.ToolFailed, e.ModelFailed))
+        is_refused = isinstance(self.outcome, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
+        return self.outcome is not None and not is_refused
 
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
@@ -248,7 +254,7 @@ class Tape:
         return [
             name
             for name, slot in self.slots.items()
-            if (isinstance(slot.now.outcome, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)
+            if ((slot.now.outcome is not None and not slot.now.has_happened) or slot.has_timed_out)
             and not self._is_passed(name, reached)
         ]
 
@@ -318,13 +324,18 @@ class Tape:
 
     def outstanding(self) -> list[str]:
         """Slots of calls whose effect may still come or may have come: accepted and not answered, unknown and left
-        so, or done after all, as a witness tells."""
+        so, or done after all, as a witness tells; and of runs that were started and haven't ended."""
         return [
             name
             for name, slot in self.slots.items()
             if slot.now.result is None
             and not slot.now.is_settled
-            and (slot.now.accepted is not None or slot.now.unknown is not None or slot.belied is not None)
+            and (
+                slot.now.accepted is not None
+                or slot.now.unknown is not None
+                or slot.belied is not None
+                or isinstance(slot.now.intent, e.ChildStarted)
+            )
         ]
 
 
@@ -346,6 +357,10 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.intent, attempt.is_in_doubt = event, True
             if event.grant is not None:
                 slot.grants[event.attempt] = event.grant, _id_of(slot) if event.grant == event.slot else ""
+        case e.ChildStarted():
+            slot.remember("child", event.requested_hash)
+            slot.current = max(slot.current, event.attempt)
+            attempt.intent = event
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
@@ -362,7 +377,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.BranchesOpened():
             slot.remember(f"gather of {event.branches}", "")
             slot.branches = event
-        case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed():
+        case e.ToolReturned() | e.CallbackReceived() | e.ModelResponded() | e.ModelFailed() | e.ChildEnded():
             attempt.result, attempt.is_in_doubt = event, False
             attempt.finding.found("answered")
         case e.ToolAccepted():

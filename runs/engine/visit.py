@@ -29,10 +29,10 @@ class Visit:
 
     def __init__(
         self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape, meter: Meter,
-        *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str,
+        *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str, depth: int = 0,
     ) -> None:  # fmt: skip
         self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
-        self.meter = meter
+        self.meter, self.depth = meter, depth
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places, self.recalled = Places(generation, number), Recall(tape)
         self._closing = asyncio.Event()

@@ -34,6 +34,12 @@ class Meter:
         others = (usage for call, usage in self._reserved.items() if call != besides)
         return first_breach(self.caps, self.used, sum(others, NOTHING_USED), wanted)
 
+    def left(self) -> Caps:
+        """What may be begun of each; None where there is no cap."""
+        aside = self.reserved
+        pairs = ((getattr(self.caps, n), getattr(self.used, n) + getattr(aside, n)) for n in Caps.__slots__)
+        return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
+
     def set_aside(self, call: Call) -> Usage:
         """What a call under way is expected to use."""
         return self._reserved.get(call, NOTHING_USED)

@@ -19,6 +19,8 @@ def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
         for attempt, known in slot.attempts.items():
             if known.route is not None:
                 yield (name, attempt), wanted_by(known.route)
+            elif isinstance(known.intent, e.ChildStarted) and known.result is None:
+                yield (name, attempt), Usage(**known.intent.caps)
             elif isinstance(known.intent, e.ToolInvoked) and not (known.result or known.accepted or known.is_settled):
                 yield (name, attempt), Usage(steps=1, tool_calls=1)
 

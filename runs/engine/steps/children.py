@@ -1,0 +1,127 @@
+"""A run of another agent as a step of this one: started with the intent, waited for without a slot, heard of once.
+
+The child has a journal, a version and a page of its own. What it may use is set aside in this run's budget, and what it
+did use is debited when it ends: with the event that tells of its end, by whoever finds it ended
+(runs/services/families.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from runs.engine.agents import Agent, registry
+from runs.engine.budget.amounts import RESOURCES, Caps, Usage
+from runs.engine.budget.limits import NO_BUDGET, Budget
+from runs.engine.canonical import plain
+from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
+from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
+from runs.engine.tape import Slot, payload_of
+from runs.engine.visit import Visit
+
+# How deep runs may start runs: an agent that starts itself comes to an end.
+MOST_GENERATIONS = 8
+PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has a time of its own
+
+
+async def child(
+    visit: Visit, slot: str, agent: Agent | str, input: BaseModel | Mapping[str, Any], *,
+    budget: Budget | None, tags: Sequence[str],
+) -> Any:  # fmt: skip
+    """Start a run of `agent`, or find it on record, and wait for its end. Gives its output; raises ChildFailure."""
+    wanted = agent.graph_id if isinstance(agent, Agent) else agent
+    asked = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
+    requested_hash = visit.runtime.hasher({"child": wanted.partition("@")[0], "input": asked})
+    record = visit.recall(slot, "child", requested_hash, asked)
+    past = record.now
+    if isinstance(past.result, e.ChildEnded):
+        return _ended(agent, past.result)
+    if past.intent is None:
+        await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags)
+    visit.park(_wait(visit, slot, record.current))
+
+
+def _ended(agent: Agent | str, end: e.ChildEnded) -> Any:
+    """What the node is told of it."""
+    told = payload_of(end)
+    if end.state != "completed":
+        raise ChildFailure(end.agent, end.child, end.state, end.code, str(told.get("message", "")))
+    output = told.get("output")
+    shape = agent.output if isinstance(agent, Agent) else None
+    if shape is None:
+        return output
+    try:
+        return shape.model_validate(output)
+    except ValidationError as error:
+        problem = f"its output does not fit: {error}"
+        raise ChildFailure(end.agent, end.child, "completed", "bad_output", problem) from error
+
+
+def _found(wanted: str) -> Agent:
+    """The version that the child will be of; it stays so, whatever is released meanwhile."""
+    try:
+        return registry.find(wanted)
+    except (UnknownAgent, UnknownVersion) as error:
+        raise MisusedContext(error.detail) from error
+
+
+async def _start(
+    visit: Visit, slot: str, record: Slot, agent: Agent, asked: Any, requested_hash: str, budget: Budget,
+    tags: Sequence[str],
+) -> None:  # fmt: skip
+    """TX1: the intent, the wait and the run itself, in one commit."""
+    if visit.depth >= MOST_GENERATIONS:
+        raise MisusedContext(f"{agent.graph_id}: {MOST_GENERATIONS} runs started one another already, so no more are")
+    try:
+        checked = plain(agent.input.model_validate(asked))
+        agent.begin(agent.input.model_validate(checked))
+    except (ValidationError, ValueError) as error:
+        raise MisusedContext(f"the input does not fit {agent.graph_id}: {error}") from error
+    caps = _share(visit, budget.tightest(agent.budget or NO_BUDGET))
+    visit.afford(slot, record.current, _expected(caps), is_reserved=True)
+    run_id = child_id(visit.run_id, slot, record.current)
+    event = e.ChildStarted(
+        slot=slot, attempt=record.current, child=run_id, agent=agent.graph_id, requested_hash=requested_hash,
+        caps=caps.stated(), payload={"arguments": asked},
+    )  # fmt: skip
+    spec = ChildSpec(
+        run_id=run_id, agent=agent.name, version=agent.version, input=checked, tags=tuple(tags), caps=caps,
+        time=budget.time, parent=visit.run_id, slot=slot, attempt=record.current, depth=visit.depth + 1,
+        trace_id=visit.trace_id,
+    )  # fmt: skip
+    wait = _wait(visit, slot, record.current, agent)
+    await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
+    record.now.intent = event
+
+
+def _share(visit: Visit, asked: Budget) -> Caps:
+    """What the child may use: what was asked for, and where nothing was, what this run has left."""
+    wanted, left = asked.caps(), visit.meter.left()
+    return Caps(*(_least(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
+
+
+def _least(wanted: int | None, left: int | None) -> int | None:
+    return wanted if wanted is not None else left
+
+
+def _expected(caps: Caps) -> Usage:
+    """What is set aside for it: all that it may use."""
+    return Usage(**{name: getattr(caps, name) or 0 for name in RESOURCES})
+
+
+def _wait(visit: Visit, slot: str, attempt: int, agent: Agent | None = None) -> WaitSpec:
+    detail = {"child": child_id(visit.run_id, slot, attempt)}
+    if agent is not None:
+        detail |= {"title": agent.title, "agent": agent.graph_id}
+    return WaitSpec(visit.run_id, slot, attempt, "child", 0, deadline_in(visit.journal.now(), PATIENCE), detail)
+
+
+def child_id(parent: str, slot: str, attempt: int) -> str:
+    """The id of the run that an attempt starts: a replay names the same one."""
+    return str(uuid5(NAMESPACE_URL, f"{parent}|{slot}|{attempt}|run"))
