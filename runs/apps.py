@@ -26,8 +26,10 @@ class RunsConfig(AppConfig):
         from runs import verification
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
+        from runs.services.families import wishes
 
         verification.register()
+        wishes.register()
         post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)

@@ -202,6 +202,8 @@ class HeadCheck:
 
     def _count(self, event: e.Event) -> None:
         match event:
+            case e.ChildEnded():
+                self._count_child(event)
             case e.ModelRouted():
                 self.routed.add((event.slot, event.attempt))
             case e.BudgetSet():
@@ -220,6 +222,13 @@ class HeadCheck:
                 self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
             case _:
                 pass
+
+    def _count_child(self, event: e.ChildEnded) -> None:
+        """What a child used is debited to its parent, whole."""
+        self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
+        self.model_calls, self.tool_calls = self.model_calls + event.model_calls, self.tool_calls + event.tool_calls
+        self.usd_micro, self.unpriced = self.usd_micro + event.usd_micro, self.unpriced + event.unpriced_calls
+        self.turns += event.steps - event.tool_calls  # steps of the head are turns and calls
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
         """A turn from before there were debits: it tells itself what it used, and nobody knows what it cost."""

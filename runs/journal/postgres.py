@@ -24,6 +24,7 @@ from ledger.errors import first_line
 from ledger.events import Event, SignalReceived
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
+from runs.journal.births import child_statement
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
@@ -49,9 +50,9 @@ class PgJournal:
 
     def __init__(
         self, pool: Pool, worker: Worker, claimed: Claim, *,
-        on_write: Callable[[str, int], None] = lambda run_id, seq: None,
+        on_write: Callable[[str, int], None] = lambda run_id, seq: None, on_birth: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self.pool, self.worker, self.on_write = pool, worker, on_write
+        self.pool, self.worker, self.on_write, self.on_birth = pool, worker, on_write, on_birth
         self.run_id, self._id, self._actor = str(claimed.run_id), claimed.run_id, worker.ref
         self._committer, self._lookups = committer(pool), Lookups(pool, claimed.run_id)
         self._committing = asyncio.Lock()
@@ -73,7 +74,11 @@ class PgJournal:
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
             statement, values = self._intend(batch)
-            return await self._commit(batch.events, statement, values)
+            made = [] if batch.child is None else [child_statement(batch.child)]
+            reply = await self._commit(batch.events, statement, values, made)
+            if batch.child is not None:
+                self.on_birth()  # somebody may take it
+            return reply
         events, statement, values = self._record(batch)
         wait, also = batch.wait, []
         if batch.gate is not None and wait is not None:

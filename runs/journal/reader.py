@@ -41,7 +41,7 @@ _READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
 _COUNTED = len(RESOURCES)
 STANDING = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
-           {caps}, {used},
+           {caps}, {used}, (SELECT depth FROM runs_run WHERE id = h.run_id),
            c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
     FROM ledger_head h
     LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
@@ -56,15 +56,16 @@ _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 _FLAGS = 7
 
 
-def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage]:
-    """Of a row of STANDING: lease, end of the journal and what was asked for; the caps; what was used."""
+def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int]:
+    """Of a row of STANDING: lease, end of the journal and what was asked for; the caps; what was used; how many runs
+    are above it."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
-    return row[:_FLAGS], Caps(*caps), Usage(*used)
+    return row[:_FLAGS], Caps(*caps), Usage(*used), row[_FLAGS + 2 * _COUNTED] or 0
 
 
 def cut_of(row: TupleRow) -> TupleRow | None:
     """Of a row of STANDING: the checkpoint; None for a run that has none."""
-    cut = row[_FLAGS + 2 * _COUNTED :]
+    cut = row[_FLAGS + 2 * _COUNTED + 1 :]
     return None if cut[0] is None else cut
 
 

@@ -62,6 +62,11 @@ class Run(models.Model):
     priority = models.SmallIntegerField(default=0)
     tags = models.JSONField(default=list)
     trace_id = models.TextField()
+    parent = models.UUIDField(null=True, help_text="The run that started it as a step.")
+    parent_slot = models.TextField(blank=True, default="", db_default="")
+    parent_attempt = models.SmallIntegerField(default=0, db_default=0)
+    depth = models.SmallIntegerField(default=0, db_default=0, help_text="How many runs are above it.")
+    is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
     created_by = models.TextField()
     creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
     created_at = models.DateTimeField()
@@ -88,6 +93,14 @@ class Run(models.Model):
                 name="runs_run_wanted",
             ),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
+            models.Index(
+                fields=["parent", "-created_at"], condition=models.Q(parent__isnull=False), name="runs_run_children"
+            ),
+            models.Index(
+                fields=["ended_at"],
+                condition=models.Q(parent__isnull=False, ended_at__isnull=False, is_told=False),
+                name="runs_run_untold",
+            ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there

@@ -6,7 +6,7 @@ resolved, and the worker sees it at its next step boundary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -152,6 +152,10 @@ def end_as_cancelled(run: Run, head: Head, tape: Tape, *, by: str, payload: dict
     return e.CancelRequested(by=by, payload=payload)
 
 
+# What follows an act besides: called in its transaction with the action's name and the run.
+on_act: list[Callable[[str, Run], None]] = []
+
+
 class Act:
     """One person's act on one run: the locks, the justification, and the record that it leaves."""
 
@@ -178,14 +182,14 @@ class Act:
         self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
 
     def done(self, *events: e.Event, entries: Sequence[Entry] = ()) -> Run:
-        """Append the events and the override record, and ring."""
-        override(
-            self.head,
-            self.action,
-            by=self.by,
-            justification=self.justification,
-            before=self.before,
-            after=snapshot(self.run, self.head),
-        )
+        """Append the events, and the override record of whoever acts for themselves, and ring. What the system does to a
+        child has its parent's record, and its reason on its own journal."""
+        if self.by.kind != "system":
+            override(
+                self.head, self.action, by=self.by, justification=self.justification, before=self.before,
+                after=snapshot(self.run, self.head),
+            )  # fmt: skip
         journal(self.run.id, *events, by=self.by, entries=entries)
+        for follow in on_act:
+            follow(self.action, self.run)
         return self.run

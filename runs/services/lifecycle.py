@@ -199,6 +199,8 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     approval that is in time or a new one; callbacks that never came are waited for again. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
+    if run.is_told:
+        raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0
     head.save(update_fields=["deaths"])
     if run.state == State.FAILED:

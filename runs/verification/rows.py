@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
@@ -12,7 +13,7 @@ from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
     e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
-    e.ToolReconciled, e.CancelRequested,
+    e.ToolReconciled, e.CancelRequested, e.ChildEnded,
 )  # fmt: skip
 
 
@@ -29,6 +30,7 @@ class RunFields:
         self.started_seq = self.entered_seq = 0
         self.end_seq: int | None = None
         self.error_code = ""
+        self.child: e.ChildOf | None = None
 
     def see(self, line: Line) -> None:
         """Fold one event into where the run stands."""
@@ -36,6 +38,8 @@ class RunFields:
             case e.RunCreated() as created if self.created is None:
                 self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
                 self.about = subject(payload_of(created))[:ABOUT_LENGTH]
+            case e.ChildOf() as child if line.seq == 2:
+                self.child = child
             case e.RunClaimed(worker=worker):
                 self.states, self.owner = {"running"}, worker
                 self.started_seq = self.started_seq or line.seq
@@ -65,6 +69,12 @@ class RunFields:
         self.states, self.owner, self.end_seq = {names[type(event)]}, None, seq
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
+    def _creator(self) -> int | None:
+        """Whoever started it; a child's is its parent's."""
+        if self.child is None:
+            return started_by(self.journal.run_id)
+        return Run.objects.filter(pk=self.child.parent).values_list("creator", flat=True).first()
+
     def problems(self) -> Iterator[str]:
         row = Run.objects.filter(pk=self.journal.run_id).first()
         if row is None:
@@ -80,7 +90,12 @@ class RunFields:
             "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}",
             "created_by": made.by, "state": self.states, "generation": 0, "node": self.node, "visit": self.visit,
             "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
-            "creator": started_by(self.journal.run_id), "about": {self.about, ""},
+            "creator": self._creator(), "about": {self.about, ""},
+        })  # fmt: skip
+        above = self.child
+        yield from compared("the run's row", row, {
+            "parent": UUID(above.parent) if above else None, "parent_slot": above.parent_slot if above else "",
+            "parent_attempt": above.parent_attempt if above else 0, "depth": above.depth if above else 0,
         })  # fmt: skip
         if (str(row.owner) if row.owner else None) != self.owner:
             yield f"the run's row: owner says {row.owner}, the journal {self.owner}"

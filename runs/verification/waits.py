@@ -117,6 +117,9 @@ class Waits:
                 self.grants[event.slot] = key
             case e.InputAnswered():
                 self._end(seq, Key(event.slot, event.attempt, "input", event.n), "answered", event.by)
+            case e.ChildEnded() if not self.has_ended:
+                key = Key(event.slot, event.attempt, "child", 0)
+                self._end(seq, key, event.state, f"run:{event.child}")
             case e.SignalTaken():
                 self._end(seq, Key(event.slot, event.attempt, "signal", 0), "received", "system:engine")
             case e.CallbackReceived() | e.CallbackArrivedLate():

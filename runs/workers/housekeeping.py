@@ -28,6 +28,7 @@ from runs.fleet import members
 from runs.fleet.agent_versions import Watch
 from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
+from runs.services.families import ends, wishes
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.workers import failover, timers
 
@@ -57,6 +58,8 @@ class House:
         self._sweeps = False  # it knows of something that is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
+        self._ended: list[UUID] = []
+        self._telling: asyncio.Task[None] | None = None
 
     async def aside(self, act: Callable[[], T]) -> T:
         """Do something rare in the housekeeping thread; its connection is closed afterwards."""
@@ -110,6 +113,8 @@ class House:
             self._versions.check()
             prices.table.refresh()
             timers.ask_for_time()
+            ends.tell_all()
+            wishes.align()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()
@@ -124,6 +129,23 @@ class House:
         if is_quiet:
             return not is_thorough or called.sweep_age < SHOWN_SECONDS
         return called.sweep_age < SWEPT_SECONDS
+
+    # --- families ---
+
+    def note_end(self, child: UUID) -> None:
+        """A run that another one had started has ended here: its parent is told, together with what ends meanwhile."""
+        self._ended.append(child)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(), name="telling parents")
+
+    async def _tell(self) -> None:
+        """What goes wrong with it is logged: the sweeper tells of what is left."""
+        while self._ended:
+            ended, self._ended = self._ended, []
+            try:
+                await self.in_thread(partial(ends.tell_many, ended))
+            except Exception:
+                log.exception("%s runs ended, and their parents could not be told yet", len(ended))
 
     # --- one run's trouble ---
 

@@ -63,6 +63,7 @@ RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
 WARM = 4  # of them are open before there is anything to do
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
+ENDS = frozenset({"completed", "failed", "cancelled"})
 MOST_FAILURES = 3
 MOST_CLAIMED = 32  # at a time
 TOOL_THREADS = 64  # blocking tool functions at once
@@ -300,7 +301,7 @@ class Host:
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
-        journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring), False
+        journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
         try:
             failpoints.hit("CP0")
             agent = registry.find(claimed.graph_id)
@@ -310,6 +311,8 @@ class Host:
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
             if how == "released":
                 await self._pass_on(journal)
+            if how in ENDS and claimed.created_by.startswith("run:"):
+                self._house.note_end(claimed.run_id)
             is_done = True
         except StaleLease as stale:
             self._failures.pop(claimed.run_id, None)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from approvals.models import Approval
 from ledger import events as e
 from ledger.models import Event, LedgerEntry
+from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
+from runs.engine.budget.meter import debit_of
 from runs.engine.driver import waiting_state
 from runs.engine.tape import Tape
 from runs.models import Run
@@ -79,6 +81,8 @@ class Told:
             case e.ApprovalDecided():
                 self.open.pop((slot, 0, "approval", event.n), None)
                 self.approvals[event.approval_id] = event.verdict
+            case e.ChildEnded():
+                self.open.pop((slot, attempt, "child", 0), None)
             case e.SignalTaken():
                 self.open.pop((slot, attempt, "signal", 0), None)
             case e.InputAnswered():
@@ -101,6 +105,7 @@ class Told:
         """Whatever is resolved makes a run ready that waits in nobody's hands."""
         resolves = (
             e.WaitResolved, e.ApprovalDecided, e.CallbackReceived, e.ToolReconciled, e.SignalTaken, e.InputAnswered,
+            e.ChildEnded,
         )  # fmt: skip
         if isinstance(event, resolves) and self.state.startswith("waiting"):
             self.state = "running"
@@ -151,12 +156,15 @@ def _check_figures(run: Run) -> None:
     done = [x for x in every if x.KIND in STEPS or (isinstance(x, e.ToolReconciled) and x.by == "hook" and x.payload)]
     responses = [x for x in every if isinstance(x, e.ModelResponded)]
     models = [x for x in done if x.KIND.startswith("Model")]
-    assert top.steps == len(done)
+    ended = [x for x in every if isinstance(x, e.ChildEnded)]
+    theirs = sum((Usage(**{name: getattr(x, name) for name in RESOURCES}) for x in ended), NOTHING_USED)
+    assert top.steps == len(done) + theirs.steps
     debits = [x for x in every if isinstance(x, e.BudgetDebited)]
-    assert (top.model_calls, top.tool_calls) == (sum(x.model_calls for x in debits), len(done) - len(models))
-    assert (top.tokens_in, top.tokens_out) == (sum(x.tokens_in for x in debits), sum(x.tokens_out for x in debits))
-    assert top.usd_micro == sum(x.usd_micro or 0 for x in debits)
-    assert top.unpriced_calls == sum(x.model_calls for x in debits if x.usd_micro is None)
+    used = sum((debit_of(x) for x in debits), theirs)
+    assert (top.model_calls, top.tool_calls) == (used.model_calls, len(done) - len(models) + theirs.tool_calls)
+    assert (top.tokens_in, top.tokens_out, top.usd_micro) == (used.tokens_in, used.tokens_out, used.usd_micro)
+    unpriced = sum(x.model_calls for x in debits if x.usd_micro is None) + sum(x.unpriced_calls for x in ended)
+    assert top.unpriced_calls == unpriced
     settled = {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in debits if not x.is_estimate}
     assert {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in responses} <= settled
     assert len({(x.slot, x.attempt, x.n) for x in debits}) == len(debits)

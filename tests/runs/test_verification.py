@@ -38,7 +38,7 @@ UNTOLD = {
     "ledger_ledgerentry": {"id"},
     "ledger_overriderecord": {"id"},
     "ledger_actrecord": {"id"},
-    "runs_run": {"ready_at", "is_woken", "is_solo", "priority", "tags", "trace_id", "updated_at", "time_up_at"},
+    "runs_run": {"ready_at", "is_woken", "is_solo", "priority", "tags", "trace_id", "updated_at", "time_up_at", "is_told"},
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},
     "runs_incident": {"id", "in_doubt", "replayed", "is_stopped", "last_sign_at", "detected_at"},
