@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Self
 
 from django.db.models import Q
+from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
 from ledger.models import Head
+from ledger.web import misfit
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import NO_BUDGET, Budget
@@ -44,8 +46,26 @@ def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
     found = agent.budget or NO_BUDGET
     for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
-        found = found.tightest(Budget.model_validate(row.budget))
+        found = found.tightest(_checked(row))
     return found
+
+
+def _checked(row: BudgetDefault) -> Budget:
+    try:
+        return Budget.model_validate(row.budget)
+    except ValidationError as error:
+        whose = f"the agent {row.agent}" if row.agent else f"the tag {row.tag}"
+        raise InvalidInput(
+            f"The default budget of {whose} can't be read, so nothing is started under it.",
+            errors=[
+                {
+                    "field": misfit.path(["default", *problem["loc"]]),
+                    "problem": misfit.problem(problem),
+                    "fix": "an admin mends it under Budget defaults",
+                }
+                for problem in error.errors(include_url=False, include_input=False)
+            ],
+        ) from error
 
 
 def _check_limit(wanted: Budget, most: Budget) -> None:
