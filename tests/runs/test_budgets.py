@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -22,7 +22,9 @@ from runs.services.budgets import prices
 from runs.services.budgets.raising import set_budget
 from runs.services.budgets.starting import budget_for
 from runs.workers import timers
+from tests.infra.installation import eventually
 from tests.runs.fold import check_against_journal
+from tests.runs.hosts import TidyHost, working
 from tests.runs.stage import Stage, at_once, dump, events, fresh, head, in_thread, kinds, now, overrides, waiting
 from tests.runs.test_steering import check_form
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -184,6 +186,56 @@ def test_a_key_gives_no_more_than_it_may(stage: Stage, tools: Toolbox) -> None:
     with pytest.raises(InvalidInput) as refused:
         budget_for(agent, Budget(steps=11), tags=(), most=most)
     assert refused.value.extra["errors"][0]["field"] == "budget.steps"
+
+
+class Untidy(TidyHost):
+    """A host whose housekeeping has not come round yet."""
+
+    async def _housekeeping(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_worker_knows_the_prices_before_it_claims(stage: Stage, tools: Toolbox) -> None:
+    price = priced()
+    run = start(thinking(tools), usd=100)
+    prices.table.__init__()  # type: ignore[misc]
+    with working(stage, kind=Untidy):
+        eventually(lambda: str(fresh(run).state) == "completed", "its end")
+    (debit,) = events(run, e.BudgetDebited)
+    assert debit.price == price.id and head(run).usd_micro == debit.usd_micro > 0 and not head(run).unpriced_calls
+
+
+def test_a_price_put_in_later_counts_from_then_on(stage: Stage, tools: Toolbox) -> None:
+    """What was asked before stays as it was told; one whose time has not come counts for nothing."""
+    agent = thinking(tools)
+    runs = [start(agent)]
+    stage.drive()
+    old = priced(1_000_000)
+    prices.put("scripted:mind", usd_micro_in=9, usd_micro_out=9, valid_from=now() + timedelta(days=1), by="user:ada")
+    prices.table.read()
+    runs.append(start(agent))
+    stage.drive()
+    new = priced(2_000_000)
+    runs.append(start(agent))
+    stage.drive()
+    debits = [events(run, e.BudgetDebited)[0] for run in runs]
+    assert [debit.price for debit in debits] == [None, old.id, new.id]
+    assert debits[0].usd_micro is None and debits[2].usd_micro == 2 * debits[1].usd_micro > 0
+    assert [head(run).unpriced_calls for run in runs] == [1, 0, 0]
+    for run in runs:
+        is_sound(run)
+
+
+def test_a_model_whose_price_is_gone_is_not_asked_under_a_cap(stage: Stage, tools: Toolbox) -> None:
+    priced()
+    run = start(thinking(tools), usd=1)
+    prices.table.__init__()  # type: ignore[misc]
+    assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[0].reason == "no_price"
+    is_sound(run)
+    prices.table.read()
+    lifecycle.retry(run.id, by=OLGA, justification=WHY)
+    assert stage.drive() == "completed" and head(run).usd_micro > 0
+    is_sound(run)
 
 
 # --- raised -----------------------------------------------------------------------------------------------------------
