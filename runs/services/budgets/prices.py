@@ -98,6 +98,14 @@ def unpriced(agent: Agent) -> list[str]:
     return sorted({model for a in agent.assistants if table.of(model := model_of(a)) is None})
 
 
+def in_force() -> list[PriceRow]:
+    """The newest row whose time has come, for each model, by the model's name."""
+    return list(
+        PriceRow.objects.filter(valid_from__lte=database_now())
+        .order_by("model", "-valid_from", "-id").distinct("model")
+    )  # fmt: skip
+
+
 def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:
     """A new price from a time on (now), beside those that were."""
     now = database_now()

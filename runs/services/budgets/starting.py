@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
-from ledger.errors import InvalidInput
+from ledger.errors import Forbidden, InvalidInput
 from ledger.models import Head
 from ledger.web import misfit
 from runs.engine.agents import Agent
@@ -40,6 +40,25 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
             ],
         )
     return budget
+
+
+def most_of(key: object) -> Budget | None:
+    """The most that whoever comes with this API key may give; None of a session, and of a key that may give anything.
+    Raises KeyBudgetUnreadable: nobody can tell what a damaged one allows."""
+    given = getattr(key, "budget", None)
+    if given is None:
+        return None
+    try:
+        return Budget.model_validate(given)
+    except ValidationError:
+        raise KeyBudgetUnreadable() from None
+
+
+class KeyBudgetUnreadable(Forbidden):
+    """What the key may give is stored as something that is no budget."""
+
+    def __init__(self) -> None:
+        super().__init__("What this key may give can't be read, so it starts nothing: ask an admin for another key.")
 
 
 def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
