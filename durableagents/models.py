@@ -21,6 +21,11 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    budget = models.JSONField(
+        null=True,
+        blank=True,
+        help_text='The most that it may give to a run: {"usd": "5.00", "steps": 200}. Empty: as much as it likes.',
+    )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from copy import copy
 from datetime import datetime
@@ -37,16 +38,21 @@ _NOTE = f"""
     WHERE k.id = %s AND NOT {_IS_NOTED} AND set_config('synchronous_commit', 'off', true) = 'off'"""
 
 
-def issue_key(user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None) -> str:
+def issue_key(
+    user: Any, name: str, *, token: str | None = None, expires_at: datetime | None = None,
+    budget: dict[str, Any] | None = None,
+) -> str:  # fmt: skip
     """A key for `user`; the answer is the only time it can be read.
 
-    A given `token` (the demo keeps its own across restarts) is entered once, however often this is called.
+    `budget` is the most that it may give to a run. A given `token` (the demo keeps its own across restarts) is entered
+    once, however often this is called.
     """
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
         hash=digest(token),
-        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now(), "expires_at": expires_at},
-    )
+        defaults={"user": user, "name": name, "prefix": token[:_SHOWN], "created_at": Now(), "expires_at": expires_at,
+                  "budget": budget},
+    )  # fmt: skip
     return token
 
 
@@ -90,6 +96,7 @@ def _key(hash: bytes) -> ApiKey | None:
             return None
         is_noted, groups, *columns = row
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
+        key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
         if not is_noted:
             cursor.execute(_NOTE, [key.pk])
     key.user = account(columns[len(_COLUMNS) :], groups)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,8 +24,7 @@ def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:
     try:
         return shape.model_validate(data)
     except ValidationError as error:
-        known = ", ".join(shape.model_fields)
-        raise does_not_fit([_explain(item, known) for item in error.errors(include_url=False)], what) from None
+        raise does_not_fit([_explain(item, shape) for item in error.errors(include_url=False)], what) from None
 
 
 def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInput:
@@ -74,11 +74,11 @@ _FIXES = {
 }
 
 
-def _explain(item: Any, known: str) -> dict[str, str]:
+def _explain(item: Any, shape: type[BaseModel]) -> dict[str, str]:
     context = item.get("ctx", {})
     fix = _FIXES.get(item["type"], "correct it")
     if item["type"] == "extra_forbidden":
-        fix = f"remove it; known here: {known}"
+        fix = f"remove it; known here: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
     return {
@@ -86,3 +86,12 @@ def _explain(item: Any, known: str) -> dict[str, str]:
         "problem": misfit.problem(item),
         "fix": fix,
     }
+
+
+def _at(shape: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel]:
+    """The shape of what stands there, or of the nearest around it that has one."""
+    for name in loc:
+        field = shape.model_fields.get(str(name))
+        forms = (field.annotation, *get_args(field.annotation)) if field else ()
+        shape = next((form for form in forms if isinstance(form, type) and issubclass(form, BaseModel)), shape)
+    return shape

@@ -12,11 +12,26 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.api.present import masked, payload_at, payload_of
 from ledger.models import Event, Head
-from runs.api.schemas import AgentRow, GateRow, NodeRow, RunRow, SampleRow, ToolRow, Usage, WaitRow
+from runs.api.schemas import (
+    AgentRow,
+    Amounts,
+    BudgetRow,
+    ExceededRow,
+    GateRow,
+    NodeRow,
+    PriceRow,
+    RunRow,
+    SampleRow,
+    ToolRow,
+    Usage,
+    WaitRow,
+)
 from runs.engine.agents import Agent
+from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
-from runs.models import ENDED, WAITING, Run, State, Wait
-from runs.services.lifecycle import Accepted
+from runs.models import ENDED, WAITING, Price, Run, State, Wait
+from runs.queries import spending
+from runs.services.lifecycle import Accepted, find
 
 
 def status_of(state: str) -> str:
@@ -88,7 +103,7 @@ def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
 def run_row(
     run: Run,
     head: Head,
-    waits: Iterable[Wait],
+    waits: Sequence[Wait],
     ending: Any = None,
     blocked: str | None = None,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
@@ -109,11 +124,40 @@ def run_row(
         output=ending if run.state == State.COMPLETED else None,
         error=_error(run, ending),
         node=run.node or None,
-        resumable=run.state in (State.PAUSED, State.FAILED),
+        resumable=run.state == State.FAILED or (run.state == State.PAUSED and spending.exceeded(waits) is None),
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
+        budget=budget_row(run, head, () if is_over else waits),
     )
+
+
+def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
+    """What a run may use, and has used."""
+    all_ = spending.shares(head)
+    asked = spending.exceeded(waits)
+    return BudgetRow.of(
+        run,
+        caps=Amounts.of(run, **{one.name: one.shown(one.cap) for one in all_}),
+        used=Amounts.of(run, **{one.name: one.shown(one.used) for one in all_}),
+        left=Amounts.of(run, **{one.name: one.shown(one.left) for one in all_}),
+        cost_usd=spending.cost_usd(head),
+        unpriced_calls=head.unpriced_calls,
+        exceeded=None if asked is None else ExceededRow.of(
+            asked, wait_id=asked.wait.id, most=asked.shown(asked.at_most), used=asked.shown(asked.used),
+            wanted=asked.shown(asked.wanted),
+        ),
+    )  # fmt: skip
+
+
+def price_row(price: Price) -> PriceRow:
+    """A price in force."""
+    return PriceRow.of(price, usd_in=usd_of(price.usd_micro_in), usd_out=usd_of(price.usd_micro_out))
+
+
+def one(run_id: UUID) -> RunRow:
+    """A run as it is now. Raises NotFound."""
+    return run_rows([find(run_id)])[0]
 
 
 def _error(run: Run, ending: Any) -> dict[str, Any] | None:

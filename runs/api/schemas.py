@@ -32,6 +32,58 @@ class Usage(Shape):
     model_calls: int
 
 
+class Amounts(Shape):
+    """Of each resource as much; null: no cap."""
+
+    usd: str | None = Field(description="US dollars, to the millionth.")
+    tokens_in: int | None
+    tokens_out: int | None
+    model_calls: int | None
+    tool_calls: int | None
+    steps: int | None
+
+
+class ExceededRow(Shape):
+    """The cap at which a run stands still. `used`, `most` and `wanted` are of that resource, dollars as text."""
+
+    wait_id: UUID
+    resource: str = Field(description="As a budget names it: usd, tokens_in, …, wall_seconds.")
+    most: int | str | None
+    used: int | str | None
+    wanted: int | str | None
+    since: datetime
+    until: datetime = Field(description="When it ends as cancelled if nobody raises it.")
+    queue: str = Field(description="Who is asked besides the operators; empty: nobody.")
+
+
+class BudgetRow(Shape):
+    """What a run may use, and has used."""
+
+    caps: Amounts
+    used: Amounts
+    left: Amounts
+    cost_usd: str | None = Field(description="What it cost so far; null where a model that it asked has no price.")
+    unpriced_calls: int = Field(description="Model requests of whose cost nobody knows anything.")
+    time_up_at: datetime | None = Field(description="When people are asked whether it may go on; null once they are.")
+    exceeded: ExceededRow | None
+
+
+class PriceRow(Shape):
+    """What a model's tokens cost, in US dollars for a million of them."""
+
+    id: int = Field(description="The version that a run's journal names.")
+    model: str
+    usd_in: str
+    usd_out: str
+    valid_from: datetime
+    set_by: str
+    set_at: datetime
+
+
+class PricePage(Page):
+    results: list[PriceRow]
+
+
 class Trouble(Shape):
     """Why a run failed."""
 
@@ -68,10 +120,13 @@ class RunRow(Shape):
     created_by: str
     node: str | None
     visit: int
-    resumable: bool = Field(description="A person can let it go on: resume if paused, retry if failed.")
+    resumable: bool = Field(
+        description="A person can let it go on: resume if paused, unless for its budget; retry if failed."
+    )
     pause_requested: bool
     cancel_requested: bool
     usage: Usage
+    budget: BudgetRow
 
 
 class RunPage(Page):

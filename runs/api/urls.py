@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import incidents, views
+from runs.api import budgets, incidents, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -11,6 +11,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/cancel", views.Steer.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
+    path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
+    path("prices", budgets.Prices.as_view(), name="api-prices"),
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),
     path("runs/<uuid:run_id>/signals/<str:name>", views.Signals.as_view(), name="api-run-signals"),

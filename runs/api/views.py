@@ -19,7 +19,7 @@ from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
-from runs.api.present import accepted_row, agent_row, run_rows
+from runs.api.present import accepted_row, agent_row, one, run_rows
 from runs.api.schemas import AgentPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.engine.agents import registry
 from runs.fleet import members
@@ -27,6 +27,7 @@ from runs.models import Run, State
 from runs.queries.run_list import Filters, newest
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
 from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
+from runs.services.budgets.starting import most_of
 from runs.services.forgeries import forgeries
 from runs.story.conversation import transcript
 
@@ -54,7 +55,11 @@ class Runs(ApiView):
         body = read_body(request, StartBody)
 
         def start() -> tuple[int, RunRow]:
-            return 201, accepted_row(lifecycle.accept(body.agent, body.input, by=self.by, tags=body.tags))
+            most = most_of(request.auth)
+            accepted = lifecycle.accept(
+                body.agent, body.input, by=self.by, tags=body.tags, budget=body.budget, most=most
+            )
+            return 201, accepted_row(accepted)
 
         if key is None:
             with transaction.atomic():
@@ -227,11 +232,6 @@ class Fleet(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31)
         rows = members.alive()[after : after + query.limit + 1]
         return query.page(rows, lambda row: {"after": str(after + query.limit)}, ProcessRow.of)
-
-
-def one(run_id: UUID) -> RunRow:
-    """A run as it is now. Raises NotFound."""
-    return run_rows([lifecycle.find(run_id)])[0]
 
 
 def _place(run: Run) -> dict[str, str]:

@@ -237,8 +237,8 @@ class Wait(models.Model):
             # What people are asked, for the lists and the numbers beside them.
             models.Index(
                 fields=["opened_at", "id"],
-                condition=models.Q(resolved_at__isnull=True, kind__in=["reconcile", "operator"]),
-                name="runs_wait_for_operator",
+                condition=models.Q(resolved_at__isnull=True, kind__in=["reconcile", "operator", "budget"]),
+                name="runs_wait_needs_operator",
             ),
             models.Index(
                 KT("detail__of"),

@@ -2,7 +2,8 @@
 and gates.
 
 Operators steer every run. An approver pauses, resumes and cancels what waits or has waited at a queue of theirs, an
-integrator what they started themselves. Retrying and settling stay an operator's: they decide what is sent again.
+integrator what they started themselves. Retrying and settling stay an operator's: they decide what is sent again. What
+a run may use is set by operators, and by whoever is in charge of the budgets' queue, where the installation has one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
 from ledger.actors import Actor
@@ -22,6 +24,7 @@ from runs.models import Run, Wait
 
 STOPPING = ("pause", "resume", "cancel")
 SETTLING = ("retry", "reconcile")
+BUDGET = "budget"
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
@@ -40,6 +43,9 @@ class Standing:
         held = frozenset(held)
         if OPERATOR in held:
             return OPERATOR
+        if action == BUDGET:
+            role = raises_budgets()
+            return role if role in held else None
         if action not in STOPPING:
             return None
         if INTEGRATOR in held and person is not None and person == self.creator:
@@ -49,10 +55,14 @@ class Standing:
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
         held = frozenset(held)
-        return frozenset(action for action in (*STOPPING, *SETTLING) if self.role(action, held, person))
+        return frozenset(action for action in (*STOPPING, *SETTLING, BUDGET) if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
         """Why not, to be raised."""
+        if action == BUDGET:
+            queue = settings.DURABLEAGENTS.budget_queue if raises_budgets() else ""
+            others = f", or whoever is in charge of the queue {queue}," if queue else ""
+            return Forbidden(f"Only an operator{others} may set what a run may use.")
         if action not in STOPPING:
             return Forbidden(f"Only an operator may {action} a run.")
         own = sorted(queue for queue, role in wait_hooks.queues.items() if role in set(held))
@@ -66,6 +76,12 @@ class Standing:
 def in_charge() -> frozenset[str]:
     """The roles that are in charge of a queue."""
     return frozenset(wait_hooks.queues.values())
+
+
+def raises_budgets() -> str | None:
+    """The role that raises budgets besides the operators: the one in charge of the queue that is asked for it."""
+    role = wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue)
+    return role if role in ROLES else None
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
@@ -114,7 +130,7 @@ def check(action: str, run: Run, by: Actor) -> None:
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
-    an earlier revision has only decided, and whoever paused or resumed it has put nothing into it.
+    an earlier revision has only decided, and whoever paused or resumed it, or set its budget, has put nothing into it.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
@@ -156,6 +172,6 @@ _RECORD = """
 
 def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
     with connection.cursor() as cursor:
-        cursor.execute(_RECORD, {"name": name, "person": person, "run": run.pk, "stopping": list(STOPPING)})
+        cursor.execute(_RECORD, {"name": name, "person": person, "run": run.pk, "stopping": [*STOPPING, BUDGET]})
         rows = cursor.fetchall()
     return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

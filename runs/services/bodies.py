@@ -10,6 +10,7 @@ from pydantic import Tag as Form
 
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import ARRAY, OBJECT, Strict
+from runs.engine.budget.limits import Budget
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Tags = Annotated[
@@ -28,12 +29,19 @@ class StartBody(Strict):
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
     tags: Tags = []
+    budget: Budget | None = None
 
 
 class SteerBody(Strict):
     """Why: a person's act on a run always says so."""
 
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
+
+
+class BudgetBody(SteerBody):
+    """Caps to be set anew. One that is null is lifted, one that isn't named stays."""
+
+    budget: Budget
 
 
 class ReconcileBody(SteerBody):

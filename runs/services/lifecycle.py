@@ -32,7 +32,7 @@ from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
-from runs.models import ENDED, Run, State, Wait
+from runs.models import ENDED, TIME_TO_LIVE_DAYS, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
@@ -42,7 +42,11 @@ from runs.services.command import Act, end_as_cancelled, finish_cancelled, make_
 # --- starting ---------------------------------------------------------------------------------------------------------
 
 
-_START = "SELECT * FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
+# The run's time is up by the column's default, which is counted from the statement's own time.
+_START = (
+    "SELECT *, statement_timestamp() + make_interval(days => %s)"
+    " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ def accept(
         cursor.execute(
             _START.format(lines=placeholders),
             [
+                TIME_TO_LIVE_DAYS,
                 run.id,
                 run.agent,
                 run.version,
@@ -99,7 +104,7 @@ def accept(
                 FRESH_SECONDS,
             ],
         )
-        seq, chain, at, fingerprint, drivable = cursor.fetchone()
+        seq, chain, at, fingerprint, drivable, run.time_up_at = cursor.fetchone()
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
@@ -160,13 +165,13 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
+    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
+        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
     if run.state != State.PAUSED:
         if not act.head.is_pause_requested:
             raise act.refuse("Only a paused run can be resumed.")
         act.flag(pause=False)  # its worker has not come to the boundary yet
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
-    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
 

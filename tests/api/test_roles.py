@@ -33,6 +33,9 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-pause", "POST"): STOP,
     ("api-run-resume", "POST"): STOP,
     ("api-run-cancel", "POST"): STOP,
+    # The installation says who besides operators: see test_budget.py.
+    ("api-run-budget", "POST"): STOP,
+    ("api-prices", "GET"): EVERY,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),

@@ -297,6 +297,36 @@ async def test_caps_of_nothing_let_nothing_begin(tools: Toolbox, outside: Outsid
     assert await story.drive() == "paused" and not story.events(e.ModelRequested) and not outside.requests
 
 
+async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: Toolbox) -> None:
+    """A bug of the provider's client, say: whether it was paid for nobody knows. A retry asks anew, and debits that
+    once more."""
+    story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, model=once(ValueError("a bug")))
+    assert await story.drive() == "failed" and story.failure.code == "model_error"
+    (debit,) = story.events(e.BudgetDebited)
+    assert debit.is_estimate and story.run.used == sum_of_debits(story) and story.run.used.model_calls == 1
+    story.retry_run()
+    assert await story.drive() == "completed"
+    assert [d.is_estimate for d in story.events(e.BudgetDebited)] == [True, False]
+    assert story.run.used == sum_of_debits(story) and story.run.used.model_calls == 2
+
+
+async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Toolbox) -> None:
+    """The cap was set while there was one, or the model is another one now: an operator looks, and nothing goes out."""
+    asked: list[int] = []
+
+    async def model(assistant: Any, messages: Any) -> ModelTurn:
+        asked.append(1)
+        return await request_model(assistant, messages)
+
+    story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9), model=model)
+    assert await story.drive() == "operator" and story.found.reason == "no_price" and not asked
+    assert "mind" in story.found.payload["problem"] and not story.events(e.ModelRouted)
+    story.prices["mind"] = PRICE
+    wait_id, _ = story.one_waiting("operator")
+    story.run.resolve(wait_id, "retried")
+    assert await story.drive() == "completed" and story.run.used.usd_micro > 0
+
+
 def once(*troubles: BaseException) -> Callable[..., Any]:
     """A model whose first answers are these."""
     left = list(troubles)

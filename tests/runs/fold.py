@@ -117,7 +117,7 @@ class Told:
         if self.is_claimed:
             return
         doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
-        is_asked = all(attempt.open_wait("reconcile") is not None for attempt in doubts)
+        is_asked = bool(doubts) and all(attempt.open_wait("reconcile") is not None for attempt in doubts)
         if self.state == "paused":
             self.state = waiting_state({kind for _, _, kind, _ in self.open}) if is_asked else "running"
         elif self.state.startswith("waiting") and not is_asked:

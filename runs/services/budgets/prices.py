@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
 from ledger.clock import database_now
 from runs.engine.agents import Agent
@@ -53,7 +56,14 @@ class PriceTable:
         """Read the table now."""
         with connection.cursor() as cursor:
             cursor.execute(_IN_FORCE)
-            rows = cursor.fetchall()
+            self._take(cursor.fetchall())
+
+    async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
+        """As `refresh`, for a worker that is about to claim: what it doesn't know the price of it may not begin."""
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
+            self._take(await (await link.execute(_IN_FORCE)).fetchall())
+
+    def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
         self._prices = {model: Price(id, model, in_, out) for model, id, in_, out in rows}
         self._read_at = time.monotonic()
 
@@ -86,6 +96,14 @@ def unpriced(agent: Agent) -> list[str]:
     """The models of an agent of which nobody has said what they cost."""
     table.read()
     return sorted({model for a in agent.assistants if table.of(model := model_of(a)) is None})
+
+
+def in_force() -> list[PriceRow]:
+    """The newest row whose time has come, for each model, by the model's name."""
+    return list(
+        PriceRow.objects.filter(valid_from__lte=database_now())
+        .order_by("model", "-valid_from", "-id").distinct("model")
+    )  # fmt: skip
 
 
 def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:

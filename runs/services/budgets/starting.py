@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Self
 
 from django.db.models import Q
+from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
-from ledger.errors import InvalidInput
+from ledger.errors import Forbidden, InvalidInput
 from ledger.models import Head
+from ledger.web import misfit
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import NO_BUDGET, Budget
@@ -40,12 +42,49 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
     return budget
 
 
+def most_of(key: object) -> Budget | None:
+    """The most that whoever comes with this API key may give; None of a session, and of a key that may give anything.
+    Raises KeyBudgetUnreadable: nobody can tell what a damaged one allows."""
+    given = getattr(key, "budget", None)
+    if given is None:
+        return None
+    try:
+        return Budget.model_validate(given)
+    except ValidationError:
+        raise KeyBudgetUnreadable() from None
+
+
+class KeyBudgetUnreadable(Forbidden):
+    """What the key may give is stored as something that is no budget."""
+
+    def __init__(self) -> None:
+        super().__init__("What this key may give can't be read, so it starts nothing: ask an admin for another key.")
+
+
 def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
     found = agent.budget or NO_BUDGET
     for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
-        found = found.tightest(Budget.model_validate(row.budget))
+        found = found.tightest(_checked(row))
     return found
+
+
+def _checked(row: BudgetDefault) -> Budget:
+    try:
+        return Budget.model_validate(row.budget)
+    except ValidationError as error:
+        whose = f"the agent {row.agent}" if row.agent else f"the tag {row.tag}"
+        raise InvalidInput(
+            f"The default budget of {whose} can't be read, so nothing is started under it.",
+            errors=[
+                {
+                    "field": misfit.path(["default", *problem["loc"]]),
+                    "problem": misfit.problem(problem),
+                    "fix": "an admin mends it under Budget defaults",
+                }
+                for problem in error.errors(include_url=False, include_input=False)
+            ],
+        ) from error
 
 
 def _check_limit(wanted: Budget, most: Budget) -> None:

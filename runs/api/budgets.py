@@ -1,0 +1,47 @@
+"""Budgets over HTTP: raising a run's, and the prices that they are counted by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.roles import roles
+from runs.api.present import one, price_row
+from runs.api.schemas import PricePage, RunRow
+from runs.services import authority, lifecycle
+from runs.services.bodies import BudgetBody
+from runs.services.budgets import prices, raising
+
+
+class RunBudget(ApiView):
+    """Set what a run may use. Who may is said by the installation, so the route lets in whoever may steer some run."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
+
+    @described("Set what a run may use", RunRow, body=BudgetBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        run = lifecycle.find(run_id)
+        role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
+        body = read_body(request, BudgetBody)
+        by = replace(self.by, role=role)
+        raising.set_budget(run_id, body.budget, by=by, justification=body.justification)
+        return Response(one(run_id))
+
+
+class Prices(ApiView):
+    """What the models' tokens cost now. Few, so one page unless asked otherwise."""
+
+    roles = READ
+
+    @described("List the prices in force", PricePage, query=("after", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31)
+        rows = prices.in_force()[after : after + query.limit + 1]
+        return query.page(rows, lambda row: {"after": str(after + query.limit)}, price_row)

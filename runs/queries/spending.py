@@ -1,0 +1,105 @@
+"""What a run may use, has used and has left, for people: by the names that a budget has, dollars as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ledger.models import Head
+from runs.engine.budget.amounts import RESOURCES
+from runs.engine.budget.limits import usd_of
+from runs.models import Wait
+from runs.queries.display import detail_text
+
+# As a budget calls them, where the engine has another name.
+NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
+LABELS = {
+    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
+    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One resource of a run: `cap` None is as much as it likes. Money is in millionths of a dollar."""
+
+    name: str
+    used: int
+    cap: int | None
+
+    @property
+    def left(self) -> int | None:
+        """What may still be used; never less than nothing."""
+        return None if self.cap is None else max(self.cap - self.used, 0)
+
+    @property
+    def percent(self) -> int:
+        """How much of the cap is used, as a bar shows it."""
+        if self.cap is None:
+            return 0
+        return min(100 * self.used // self.cap, 100) if self.cap else 100
+
+    def shown(self, amount: int | None) -> Any:
+        """An amount of this resource as the API says it."""
+        return usd_of(amount) if self.name == "usd" and amount is not None else amount
+
+
+def shares(head: Head) -> list[Share]:
+    """All that is counted of a run."""
+    return [Share(NAMES.get(name, name), getattr(head, name), getattr(head, f"cap_{name}")) for name in RESOURCES]
+
+
+def cost_usd(head: Head) -> str | None:
+    """What a run has cost so far; None where nobody knows, because a model has no price."""
+    return None if head.unpriced_calls else usd_of(head.usd_micro)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """The cap that a run stands still at, and until when somebody may raise it. `at_most`, `used` and `wanted` are None
+    where the row doesn't say."""
+
+    wait: Wait
+    resource: str
+    at_most: int | None
+    used: int | None
+    wanted: int | None
+
+    @property
+    def since(self) -> datetime:
+        return self.wait.opened_at
+
+    @property
+    def until(self) -> datetime:
+        return self.wait.deadline
+
+    @property
+    def queue(self) -> str:
+        """Whom it asks, besides the operators; empty: nobody else."""
+        return detail_text(self.wait, "queue")
+
+    @property
+    def label(self) -> str:
+        return LABELS.get(self.resource, self.resource or "something")
+
+    def shown(self, amount: int | None) -> Any:
+        """An amount of it as the API says it."""
+        return Share(self.resource, 0, None).shown(amount)
+
+
+def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
+    """What a run asks to have raised; None where it doesn't ask."""
+    wait = next((wait for wait in waits if wait.kind == Wait.Kind.BUDGET), None)
+    if wait is None:
+        return None
+    resource = detail_text(wait, "resource")
+    most, used, wanted = (_number(wait, name) for name in ("most", "used", "wanted"))
+    return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted)
+
+
+def _number(wait: Wait, name: str) -> int | None:
+    """What the detail says; a row that was damaged says nothing."""
+    found = wait.detail.get(name) if isinstance(wait.detail, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
