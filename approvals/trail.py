@@ -28,7 +28,7 @@ from runs.models import Run
 
 PAGE = 50
 DECISIONS = ("approve", "reject")
-OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile")
+OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget")
 ACTS = ("start", "answer", "signal", "declare_dead")
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

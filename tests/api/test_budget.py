@@ -206,7 +206,8 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
 def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     started(purchases, wall_seconds=3600)
     purchases.until("waiting_tool")
-    Run.objects.filter(pk=purchases.id).update(time_up_at=Run.objects.get(pk=purchases.id).created_at)
+    began = Run.objects.get(pk=purchases.id).created_at - timedelta(minutes=90)
+    Run.objects.filter(pk=purchases.id).update(created_at=began, time_up_at=began + timedelta(hours=1))
     raising.time_is_up(Run.objects.get(pk=purchases.id).pk)
     told = purchases.until("paused")["budget"]
     assert told["time_up_at"] is None and told["exceeded"]["resource"] == "wall_seconds"
@@ -214,7 +215,8 @@ def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     refused = purchases.caller("operator").post(address, {"budget": {"steps": 9}, "justification": WHY})
     assert is_problem(refused, 422) and refused.json()["errors"][0]["field"] == "budget.wall_seconds"
     given = purchases.caller("operator").post(address, {"budget": {"wall_seconds": 7200}, "justification": WHY}).json()
-    assert given["state"] == "waiting_tool" and given["budget"]["time_up_at"] is not None
+    assert given["budget"]["time_up_at"] is not None and given["budget"]["exceeded"] is None
+    purchases.until("waiting_tool")
 
 
 def test_a_budget_is_set_with_a_reason_and_names_a_cap(start: Callable[..., dict[str, Any]], operator: Api) -> None:
