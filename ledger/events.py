@@ -216,7 +216,7 @@ class BudgetExceeded(Event):
 # --- child runs -------------------------------------------------------------------------------------------------------
 
 
-class ChildStarted(Event, fact="intent"):
+class ChildStarted(Event, fact="child"):
     """A run of another agent was started as a step of this one, in the same commit. `caps` is what it may use, which is
     set aside here. Payload: its input."""
 

@@ -20,7 +20,7 @@ from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms import Beside, Bound, Value
 from runs.console.tables.waits import amount_of
 from runs.engine.budget.limits import usd_of
-from runs.models import ENDED, TIME_TO_LIVE_DAYS, Run, Wait
+from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
 from runs.queries.spending import Exceeded, Share
 from runs.services import authority
@@ -167,7 +167,7 @@ class BudgetBlock:
     @property
     def is_time_given(self) -> bool:
         """Whether somebody has said how long it may take."""
-        up, live = self.run.time_up_at, timedelta(days=TIME_TO_LIVE_DAYS)
+        up, live = self.run.time_up_at, TIME_TO_LIVE
         return up is not None and abs(up - self.run.created_at - live) > timedelta(seconds=5)
 
     @property

@@ -5,6 +5,7 @@ from runs.models.money import BudgetDefault, Price
 from runs.models.run import (
     ACTIVE,
     ENDED,
+    TIME_TO_LIVE,
     WAITING,
     Checkpoint,
     IdempotencyRecord,
@@ -18,6 +19,6 @@ from runs.models.run import (
 
 __all__ = [
     "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
-    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "WAITING", "WITHOUT_PROOF", "Wait",
-    "legal_moves",
+    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
+    "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -182,8 +182,8 @@ class Act:
         self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
 
     def done(self, *events: e.Event, entries: Sequence[Entry] = ()) -> Run:
-        """Append the events, and the override record of whoever acts for themselves, and ring. What the system does to a
-        child has its parent's record, and its reason on its own journal."""
+        """Append the events, and the override record of whoever acts for themselves, and ring. What the system does to
+        a child has its parent's record, and its reason on its own journal."""
         if self.by.kind != "system":
             override(
                 self.head, self.action, by=self.by, justification=self.justification, before=self.before,

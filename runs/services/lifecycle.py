@@ -32,7 +32,7 @@ from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
-from runs.models import ENDED, TIME_TO_LIVE_DAYS, Run, State, Wait
+from runs.models import ENDED, TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
@@ -89,7 +89,7 @@ def accept(
         cursor.execute(
             _START.format(lines=placeholders),
             [
-                TIME_TO_LIVE_DAYS,
+                TIME_TO_LIVE.days,
                 run.id,
                 run.agent,
                 run.version,

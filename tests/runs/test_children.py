@@ -280,4 +280,3 @@ def test_damage_to_one_family_is_nobody_elses(stage: Stage, helper: Agent) -> No
 
 def test_of_a_child_whose_parent_was_forgotten_nobody_is_told(stage: Stage) -> None:
     assert not ends.tell_parent(UUID(int=0))
-

@@ -1,10 +1,10 @@
-"""Runs that are steps of others: see runs/sql/0019_children.sql."""
+"""Runs that are steps of others: see runs/sql/0020_children.sql."""
 
 from django.db import migrations, models
 
 from ledger.sqlfiles import as_before, sql_file
 
-SQL = sql_file(__file__, "0019_children.sql")
+SQL = sql_file(__file__, "0020_children.sql")
 SIGNATURE = "uuid, text, int, int, uuid, text, text, text, jsonb, text, text, text[], ledger_line[], jsonb, bigint"
 UNDO = f"""
 DROP FUNCTION runs_start_child({SIGNATURE});
@@ -13,7 +13,7 @@ DROP FUNCTION runs_start_child({SIGNATURE});
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0018_steps")]
+    dependencies = [("runs", "0019_budget_waits")]
     operations = [
         migrations.AddField(
             model_name="run",
