@@ -307,7 +307,7 @@ def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
             kind: Kind = "lost" if facts.run["usage"][name] < listed else "duplicate"
             yield kind, f"{facts.run['usage'][name]} {name} used, and debits of {listed}"
     calls = sum(event["kind"] in _OUTCOMES for event in facts.events)
-    told = sum(event["kind"] == "ToolReconciled" and event["data"]["by"] == "hook" for event in facts.events)
+    told = sum(event["kind"] == "ToolReconciled" and event["data"].get("by") == "hook" for event in facts.events)
     if not calls <= facts.run["usage"]["tool_calls"] <= calls + told:
         yield "broken", f"{facts.run['usage']['tool_calls']} tool calls used, and {calls} outcomes"
     debited = Counter(_request(event) for event in debits)
