@@ -181,7 +181,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
         return
     taken = int((now - run.created_at).total_seconds())
     detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
-                              "most": given, "used": taken, "wanted": 0}  # fmt: skip
+                              "most": given, "used": taken, "reserved": 0, "wanted": 0}  # fmt: skip
     spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
     Wait.objects.create(
         id=spec.id, run=run, slot=spec.slot, attempt=0, kind="budget", n=0, opened_at=now, deadline=spec.deadline,
