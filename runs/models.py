@@ -269,6 +269,9 @@ class Price(models.Model):
         indexes = [models.Index(fields=["model", "-valid_from", "-id"], name="runs_price_in_force")]
         triggers = append_only()
 
+    def __str__(self) -> str:
+        return f"{self.model} from {self.valid_from:%Y-%m-%d %H:%M} UTC"
+
 
 class BudgetDefault(models.Model):
     """What a run may use where its start names nothing else: for an agent, one version of it, or a tag. Where several

@@ -64,7 +64,14 @@ def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
     found = agent.budget or NO_BUDGET
     for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
-        found = found.tightest(Budget.model_validate(row.budget))
+        try:
+            found = found.tightest(Budget.model_validate(row.budget))
+        except ValidationError:
+            fix = "an admin corrects it under Budget defaults"
+            raise InvalidInput(
+                f"The default budget for {row} can't be read, so nobody knows what this run may use.",
+                errors=[{"field": "budget", "problem": f"the default for {row} is none", "fix": fix}],
+            ) from None
     return found
 
 
