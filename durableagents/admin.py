@@ -110,6 +110,7 @@ class PriceForm(forms.ModelForm):
         model = Price
         fields = ("model",)
         widgets = {"model": forms.TextInput()}
+        help_texts = {"model": "As a run's journal names it: provider:model, or scripted:assistant."}
 
     def clean_model(self) -> str:
         """Raises ValidationError for a name that a journal can't have."""

@@ -7,6 +7,7 @@ from types import ModuleType
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 from django.db.models.signals import post_migrate
 
 _OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
@@ -47,10 +48,12 @@ class RunsConfig(AppConfig):
 
 
 def _ship_prices(**_: object) -> None:
-    """What ships of the price table, for models that it has never heard of; not in a database from before it."""
+    """What ships of the price table, for models that it has never heard of. A database that is being taken back to
+    before there was one has none."""
     from runs.services.budgets import prices
 
-    prices.ship()
+    if prices.PriceRow._meta.db_table in connection.introspection.table_names():
+        prices.ship()
 
 
 def _loaded(name: str) -> ModuleType:
