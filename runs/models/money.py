@@ -27,6 +27,9 @@ class Price(models.Model):
         indexes = [models.Index(fields=["model", "-valid_from", "-id"], name="runs_price_in_force")]
         triggers = append_only()
 
+    def __str__(self) -> str:
+        return self.model
+
 
 class BudgetDefault(models.Model):
     """What a run may use where its start names nothing else, by agent or tag; of several the tightest counts."""
@@ -43,3 +46,6 @@ class BudgetDefault(models.Model):
             ),
             models.UniqueConstraint(fields=["agent", "tag"], name="runs_budgetdefault_once"),
         ]
+
+    def __str__(self) -> str:
+        return self.agent or self.tag

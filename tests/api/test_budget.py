@@ -171,6 +171,14 @@ def test_defaults_fill_in_what_a_start_leaves_out(start: Callable[..., dict[str,
     assert start(tags=["cheap"], budget={"steps": 60})["budget"]["caps"] == NOTHING | {"steps": 60, "model_calls": 4}
 
 
+@pytest.mark.parametrize("damaged", [{"steps": -1}, {"gold": 1}, [], "much"])
+def test_a_damaged_default_is_named_and_starts_nothing(integrator: Api, damaged: Any) -> None:
+    BudgetDefault.objects.create(agent="order", budget=damaged)
+    answer = integrator.post("runs", START)
+    assert is_problem(answer, 422, "invalid-input") and "default budget for order" in answer.json()["detail"]
+    assert not Run.objects.exists()
+
+
 # --- a run that came to a cap -----------------------------------------------------------------------------------------
 
 
