@@ -113,8 +113,8 @@ class House:
             self._versions.check()
             prices.table.refresh()
             timers.ask_for_time()
-            ends.tell_all()
-            wishes.align()
+            if max(timers.tell_parents(), wishes.align()) >= ends.BATCH:
+                self._versions_at = now  # there is more of it
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()
