@@ -21,9 +21,7 @@ class Meter:
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED) -> None:
         self.caps, self.used = caps, used
         self._reserved: dict[Call, Usage] = {}
-        self.reserved = (
-            NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
-        )
+        self.reserved = NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
 
     def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
         """The cap that this would break; what is set aside for the call `besides` is its own to use."""
