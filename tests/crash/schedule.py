@@ -175,7 +175,7 @@ class Performance:
         for run_id, job in self._runs:
             whole = expected_of(job.steps)
             expected = replace(whole, may_be_cancelled=job.act == "cancel")
-            yield from judge_family(self._stack.facts(run_id), self._stack.family(run_id), expected)
+            yield from judge_family(self._stack.facts(run_id), self._stack.children(run_id), expected)
 
     def _interruptions(self) -> int:
         return sum(

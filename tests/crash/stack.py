@@ -261,7 +261,7 @@ class Stack(Installation):
             self.api.effects(run_id), self.links(run_id),
         )  # fmt: skip
 
-    def family(self, run_id: str) -> list[Facts]:
+    def children(self, run_id: str) -> list[Facts]:
         """Of all runs that say that this one is their parent."""
         with self.database() as connection:
             rows = connection.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()

@@ -236,14 +236,18 @@ def test_children_that_somebody_paused_keep_no_other_family_waiting(
         stage.drive()
     for child in children(crowd):
         lifecycle.pause(child.pk, by=OLGA, justification="for its own sake")
-    run, child = with_child(stage, helper, "wait")
-    stage.drive()
-    lifecycle.pause(run.pk, by=OLGA, justification="look at it")
+    families = []
+    for _ in range(3):  # more than a page
+        families.append(with_child(stage, helper, "wait"))
+        stage.drive()
+    for run, _ in families:
+        lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     with monkeypatch.context() as dies:
         dies.setattr(command, "on_act", [])
-        lifecycle.resume(run.pk, by=OLGA, justification="go on")
+        for run, _ in families:
+            lifecycle.resume(run.pk, by=OLGA, justification="go on")
     wishes.align()
-    assert str(fresh(child).state) == "waiting_event"
+    assert {str(fresh(child).state) for _, child in families} == {"waiting_event"}
     assert {str(x.state) for x in children(crowd)} == {"paused"}
 
 
