@@ -20,7 +20,8 @@ from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms import Beside, Bound, Value
 from runs.console.tables.waits import amount_of
 from runs.engine.budget.limits import usd_of
-from runs.models import ENDED, TIME_TO_LIVE_DAYS, Run, Wait
+from runs.models import ENDED, Run, Wait
+from runs.models.run import TIME_TO_LIVE
 from runs.queries import spending
 from runs.queries.spending import Exceeded, Share
 from runs.services import authority
@@ -167,8 +168,8 @@ class BudgetBlock:
     @property
     def is_time_given(self) -> bool:
         """Whether somebody has said how long it may take."""
-        up, live = self.run.time_up_at, timedelta(days=TIME_TO_LIVE_DAYS)
-        return up is not None and abs(up - self.run.created_at - live) > timedelta(seconds=5)
+        up = self.run.time_up_at
+        return up is not None and abs(up - self.run.created_at - TIME_TO_LIVE) > timedelta(seconds=5)
 
     @property
     def is_worth_telling(self) -> bool:
