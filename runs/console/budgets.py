@@ -167,8 +167,8 @@ class BudgetBlock:
     @property
     def is_time_given(self) -> bool:
         """Whether somebody has said how long it may take."""
-        up, live = self.run.time_up_at, TIME_TO_LIVE
-        return up is not None and abs(up - self.run.created_at - live) > timedelta(seconds=5)
+        up = self.run.time_up_at
+        return up is not None and abs(up - self.run.created_at - TIME_TO_LIVE) > timedelta(seconds=5)
 
     @property
     def is_worth_telling(self) -> bool:

@@ -250,7 +250,8 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
 ) -> None:
     run = start(budget={"steps": 5})
     address, body = f"runs/{run['id']}/budget", {"budget": {"steps": 9}, "justification": WHY}
-    for role in ("integrator", "approver_finance", "approver_legal"):
+    assert is_problem(caller("integrator").post(address, body), 403, "forbidden")
+    for role in ("approver_finance", "approver_legal"):
         answer = caller(role).post(address, {})
         assert is_problem(answer, 403, "forbidden")
         assert answer.json()["detail"] == "Only an operator may set what a run may use."
