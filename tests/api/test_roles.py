@@ -26,6 +26,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
+    ("api-run-children", "GET"): EVERY,
     ("api-run-transcript", "GET"): EVERY,
     ("api-run-overrides", "GET"): EVERY,
     ("api-run-verification", "GET"): EVERY,
