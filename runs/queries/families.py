@@ -12,7 +12,7 @@ from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
-from runs.models import ENDED, State, Wait
+from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
 
 # What a person does about a run that stands still: the kind of its wait, or this.
@@ -39,6 +39,42 @@ _CHILD = """(
         'kinds', ARRAY(SELECT kind FROM runs_wait AS own
                        WHERE own.run_id = (SELECT id FROM stopped) AND own.resolved_at IS NULL))
     FROM below AS top WHERE top.level = 0)"""
+
+
+# A run, the one that started it, and some of those that it started: first those that stand still for a person, then
+# those that go on; the newest of each.
+_AROUND = """
+    SELECT %s UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
+        SELECT id FROM runs_run WHERE parent = %s ORDER BY CASE
+            WHEN state = 'waiting_human' THEN 0 WHEN state = 'paused' THEN 1 WHEN ended_at IS NULL THEN 2 ELSE 3 END,
+            created_at DESC, id DESC LIMIT %s)"""
+_RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A run with its next of kin."""
+
+    run: Run
+    parent: Run | None
+    children: list[Run]
+
+    @property
+    def ids(self) -> list[UUID]:
+        """The run's and its children's."""
+        return [self.run.id, *(child.id for child in self.children)]
+
+
+def around(run_id: UUID, *, most: int) -> Around | None:
+    """A run, its parent and some of its children, in one query; None where there is no such run."""
+    ids = RawSQL(_AROUND, [run_id, run_id, run_id, most])
+    found = {run.id: run for run in Run.objects.filter(id__in=ids)}
+    run = found.pop(run_id, None)
+    if run is None:
+        return None
+    parent = found.pop(run.parent, None) if run.parent is not None else None
+    children = sorted(found.values(), key=lambda child: (child.created_at, child.id), reverse=True)
+    return Around(run, parent, sorted(children, key=lambda child: _RANK.get(child.state, 2)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -75,6 +75,11 @@ class Filters:
         return "?" + urlencode({name: value for name, value in now.items() if value})
 
     @property
+    def cleared(self) -> str:
+        """The same without what was searched for."""
+        return self.link(q="", agent="", parent="")
+
+    @property
     def states(self) -> list[State]:
         if self.state in GROUPS:
             return GROUPS[self.state][1]
@@ -128,6 +133,11 @@ class Card:
         """Where the run's page is: made of one look at the addresses, for all rows."""
         return f"{_all_runs()}/{self.run.id}"
 
+    @property
+    def parent_url(self) -> str:
+        """Where the page of the run is that started it."""
+        return f"{_all_runs()}/{self.run.parent}"
+
 
 @cache
 def _all_runs() -> str:
@@ -179,8 +189,12 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 def cards(runs: Sequence[Run]) -> list[Card]:
     """Runs with their heads, open waits and why they stand still, in three further queries."""
     ids = [run.id for run in runs]
-    heads = Head.objects.in_bulk(ids)
-    waits = families.open_waits(ids)
+    return carded(runs, Head.objects.in_bulk(ids), families.open_waits(ids))
+
+
+def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
+    """The same of what was read already; why they stand still is asked where one is ready."""
+    runs = list(runs)
     wants = any(run.ready_at is not None and run.owner is None for run in runs)
     driven = drivable() if wants else frozenset()
     listed = []

@@ -4,18 +4,16 @@ shows where it is waited for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from durableagents import Agent, ChildFailure, Context, End, Failure
 from runs.api.schemas import RunPage, RunRow
-from runs.engine.agents import registry
 from runs.models import Run, Wait
-from tests.api.conftest import Api, Order, Seen, is_problem
+from tests.api.conftest import Api, is_problem
+from tests.api.family import children, family
 from tests.api.worker import working
 from tests.console.stage import settled, until
 from tests.scale.test_reads import MOST_STATEMENTS
@@ -25,55 +23,16 @@ NONE = {"running": 0, "waiting": 0, "paused": 0, "completed": 0, "failed": 0, "c
 WHY = "Look at it first."
 
 
-def made(name: str, node: Callable[[Seen, Context], Any], output: Any = None) -> Agent:
-    agent = Agent(name, "1.0.0", input=Order, state=Seen, output=output, initial=lambda order: Seen(order=order))
-    agent.node(start=True)(node)
-    agent.validate()
-    return agent
-
-
 @pytest.fixture
-def family() -> Iterator[None]:
-    """`helper` does what it is asked; `parent` starts one for each letter of its item; `top` starts a parent."""
-
-    async def help(state: Seen, ctx: Context) -> End:
-        match state.order.item:
-            case "f":
-                raise Failure("it was to fail", code="no_luck")
-            case "s":
-                await ctx.signal("go")
-            case "a":
-                await ctx.ask("operator", title="How many?", schema=Order)
-        return End(state.order)
-
-    async def part(state: Seen, ctx: Context) -> End:
-        calls = (ctx.child("helper", Order(item=letter, amount=1)) for letter in state.order.item)
-        found = await ctx.gather(*calls, return_exceptions=True)
-        return End([x.code if isinstance(x, ChildFailure) else x["item"] for x in found])
-
-    async def begin(state: Seen, ctx: Context) -> End:
-        return End(await ctx.child("parent", state.order))
-
-    agents = [made("helper", help, Order), made("parent", part), made("top", begin)]
-    yield
-    for agent in agents:
-        registry.remove(agent.graph_id)
-
-
-@pytest.fixture
-def grown(family: None, integrator: Api) -> Iterator[Callable[..., Run]]:
+def grown(integrator: Api) -> Iterator[Callable[..., Run]]:
     """A run of an agent for these letters, once it is in a state, with a worker that drives everything."""
 
-    def grow(item: str, agent: str = "parent", state: str = "waiting_event") -> Run:
-        answer = integrator.post("runs", {"agent": agent, "input": {"item": item, "amount": 1}})
+    def grow(letters: str, agent: str = "parent", state: str = "waiting_event") -> Run:
+        answer = integrator.post("runs", {"agent": agent, "input": {"letters": letters}})
         return settled(Run.objects.get(pk=answer.json()["id"]), state)
 
-    with working():
+    with family(), working():
         yield grow
-
-
-def children(run: Run, *states: str) -> list[Run]:
-    return list(Run.objects.filter(parent=run.pk, state__in=states).order_by("created_at"))
 
 
 def test_a_run_tells_of_its_children_and_they_of_it(grown: Callable[..., Run], auditor: Api) -> None:
