@@ -21,7 +21,16 @@ from psycopg.rows import TupleRow
 from ledger.chain import Link, body_hash, link_hash
 from ledger.codec import pack, unpack
 from ledger.codes import is_genuine, may_lack_code
-from ledger.events import ApprovalDecided, Event, RunCreated, VisitEntered, decode
+from ledger.events import (
+    ApprovalDecided,
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunCreated,
+    RunFailed,
+    VisitEntered,
+    decode,
+)  # fmt: skip
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
@@ -50,6 +59,10 @@ STANDING = """
 )
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
+_END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
+    SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
+    AND later.kind = 'RunRetried')"""
+_ENDS = {"completed": RunCompleted, "failed": RunFailed, "cancelled": RunCancelled}
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 
 
@@ -211,3 +224,17 @@ def tape_of(run: Run) -> Tape:
     last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
     _, tail = read(run.id, rows, Cut(since), at_least=last, graph_id=run.graph_id)
     return Tape(tail)
+
+
+def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
+    """The event by which a run came to its state, and how many bytes of its payload are stored. Raises JournalBroken
+    where the journal holds none, or a retry took it back."""
+    with connection.cursor() as cursor:
+        cursor.execute(_END, [run_id, seq])
+        row = cursor.fetchone()
+    if row is None:
+        raise JournalBroken(f"the row of run {run_id} says that it is {state} by event {seq}, its journal doesn't")
+    link, event = checked(run_id, row)
+    if not isinstance(event, _ENDS[state]):
+        raise JournalBroken(f"the row of run {run_id} says that it is {state}, its event {seq} is {event.KIND}")
+    return event, len(link.sealed or b"")

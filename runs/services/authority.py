@@ -138,12 +138,18 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
     """
     former, acted = _record_of(run, person, name)
     by_name = person is None or run.creator is None
-    if (run.created_by in former) if by_name else (run.creator == person):
+    if (_first(run).created_by in former) if by_name else (run.creator == person):
         return "started this run"
     if not acted:
         return None
     at, action = min(acted)
     return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _first(run: Run) -> Run:
+    """The run at the top of the tree: who started that one has started all below it."""
+    above = None if run.parent is None else Run.objects.filter(pk=run.parent).first()
+    return run if above is None else _first(above)
 
 
 _DID = {

@@ -42,6 +42,8 @@ WATCH_SECONDS = 5.0
 PASS_SECONDS = 0.25
 # Somebody swept so lately that there is no need to.
 SWEPT_SECONDS = 0.9
+# Between two tellings of children's ends: so much of the time that the last one took, and no longer than this.
+TELL_SHARE, TELL_SECONDS = 5, 0.25
 # Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
 SHOWN_SECONDS = 4.0
 
@@ -113,8 +115,8 @@ class House:
             self._versions.check()
             prices.table.refresh()
             timers.ask_for_time()
-            ends.tell_all()
-            wishes.align()
+            if max(timers.tell_parents(), wishes.align()) >= ends.BATCH:
+                self._versions_at = now  # there is more of it
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()
@@ -139,13 +141,15 @@ class House:
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
 
     async def _tell(self) -> None:
-        """What goes wrong with it is logged: the sweeper tells of what is left."""
+        """What goes wrong with it is logged: the sweeper tells of what is left. The first end is told at once; where
+        many come one after the other, telling takes but its share of the time, and so tells of several together."""
         while self._ended:
-            ended, self._ended = self._ended, []
+            began, ended, self._ended = time.monotonic(), self._ended, []
             try:
                 await self.in_thread(partial(ends.tell_many, ended))
             except Exception:
                 log.exception("%s runs ended, and their parents could not be told yet", len(ended))
+            await asyncio.sleep(min(TELL_SECONDS, TELL_SHARE * (time.monotonic() - began)))
 
     # --- one run's trouble ---
 

@@ -26,6 +26,7 @@ from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
 from runs.services.command import journal, locked, resolve, wake
+from runs.services.families import ends
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -88,7 +89,7 @@ def _fire() -> int | None:
         if problem is None:
             rings[str(run_id)] = seq
         else:
-            _pass_over(wait_id, run_id, problem)
+            _pass_over(wait_id, run_id, _due(wait_id, problem))
     if any(is_awake for *_, is_awake, _ in rows):
         notify.notify_after_commit(connection, NOTIFY_SQL)
     notify.ring_many(rings)
@@ -109,18 +110,22 @@ def _act_on_due(until: float) -> bool:
             if is_transient(error) and not is_refusal(error):
                 raise
             log.exception("run %s: its wait %s is due and can't be acted on", run_id, wait_id)
-            _pass_over(wait_id, run_id, first_line(error))
+            _pass_over(wait_id, run_id, _due(wait_id, first_line(error)))
     return len(due) < BATCH
 
 
-def _pass_over(wait_id: UUID, run_id: UUID, problem: str) -> None:
-    """One run's trouble must not keep the others waiting: it is passed over for a while, and if it lasts a person is
-    asked."""
-    _, count = _troubled.get(wait_id, (0.0, 0))
-    _troubled[wait_id] = time.monotonic() + TROUBLED_SECONDS, count + 1
-    log.error("run %s: its wait %s is due and can't be acted on: %s", run_id, wait_id, problem)
+def _due(wait_id: UUID, problem: str) -> str:
+    return f"its wait {wait_id} is due and can't be acted on: {problem}"
+
+
+def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
+    """One run's trouble, over a wait or a child, must not keep the others waiting: that is passed over for a while, and
+    if it lasts a person is asked."""
+    _, count = _troubled.get(what, (0.0, 0))
+    _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
+    log.error("run %s: %s", run_id, problem)
     if count + 1 == MOST_TROUBLES:
-        failover.show(run_id, f"its wait {wait_id} is due and can't be acted on: {problem}")
+        failover.show(run_id, problem)
 
 
 def _passed_over() -> list[UUID]:
@@ -129,6 +134,26 @@ def _passed_over() -> list[UUID]:
     for wait_id in [w for w, (until, _) in _troubled.items() if until + QUIET_SECONDS <= now]:
         del _troubled[wait_id]
     return [wait_id for wait_id, (until, _) in _troubled.items() if until > now]
+
+
+def tell_parents() -> int:
+    """Of children that have ended and that nobody told of; looked for every few seconds, by index. Returns of how
+    many."""
+    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())
+
+
+def _tell(parent: UUID, children: list[UUID]) -> int:
+    """Together; where that can't be, one by one, so that each has its own trouble."""
+    try:
+        return ends.tell(parent, children)
+    except Exception as error:
+        if is_transient(error) and not is_refusal(error):
+            raise
+        if len(children) > 1:
+            return sum(_tell(parent, [child]) for child in children)
+        log.exception("run %s: the end of its child %s can't be told", parent, children[0])
+        _pass_over(children[0], parent, f"its child {children[0]} has ended and can't be told of: {first_line(error)}")
+        return 0
 
 
 def show_who_waits_for_nothing() -> int:

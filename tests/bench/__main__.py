@@ -19,7 +19,7 @@ import uvloop
 from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
-PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "beside", "page")
+PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "families", "beside", "page")
 
 
 class Bench:
@@ -43,7 +43,7 @@ class Bench:
         if self.parts & {"W1", "W7", "slots", "storage"}:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._here())
-        if self.parts & {"W3", "W4", "W5", "models", "socket", "beside"}:
+        if self.parts & {"W3", "W4", "W5", "models", "socket", "families", "beside"}:
             self._across()
         if "page" in self.parts:
             from tests.bench.page import pages
@@ -70,7 +70,7 @@ class Bench:
                     self.told(await work.storage(connections, kind, self.size(200, 8)))
 
     def _across(self) -> None:
-        from tests.bench import across, beside
+        from tests.bench import across, beside, families
         from tests.bench.crew import Ears, crew, web
 
         ears = Ears(self.folder)
@@ -79,6 +79,7 @@ class Bench:
                 "W3": lambda: [across.starts(ears, self.size(200, 3))],
                 "W4": lambda: [across.decisions(ears, self.size(200, 3))],
                 "models": lambda: [across.model_calls(found, self.size(1000, 10))],
+                "families": lambda: families.families(self.size(100, 3), self.size(1000, 6)),
                 "beside": lambda: beside.parts(ears, found, self.size),
                 "W5": lambda: across.kills(ears, found, self.size(30, 1)),
             }

@@ -231,3 +231,28 @@ async def sleep_until(state: Alarm, ctx: Context) -> End:
     await ctx.sleep(until=datetime.fromisoformat(state.at))
     await ctx.call(mark, Number(n=0))
     return End({})
+
+
+# --- families -------------------------------------------------------------------------------------
+
+
+class Brood(BaseModel):
+    children: int
+
+
+small = Agent(
+    "bench-child", "1.0.0", input=Number, state=Number, output=Number, initial=lambda wanted: wanted, tools=[order]
+)
+family = Agent("bench-family", "1.0.0", input=Brood, state=Brood, initial=lambda wanted: wanted)
+
+
+@small.node(start=True)
+async def do_little(state: Number, ctx: Context) -> End:
+    await ctx.call(order, state)
+    return End(state)
+
+
+@family.node(start=True)
+async def have_many(state: Brood, ctx: Context) -> End:
+    found = await ctx.gather(*(ctx.child(small, Number(n=n)) for n in range(state.children)))
+    return End({"are_in_order": [each.n for each in found] == list(range(state.children))})

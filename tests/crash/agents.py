@@ -29,7 +29,7 @@ from durableagents import (
 )
 from durableagents.demo import smtp, upstream
 from runs.engine.tools import Tool
-from tests.crash.steps import GATHERED
+from tests.crash.steps import FAMILIES, GATHERED
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
@@ -221,6 +221,18 @@ agent = Agent(
 )  # fmt: skip
 
 
+helper = Agent(
+    "crash-child", "1.0.0", input=Arguments, state=Arguments, output=Answer, initial=lambda args: args,
+    title="Crash test's child", description="One keyed call, as a step of another run.", tools=[keyed],
+)  # fmt: skip
+
+
+@helper.node(start=True, title="Help")
+async def help_out(state: Arguments, ctx: Context) -> End:
+    """Make the call."""
+    return End(await ctx.call(keyed, state))
+
+
 @agent.node(start=True, to=["work"], title="Work")
 async def work(state: Progress, ctx: Context) -> str | End:
     """Do the steps in turn."""
@@ -242,6 +254,9 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return str((await ctx.think(thinker, "Do it.")).id)
         case "values":
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
+        case _ if step in FAMILIES:
+            children = [ctx.child(helper, Arguments(n=100 * state.at + n)) for n in range(FAMILIES[step])]
+            return " ".join(str(answer.id) for answer in await ctx.gather(*children))
         case _ if step in GATHERED:
             return " ".join(
                 await ctx.gather(*(_call(ctx, kind, 100 * state.at + n) for n, kind in enumerate(GATHERED[step])))

@@ -55,6 +55,7 @@ class Expected:
     may_be_cancelled: bool = False
     denied: Mapping[str, str] = field(default_factory=dict)
     may_send_late: bool = False
+    children: int = 0
 
 
 @dataclass(frozen=True)
@@ -295,18 +296,20 @@ def _committed(facts: Facts) -> set[tuple[str, int]]:
 
 _OUTCOMES = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted")
 _MONEY = ("model_calls", "tokens_in", "tokens_out", "usd_micro")
+COUNTED = (*_MONEY, "tool_calls")
 
 
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """What was used is the sum of what the journal lists, each request is debited once, and none went out beyond a
     cap."""
     debits = [event for event in facts.events if event["kind"] == "BudgetDebited"]
+    childrens = [event["data"] for event in facts.events if event["kind"] == "ChildEnded"]
     for name in _MONEY:
-        listed = sum(event["data"][name] or 0 for event in debits)
+        listed = sum(event["data"][name] or 0 for event in debits) + sum(data[name] for data in childrens)
         if facts.run["usage"][name] != listed:
             kind: Kind = "lost" if facts.run["usage"][name] < listed else "duplicate"
             yield kind, f"{facts.run['usage'][name]} {name} used, and debits of {listed}"
-    calls = sum(event["kind"] in _OUTCOMES for event in facts.events)
+    calls = sum(event["kind"] in _OUTCOMES for event in facts.events) + sum(data["tool_calls"] for data in childrens)
     told = sum(event["kind"] == "ToolReconciled" and event["data"].get("by") == "hook" for event in facts.events)
     if not calls <= facts.run["usage"]["tool_calls"] <= calls + told:
         yield "broken", f"{facts.run['usage']['tool_calls']} tool calls used, and {calls} outcomes"
@@ -341,6 +344,11 @@ def _beyond(events: list[dict[str, Any]]) -> Iterable[tuple[Kind, str]]:
                 wanted = {"steps": 1, "tool_calls": 1}
             case "ModelRouted":
                 wanted = {name: data.get(name) or 0 for name in _MONEY} | {"steps": 1, "model_calls": 1}
+            case "ChildStarted":
+                wanted = data["caps"]
+            case "ChildEnded":
+                under_way.pop(call, None)
+                used.update({name: data[name] for name in (*COUNTED, "steps")})
             case "BudgetDebited":
                 under_way.pop(call, None)
                 used.update({name: data[name] or 0 for name in _MONEY})
@@ -395,7 +403,7 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
         yield "broken", f"{len(ends)} ends: {ends}"
     cancelled = next((event["seq"] for event in facts.events if event["kind"] == "CancelRequested"), len(facts.events))
     for event in facts.events[cancelled:]:
-        if event["kind"] in ("ToolInvoked", "ToolRedispatched"):
+        if event["kind"] in ("ToolInvoked", "ToolRedispatched", "ChildStarted"):
             yield "broken", f"{event['kind']} at event {event['seq']}, after the cancel at event {cancelled}"
     facts_said = Counter((e["slot"], e["attempt"], e["fact"]) for e in facts.events if e["fact"] is not None)
     for said, times in facts_said.items():

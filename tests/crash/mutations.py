@@ -39,7 +39,7 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
-    "runs/sql/0017_budgets.sql", "runs/engine/budget/meter.py", "runs/engine/steps/model_loop.py", "runs/services/budgets/raising.py",
+    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/steps/model_loop.py", "runs/services/budgets/raising.py",
 )  # fmt: skip
 
 MUTANTS = [
@@ -220,9 +220,9 @@ MUTANTS = [
     ),
     # --- time, retries, bells
     Mutant("deadlines go by the worker's clock", STORE, "return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)", "return datetime.now(self._reply.at.tzinfo)", LIGHT),
-    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if (isinstance(slot.now.outcome, (e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "if (slot.now.outcome is not None or slot.has_timed_out)", "tests/runs/test_retry.py"),
+    Mutant("a retry repeats what was committed", "runs/engine/tape.py", "if ((slot.now.outcome is not None and not slot.now.has_happened) or slot.has_timed_out)", "if (slot.now.outcome is not None or slot.has_timed_out)", "tests/runs/test_retry.py"),
     Mutant("watchers are rung before the commit", STORE, "        async with self._committing:\n            while True:\n", "        async with self._committing:\n            self.on_write(self.run_id, self.seq + len(events))\n            while True:\n", "tests/runs/test_bell.py"),
-    Mutant("a retry fails again over what nobody answered in time", "runs/engine/tape.py", "(e.ToolFailed, e.ModelFailed)) or slot.has_timed_out)", "(e.ToolFailed, e.ModelFailed)))", "tests/runs/test_questions.py"),
+    Mutant("a retry fails again over what nobody answered in time", "runs/engine/tape.py", "not slot.now.has_happened) or slot.has_timed_out)", "not slot.now.has_happened))", "tests/runs/test_questions.py"),
     Mutant("acts of no run may be left out of their list", "ledger/verification/registers.py", "        if n != self.n + 1:", "        if False:", "tests/ledger/test_registers.py"),
     Mutant("an act's code covers no place", "ledger/models.py", "if is_placed and self.n is not None else {}", "if False else {}", "tests/ledger/test_registers.py"),
     Mutant("the audit believes every row", "approvals/genuine.py", "        return None if marks.may_lack_code(row) else False", "        return None", "tests/approvals/test_genuine.py"),

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runs.failpoints import POINTS
-from tests.crash.checker import Finding, judge
+from tests.crash.checker import Finding
+from tests.crash.families import judge_family
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
-from tests.crash.steps import BUDGETS, EFFECTS, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
 from tests.crash.tally import Tally
 
-CALLS = ("pure", *GATHERED, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
+CALLS = ("pure", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
@@ -90,6 +91,8 @@ def _draw_job(dice: random.Random) -> Job:
         at = f"@{tool}" if tool and point in ("CP1", "CP2", "CP3", "CP4", "CP6") else ""
         points.append(f"{'+' if points else ''}{point}{at}/{{run}}:kill:{dice.choice((1, 1, 1, 2, 3))}")
     act, budget = dice.choice(("", "", "", "", "pause", "cancel")), dice.choice(BUDGETS)
+    if FAMILIES.keys() & set(steps):
+        points = [point.replace("/{run}", "") if dice.random() < 0.5 else point for point in points]  # of any run's
     return Job(tuple(steps), tuple(points), act, budget if dice.random() < 0.35 else {})
 
 
@@ -153,7 +156,7 @@ class Performance:
         ours = {run_id for run_id, _ in self._runs}
         while time.monotonic() < deadline:
             left = ours.intersection(self._people.open_runs())
-            if not left:
+            if not left and self._all_is_told(ours):
                 return True
             for run_id, job in self._runs:
                 # A pause takes hold at a step's end, perhaps after the resume was refused.
@@ -162,10 +165,17 @@ class Performance:
             time.sleep(0.1)
         return False
 
+    def _all_is_told(self, ours: set[str]) -> bool:
+        """Whether the children of what has ended have ended too, and their parents know."""
+        with self._stack.database() as connection:
+            query = "SELECT 1 FROM runs_run WHERE parent = ANY(%s::uuid[]) AND NOT is_told LIMIT 1"
+            return connection.execute(query, [list(ours)]).fetchone() is None
+
     def _judge(self) -> Iterator[Finding]:
         for run_id, job in self._runs:
             whole = expected_of(job.steps)
-            yield from judge(self._stack.facts(run_id), replace(whole, may_be_cancelled=job.act == "cancel"))
+            expected = replace(whole, may_be_cancelled=job.act == "cancel")
+            yield from judge_family(self._stack.facts(run_id), self._stack.family(run_id), expected)
 
     def _interruptions(self) -> int:
         return sum(

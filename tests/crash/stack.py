@@ -29,7 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
-from tests.crash.steps import EFFECTS, GATED, GATHERED, MODEL, PRICE, raised
+from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODEL, PRICE, raised
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -218,18 +218,22 @@ class Stack(Installation):
         `api`."""
         api = api or self.api
         kinds = {wait["kind"] for wait in run["waiting_for"]}
+        verdicts: list[str] = []
         if "approval" in kinds:
             for approval in api.approvals(run["id"], state="open"):
                 api.decide(approval)
         for wait in run["waiting_for"]:
             if wait["kind"] in ("signal", "input"):
                 api.tell(run["id"], wait)
+            elif wait["kind"] == "child":
+                child = api.run(wait["detail"]["child"])
+                verdicts += self.attend(child, api) if child and child["state"] not in ENDED else []
             elif wait["kind"] == "budget":
                 asked = (wait["detail"][name] for name in ("resource", "used", "reserved", "wanted"))
                 api.set_budget(run["id"], raised(*asked))
         if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
-            return _settle(run, api)
-        return []
+            verdicts += _settle(run, api)
+        return verdicts
 
     def _has_settled(self, run: dict[str, Any]) -> bool:
         """Whether the unknown call was left alone for long enough: its bytes may still be on their way to the other
@@ -257,6 +261,12 @@ class Stack(Installation):
             self.api.effects(run_id), self.links(run_id),
         )  # fmt: skip
 
+    def family(self, run_id: str) -> list[Facts]:
+        """Of all runs that say that this one is their parent."""
+        with self.database() as connection:
+            rows = connection.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()
+        return [self.facts(child) for (child,) in rows]
+
     def judged(self, run_id: str, *steps: str, has_zombie: bool = False) -> list[Finding]:
         """What the checker finds wrong with a run of these steps. The app's own verifier of the chain has to agree with
         it."""
@@ -281,7 +291,10 @@ def expected_of(steps: Sequence[str]) -> Expected:
     """What a run of the crash-test agent with these steps does, once."""
     calls = [call for step in steps for call in GATHERED.get(step, (step,))]
     effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
-    return Expected(effects, gates=sum(call in GATED for call in calls), denied={call: EFFECTS[call] for call in GATED})
+    return Expected(
+        effects, gates=sum(call in GATED for call in calls), denied={call: EFFECTS[call] for call in GATED},
+        children=sum(FAMILIES.get(step, 0) for step in steps),
+    )  # fmt: skip
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:

@@ -17,20 +17,33 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from durableagents import BusinessFailure, Context, End, NotSent, TransportError
+from durableagents import BusinessFailure, ChildFailure, Context, End, NotSent, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.budget.amounts import Usage
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun
 from tests.engine.story import Story
 from tests.tiers import many
-from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
+from tests.world import (
+    AT_ONCE,
+    IN_PLACE,
+    Asked,
+    Item,
+    Killed,
+    Notes,
+    Outside,
+    Toolbox,
+    agent_of,
+    ends_with,
+    only_for_now,
+)
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form"]  # fmt: skip
+             "uuid", "sleep", "signal", "form", "child", "orphan"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form")  # fmt: skip
+                       "random", "uuid", "sleep", "signal", "form", "child", "orphan")  # fmt: skip
 UNSAFE = ("mail", "wire")
 
 
@@ -78,6 +91,7 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
         state.seen.append(got)
         return End(state.seen) if visit + 1 == len(program) else "node"
 
+    agent_of(ends_with({}), name="helper")
     agent = agent_of(node, tools=tools.all())
     agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
     return agent
@@ -99,6 +113,11 @@ async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
                 return (await ctx.call(getattr(tools, op), Item(name=name, amount=5000))).ref
             except Rejected as no:
                 return no.reason
+        case "child" | "orphan":
+            try:
+                return (await ctx.child("helper", Asked(text=f"{op} {name}"), tags=["made"])).get("ref")
+            except ChildFailure as failure:
+                return failure.code
         case "refused" | "flaky" | "away":
             try:
                 return (await ctx.call(tools.order, Item(name=f"{op} {name}"))).ref
@@ -173,6 +192,12 @@ def answer(story: Story, outside: Outside) -> None:
                 story.run.answer({"name": wait.spec.detail["title"]}, slot=wait.spec.slot)
             case "approval":
                 story.decide("rejected" if wait.spec.slot.endswith("3") else "approved", "because")
+            case "child":
+                spec = story.run.children[wait.spec.detail["child"]]
+                is_well, used = spec.input["text"].startswith("child"), Usage(steps=2, tool_calls=2, usd_micro=5)
+                state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)
+                story.run.end_child(spec.run_id, state, output=output, code="no_luck", used=used)
+                assert not story.run.end_child(spec.run_id, "cancelled"), "told once"
             case "webhook" if wait.spec.slot in outside.urls:
                 story.call_back({"ref": f"called back {wait.spec.slot}"})
             case "reconcile":
@@ -234,6 +259,11 @@ def check_the_record(story: Story, outside: Outside) -> None:
         "a yes lets one call through, whatever attempts it takes"
     )
     assert story.run.open_waits() == []
+    made, ended = story.events(e.ChildStarted), story.events(e.ChildEnded)
+    assert [x.child for x in made] == list(story.run.children), "each is made with its intent, and none without"
+    assert len({x.child for x in made}) == len({(x.slot, x.attempt) for x in made}) == len(made)
+    assert sorted(x.child for x in ended) == sorted(x.child for x in made), "each end is told once"
+    assert story.run.used.usd_micro == 5 * len(made), "and so is what each used"
 
 
 @settings(max_examples=many(25, 10), deadline=None)
@@ -263,6 +293,8 @@ async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tu
     for event_ in run.events:
         if isinstance(event_, e.ToolInvoked):
             outside.urls[event_.slot or ""] = "known"
+    made = {event_.child for event_ in run.events if isinstance(event_, e.ChildStarted)}
+    run.children = {child: spec for child, spec in whole.run.children.items() if child in made}
     _restore(run, whole)
     for _ in range(200):
         answer(story, outside)
@@ -285,6 +317,8 @@ def _restore(run: MemoryRun, whole: Story) -> None:
                 resolved[event_.slot, event_.attempt, "webhook", 0] = "received"
             case e.SignalTaken():
                 resolved[event_.slot, event_.attempt, "signal", 0] = "received"
+            case e.ChildEnded():
+                resolved[event_.slot, event_.attempt, "child", 0] = event_.state
             case e.InputAnswered():
                 resolved[event_.slot, event_.attempt, "input", event_.n] = "answered"
     opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
@@ -305,12 +339,12 @@ def _restore(run: MemoryRun, whole: Story) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("nth", range(1, 30))
+@pytest.mark.parametrize("nth", range(1, 34))
 async def test_a_story_with_everything_survives_a_death_at_every_single_write(nth: int, when: Any) -> None:
     program: list[list[Op]] = [
         ["look", "order", "now", "mail"],
         ["wire", "pay", "ask", "sleep"],
-        ["refused", "away", "hooked"],
+        ["refused", "child", "away", "orphan", "hooked"],
     ]
     calm, calm_outside = await tell(program, [], in_place=False)
     story, outside = await tell(program, [Death(nth, when)], in_place=False)

@@ -12,6 +12,7 @@ from ledger.actors import Actor
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.families import ends, wishes
+from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, at_once, events, fresh, head, kinds, output, overrides
@@ -64,7 +65,7 @@ def children(run: Run) -> list[Run]:
 def everything(stage: Stage, most: int = 60) -> None:
     """Drive whatever is ready, tell of every end, until nothing moves."""
     for _ in range(most):
-        if stage.drive() == "idle" and not ends.tell_all():
+        if stage.drive() == "idle" and not timers.tell_parents():
             return
     raise AssertionError("it goes round in circles")
 
@@ -98,7 +99,7 @@ def test_an_end_is_told_once_however_many_tell_it(stage: Stage, helper: Agent) -
     assert str(fresh(child).state) == "completed"
     told = at_once(*[lambda: ends.tell_parent(child.pk)] * 6)
     assert sorted(told) == [False] * 5 + [True]
-    assert len(events(run, e.ChildEnded)) == 1 and not ends.tell_all()
+    assert len(events(run, e.ChildEnded)) == 1 and not timers.tell_parents()
     everything(stage)
     assert output(run) == ["order:a"]
     whole(run, child)
@@ -152,7 +153,7 @@ def test_a_cancel_goes_down_the_tree(stage: Stage, helper: Agent) -> None:
     assert (str(fresh(run).state), str(fresh(child).state)) == ("cancelled", "cancelled")
     (end,) = events(child, e.RunCancelled)
     assert end.by == "system:family" and str(run.pk) in end.payload["justification"] and not overrides(child)
-    ends.tell_all()
+    timers.tell_parents()
     assert events(run, e.RunCancelled)[0].in_flight == ["0.1/1"]
     assert events(run, e.ChildEnded)[0].state == "cancelled" and head(run).tool_calls == 1, "it is debited all the same"
     whole(run, child)
@@ -177,7 +178,7 @@ def test_an_end_under_a_pause_is_kept_for_later(stage: Stage, helper: Agent) -> 
     (child,) = children(run)
     stage.drive()
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
-    ends.tell_all()
+    timers.tell_parents()
     assert str(fresh(run).state) == "paused" and stage.drive() == "idle"
     lifecycle.resume(run.pk, by=OLGA, justification="go on")
     everything(stage)
@@ -224,7 +225,7 @@ def test_a_child_that_is_retried_before_anybody_told_goes_on(stage: Stage, helpe
     (child,) = children(run)
     assert str(fresh(child).state) == "failed"
     act("retry", child)
-    assert not ends.tell_all() and not events(run, e.ChildEnded)
+    assert not timers.tell_parents() and not events(run, e.ChildEnded)
     everything(stage)
     assert output(run) == ["failed: no_luck"] and len(events(run, e.ChildEnded)) == 1
     whole(run, child)
@@ -273,7 +274,7 @@ def test_damage_to_one_family_is_nobody_elses(stage: Stage, helper: Agent) -> No
     for _ in range(4):
         stage.drive()
     Head.objects.filter(pk=broken.pk).delete()
-    assert ends.tell_all() == 1
+    assert timers.tell_parents() == 1
     everything(stage)
     assert output(sound) == ["order:a"]
 

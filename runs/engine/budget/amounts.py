@@ -22,6 +22,9 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
     @classmethod
     def of(cls, row: object) -> Self:
         """What a row that has these columns counts."""

@@ -21,18 +21,14 @@ class Meter:
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED) -> None:
         self.caps, self.used = caps, used
         self._reserved: dict[Call, Usage] = {}
-
-    @property
-    def reserved(self) -> Usage:
-        """What is set aside for calls whose outcome is not on record."""
-        return sum(self._reserved.values(), NOTHING_USED)
+        self.reserved = NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
 
     def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
         """The cap that this would break; what is set aside for the call `besides` is its own to use."""
         if self.caps == UNLIMITED:
             return None
-        others = (usage for call, usage in self._reserved.items() if call != besides)
-        return first_breach(self.caps, self.used, sum(others, NOTHING_USED), wanted)
+        others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
+        return first_breach(self.caps, self.used, others, wanted)
 
     def left(self) -> Caps:
         """What may be begun of each; None where there is no cap."""
@@ -46,6 +42,7 @@ class Meter:
 
     def reserve(self, call: Call, wanted: Usage) -> None:
         """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
+        self.reserved += wanted - self.set_aside(call)
         self._reserved[call] = wanted
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
@@ -56,11 +53,12 @@ class Meter:
             if isinstance(event, e.BudgetDebited):
                 self.used += debit_of(event)
             if event.slot is not None and (event.FACT in _SETTLES):
-                self._reserved.pop((event.slot, event.attempt), None)
+                self.reserved -= self._reserved.pop((event.slot, event.attempt), NOTHING_USED)
 
     def begin_visit(self) -> None:
         """A consistent cut: no call is under way."""
         self._reserved.clear()
+        self.reserved = NOTHING_USED
 
 
 # What a call is over by, or its request: the next one sets aside anew.

@@ -2,7 +2,7 @@
 
 The child has a journal, a version and a page of its own. What it may use is set aside in this run's budget, and what it
 did use is debited when it ends: with the event that tells of its end, by whoever finds it ended
-(runs/services/families.py).
+(runs/services/families/ends.py).
 """
 
 from __future__ import annotations

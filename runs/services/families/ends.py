@@ -1,13 +1,19 @@
 """A child has ended: its parent is told, once, and what it used is debited there.
 
 Told by the worker that drove it, at once; by whoever ended it otherwise, after their commit; and by the sweeper, which
-looks for those that nobody told of. Each takes the parent's locks alone: the child's row is only marked.
+looks for those that nobody told of. Those of one parent that ended meanwhile are told together. Each telling takes the
+parent's locks, and then the children's rows, which are only marked.
+
+What is told is what the child's own journal proves, for the parent's goes on from it. A run that has children of its
+own is told of once all that they used is known: a cancel ends it before them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,96 +23,152 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import is_recorded
 from ledger.clock import database_now
-from ledger.codec import unpack
-from ledger.errors import NotFound, RecordDamaged, first_line
+from ledger.errors import NotFound, RecordDamaged
 from ledger.models import Event, Head
 from runs.engine.budget.amounts import RESOURCES
+from runs.engine.errors import JournalBroken
+from runs.engine.steps.children import child_id
+from runs.engine.tape import payload_of
+from runs.journal.reader import end_of
 from runs.models import ENDED, Run, Wait
 from runs.services.command import journal, locked, resolve, wake
 
 log = logging.getLogger("runs.services.families")
 FAMILY = Actor(kind="system", name="family")
 BATCH = 200
-# Whoever tells marks the child, so that it is told once; one that is being retried just now is no end.
-_MARK = """
-    UPDATE runs_run SET is_told = true WHERE id = %s AND parent = %s AND ended_at IS NOT NULL AND NOT is_told
-    RETURNING state, error_code, end_seq, graph_id, parent_slot, parent_attempt"""
+# Of one parent, in one transaction.
+TOGETHER = 50
+MOST_BYTES = 4 * 1024 * 1024  # as they are stored; a larger one goes alone
+_COUNTED = (*RESOURCES, "unpriced_calls")
+# One that is being retried just now is no end, and one whose own children are at work has yet to use what they do.
+_ENDED = """
+    SELECT c.id, c.state, c.end_seq, c.graph_id, c.parent_slot, c.parent_attempt FROM runs_run c
+    WHERE c.id = ANY(%s) AND c.parent = %s AND c.ended_at IS NOT NULL AND NOT c.is_told
+      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)
+    ORDER BY c.ended_at, c.id LIMIT %s FOR UPDATE OF c"""
 _UNTOLD = """
-    SELECT id, parent FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NOT NULL AND NOT is_told
-    ORDER BY ended_at LIMIT %s"""
+    SELECT c.parent, c.id FROM runs_run c
+    WHERE c.parent IS NOT NULL AND c.ended_at IS NOT NULL AND NOT c.is_told AND NOT (c.id = ANY(%s::uuid[]))
+      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)
+    ORDER BY c.ended_at LIMIT %s"""
 
 
 def tell_parent(child: UUID) -> bool:
-    """Tell of a run's end, if it is a child that has ended and nobody has told yet."""
+    """Tell of a run's end, if it is a child that has ended and nobody has told yet. Raises as `tell` does."""
     parent = Run.objects.filter(pk=child).values_list("parent", flat=True).first()
-    return parent is not None and _tell(child, parent)
-
-
-def tell_all() -> int:
-    """Those that nobody told of. Returns how many were told."""
-    with connection.cursor() as cursor:
-        cursor.execute(_UNTOLD, [BATCH])
-        rows = cursor.fetchall()
-    return sum(_told_safely(child, parent) for child, parent in rows)
+    return parent is not None and tell(parent, [child]) > 0
 
 
 def tell_many(children: Iterable[UUID]) -> int:
-    """Tell of these, as far as they are children that have ended."""
-    rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("id", "parent")
-    return sum(_told_safely(child, parent) for child, parent in rows if parent is not None)
+    """Tell of these, as far as they are children that have ended. What can't be told is the sweeper's business."""
+    told, families = 0, defaultdict[UUID, list[UUID]](list)
+    rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("parent", "id")
+    for parent, child in rows:
+        if parent is not None:
+            families[parent].append(child)
+    for parent, ended in families.items():
+        try:
+            told += tell(parent, ended)
+        except (RecordDamaged, JournalBroken, Run.DoesNotExist) as error:
+            log.warning("run %s: it can't be told of the ends of %s of its children: %s", parent, len(ended), error)
+    return told
 
 
-def _told_safely(child: UUID, parent: UUID) -> bool:
-    """One family's trouble is nobody else's."""
-    try:
-        return _tell(child, parent)
-    except (RecordDamaged, ValueError) as error:
-        log.error("run %s: its parent %s can't be told of its end: %s", child, parent, first_line(error))
-        return False
+def untold(*, besides: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
+    """Children that have ended and that nobody told of, by parent; the first ones."""
+    families = defaultdict[UUID, list[UUID]](list)
+    with connection.cursor() as cursor:
+        cursor.execute(_UNTOLD, [list(besides), BATCH])
+        for parent, child in cursor.fetchall():
+            families[parent].append(child)
+    return families
+
+
+def tell(parent: UUID, children: Sequence[UUID]) -> int:
+    """Tell one parent of these children. Returns of how many. Raises RecordDamaged, JournalBroken and Run.DoesNotExist
+    where a record lacks what has to be told, or nobody can believe it."""
+    told = 0
+    while now := _tell(parent, children):
+        told += now
+    return told
 
 
 @transaction.atomic
-def _tell(child: UUID, parent: UUID) -> bool:
+def _tell(parent: UUID, children: Sequence[UUID]) -> int:
     try:
         head, run = locked(parent, under=FAMILY)
     except NotFound:
         if is_recorded(parent):
             raise
-        Run.objects.filter(pk=child).update(is_told=True)  # forgotten by the owner of the database: nobody to tell
-        return False
+        Run.objects.filter(pk__in=children).update(is_told=True)  # forgotten by the database's owner: nobody to tell
+        return 0
+    ended: list[e.ChildEnded] = []
+    size = 0
     with connection.cursor() as cursor:
-        cursor.execute(_MARK, [child, parent])
-        row = cursor.fetchone()
-    if row is None:
-        return False
-    state, code, end_seq, graph_id, slot, attempt = row
-    if Event.objects.filter(run_id=parent, slot=slot, attempt=attempt, fact="result").exists():
-        return False
-    used = Head.objects.get(pk=child)
-    event = e.ChildEnded(
-        slot=slot, attempt=attempt, child=str(child), agent=graph_id, state=state, code=code,
-        unpriced_calls=used.unpriced_calls, payload=_told(child, end_seq, state),
-        **{name: getattr(used, name) for name in RESOURCES},
+        cursor.execute(_ENDED, [list(children), parent, TOGETHER])
+        rows = cursor.fetchall()
+    for row in rows:
+        event, stored = _ended(parent, *row)
+        size += stored
+        if ended and size > MOST_BYTES:
+            break
+        ended.append(event)
+    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)
+    known = set(
+        Event.objects.filter(run_id=parent, fact="result", slot__in=[event.slot for event in ended])
+        .values_list("slot", "attempt")
     )  # fmt: skip
-    for name in (*RESOURCES, "unpriced_calls"):
-        setattr(head, name, getattr(head, name) + getattr(used, name))
-    head.save(update_fields=[*RESOURCES, "unpriced_calls"])
-    now = database_now()
-    for wait in run.waits.select_for_update().filter(
-        slot=slot, attempt=attempt, kind=Wait.Kind.CHILD, resolved_at__isnull=True
-    ):
-        resolve(wait, state, by=f"run:{child}", now=now)
-        if run.state not in ENDED:
-            wake(run, now=now)
-    journal(parent, event, by=Actor(kind="run", name=str(child)))
-    return True
+    new = [event for event in ended if (event.slot, event.attempt) not in known]
+    if new:
+        _debit(head, new)
+        _let_go_on(run, new)
+        journal(parent, *new, by=FAMILY)
+    if ended and run.parent is not None and run.state in ENDED:
+        transaction.on_commit(partial(tell_parent, parent), robust=True)  # it waited for this one
+    return len(new)
 
 
-def _told(child: UUID, end_seq: int | None, state: str) -> dict[str, Any]:
+def _ended(
+    parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
+) -> tuple[e.ChildEnded, int]:
+    """What is told of a child, and how many bytes of it are stored. Raises RecordDamaged, JournalBroken."""
+    if str(child) != child_id(str(parent), slot, attempt):
+        raise JournalBroken(f"the row of run {child} says that it is a child of {parent}, its id doesn't", "forged_run")
+    used = Head.objects.filter(pk=child).first()
+    if used is None:
+        raise RecordDamaged(child, "its head")
+    end, stored = end_of(child, end_seq, state)
+    event = e.ChildEnded(
+        slot=slot, attempt=attempt, child=str(child), agent=graph_id, state=state,
+        code=end.code if isinstance(end, e.RunFailed) else "", payload=_told(end),
+        **{name: getattr(used, name) for name in _COUNTED},
+    )  # fmt: skip
+    return event, stored
+
+
+def _told(end: e.Event) -> dict[str, Any]:
     """What the parent's node gets of it: the output, or the error's message."""
-    row = Event.objects.filter(run_id=child, seq=end_seq or 0).first()
-    payload = None if row is None or row.sealed is None else unpack(row.sealed)
-    if state == "completed":
-        return {"output": payload}
-    told = payload if isinstance(payload, dict) else {}
+    if isinstance(end, e.RunCompleted):
+        return {"output": end.payload}
+    told = payload_of(end)
     return {"message": str(told.get("message") or told.get("justification") or "")}
+
+
+def _debit(head: Head, ended: Sequence[e.ChildEnded]) -> None:
+    for name in _COUNTED:
+        setattr(head, name, getattr(head, name) + sum(getattr(event, name) for event in ended))
+    head.save(update_fields=[*_COUNTED])
+
+
+def _let_go_on(run: Run, ended: Sequence[e.ChildEnded]) -> None:
+    """What waited for these is over, and the run is driven: also where the row of what it waited for is gone."""
+    now, by_slot = database_now(), {(event.slot, event.attempt): event for event in ended}
+    waits = run.waits.select_for_update().filter(
+        slot__in=[event.slot for event in ended], kind=Wait.Kind.CHILD, resolved_at__isnull=True
+    )
+    for wait in waits:
+        event = by_slot.get((wait.slot, wait.attempt))
+        if event is not None:
+            resolve(wait, event.state, by=f"run:{event.child}", now=now)
+    if run.state not in ENDED:
+        wake(run, now=now)

@@ -8,14 +8,15 @@ that somebody paused for its own sake stays so, and one whose parent waits for i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from ledger import events as e
-from ledger.errors import IllegalTransition, RecordDamaged
+from ledger.errors import DurableAgentsError, IllegalTransition
 from ledger.models import Event
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle
@@ -23,12 +24,21 @@ from runs.services.budgets.raising import is_paused_by_person
 from runs.services.families.ends import BATCH, FAMILY, tell_parent
 
 log = logging.getLogger("runs.services.families")
+FEW = 50
 
-_PAIRS = "FROM runs_run c JOIN runs_run p ON p.id = c.parent WHERE c.parent IS NOT NULL AND c.ended_at IS NULL AND "
-_OF = " AND (%s::uuid IS NULL OR c.parent = %s) LIMIT %s"
-_TO_CANCEL = f"SELECT c.id {_PAIRS} p.state = 'cancelled'{_OF}"
-_TO_PAUSE = f"SELECT c.id {_PAIRS} p.state = 'paused' AND c.state NOT IN ('paused', 'compensating'){_OF}"
-_TO_RESUME = f"SELECT c.id {_PAIRS} c.state = 'paused' AND p.state <> 'paused' AND p.ended_at IS NULL{_OF}"
+# What is asked already, or waits for a budget, would be refused: it is not looked at again and again.
+_PAIRS = """
+    FROM runs_run c JOIN runs_run p ON p.id = c.parent JOIN ledger_head h ON h.run_id = c.id
+    WHERE c.parent IS NOT NULL AND c.ended_at IS NULL AND NOT h.is_cancel_requested
+      AND (%(parent)s::uuid IS NULL OR c.parent = %(parent)s) AND """
+_TO_PAUSE = "p.state = 'paused' AND c.state NOT IN ('paused', 'compensating') AND NOT h.is_pause_requested"
+_CANCEL = f"SELECT c.id {_PAIRS} p.state = 'cancelled' AND c.id > %(after)s ORDER BY c.id LIMIT %(most)s"
+_PAUSED = f"SELECT DISTINCT p.id {_PAIRS} {_TO_PAUSE}"
+_PAUSE = f"SELECT c.id {_PAIRS} {_TO_PAUSE} AND p.id = ANY(%(of)s) AND c.id > %(after)s ORDER BY c.id LIMIT %(most)s"
+_RESUME = f"""SELECT c.id {_PAIRS} c.state = 'paused' AND p.state NOT IN ('paused', 'cancelled') AND c.id > %(after)s
+    AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
+    ORDER BY c.id LIMIT %(most)s"""
+_FIRST = UUID(int=0)
 
 
 def follow(action: str, run: Run) -> None:
@@ -36,38 +46,46 @@ def follow(action: str, run: Run) -> None:
     if run.parent is not None and run.state in ENDED:
         transaction.on_commit(partial(tell_parent, run.pk), robust=True)
     if action in ("pause", "resume", "cancel", "budget"):
-        transaction.on_commit(partial(align, run.pk), robust=True)
+        transaction.on_commit(partial(align, run.pk, most=FEW), robust=True)
 
 
-def align(parent: UUID | None = None) -> int:
-    """Bring children to where their parents are: of one run, or of all. Returns how many were moved."""
+def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
+    """Bring children to where their parents are: of one run, or of all; so many of each kind. Returns how many were
+    moved."""
+    paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if is_paused_by_person(run)]
     return (
-        _each(_TO_CANCEL, parent, lifecycle.cancel, "its parent was cancelled")
-        + _each(_TO_PAUSE, parent, lifecycle.pause, "its parent was paused", if_parent=is_paused_by_person)
-        + _each(_TO_RESUME, parent, lifecycle.resume, "its parent goes on", if_child=is_paused_by_family)
+        _each(_rows(_CANCEL, parent), lifecycle.cancel, "its parent was cancelled", most)
+        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
+        + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
     )
 
 
-def _each(
-    which: str, parent: UUID | None, act: Callable[..., Run], why: str, *,
-    if_parent: Callable[[Run], bool] | None = None, if_child: Callable[[Run], bool] | None = None,
-) -> int:  # fmt: skip
+def _ids(which: str, parent: UUID | None, **more: Any) -> list[UUID]:
     with connection.cursor() as cursor:
-        cursor.execute(which, [parent, parent, BATCH])
-        ids = [row[0] for row in cursor.fetchall()]
+        cursor.execute(which, {"parent": parent, **more})
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _rows(which: str, parent: UUID | None, **more: Any) -> Iterator[Run]:
+    """All of them, page by page: those that nothing can be done to stand in nobody's way."""
+    after = _FIRST
+    while ids := _ids(which, parent, after=after, most=BATCH, **more):
+        after = ids[-1]
+        yield from Run.objects.filter(pk__in=ids).order_by("id")
+
+
+def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> int:
     moved = 0
-    for child in Run.objects.filter(pk__in=ids):
+    for child in runs:
         try:
-            if if_parent is not None and not if_parent(Run.objects.get(pk=str(child.parent))):
-                continue
-            if if_child is not None and not if_child(child):
-                continue
             act(child.pk, by=FAMILY, justification=f"{why} ({child.parent})")
             moved += 1
         except IllegalTransition as moved_on:
             log.info("run %s: %s, and it is past that: %s", child.pk, why, moved_on)
-        except RecordDamaged as damaged:
+        except (DurableAgentsError, Run.DoesNotExist) as damaged:
             log.error("run %s: %s, and nothing can be done to it: %s", child.pk, why, damaged)
+        if moved >= most:
+            break
     return moved
 
 

@@ -51,6 +51,11 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
     )  # fmt: skip
 
 
+def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
+    """All runs that say that this one is their parent."""
+    return [id for (id,) in link.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()]
+
+
 def _event(row: Any) -> dict[str, Any]:
     seq, kind, epoch, slot, attempt, fact, at, clear, _, prev_hash, link = row
     return {

@@ -157,9 +157,9 @@ async def _warm_up(outside: Any) -> None:
     from runs.engine.assistants import responses
     from runs.engine.steps.model_request import request_model
     from runs.journal.digests import hasher
-    from tests.crash.agents import agent, thinker
+    from tests.crash.agents import agent, helper, thinker
 
-    responses(), hasher(), upstream._tls(), agent.fingerprint()
+    responses(), hasher(), upstream._tls(), agent.fingerprint(), helper.fingerprint()
     await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
     async with (
         await AsyncConnection.connect(dsn()) as link,
@@ -203,15 +203,16 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
 
 
 def _take_graph(number: int, n: int) -> str:
-    """The crash agent under a version that only this lane knows: so its workers claim its runs and no others, by the
+    """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
     real claim."""
     from runs.engine.agents import registry
-    from tests.crash.agents import agent
+    from tests.crash.agents import agent, helper
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
-    agent.version = f"1.{number}.{n}"
-    registry.add(agent)
+    for each in (agent, helper):
+        each.version = f"1.{number}.{n}"
+        registry.add(each)
     return agent.graph_id
 
 

@@ -26,7 +26,8 @@ from runs.failpoints import marker_name
 from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import failover
-from tests.crash.checker import Expected, Finding, judge
+from tests.crash.checker import Expected, Facts, Finding
+from tests.crash.families import judge_family
 from tests.crash.light import evidence
 from tests.crash.light.crew import Crew, Member, describe, is_killed
 from tests.crash.light.letterbox import Letterbox
@@ -256,12 +257,13 @@ class Performance:
     def _judge(self) -> list[Finding]:
         found: list[Finding] = []
         for n, run_id in enumerate(self._ids):
-            effects = self._lane.outside.effects(run_id)
-            facts = patiently(
-                lambda run_id=run_id, effects=effects: evidence.facts(self._lane.reader(), run_id, effects)
-            )  # type: ignore[misc]
-            found += judge(facts, self._expected(n))
+            ids = patiently(lambda run_id=run_id: evidence.children(self._lane.reader(), run_id))  # type: ignore[misc]
+            found += judge_family(self._facts(run_id), [self._facts(child) for child in ids], self._expected(n))
         return found
+
+    def _facts(self, run_id: str) -> Facts:
+        effects = self._lane.outside.effects(run_id)
+        return patiently(lambda: evidence.facts(self._lane.reader(), run_id, effects))
 
     def _expected(self, n: int) -> Expected:
         schedule = self._schedule

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.crash.steps import BUDGETS, EFFECTS, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
 
 CALLS = (
     "pure",
@@ -22,6 +22,7 @@ CALLS = (
     "unsafe_hooked",
     "think",
     *GATHERED,
+    *FAMILIES,
     "signal",
     "question",
 )
@@ -130,7 +131,8 @@ def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str
         at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
         then = "+" if drawn and dice.random() < 0.7 else ""
         act = dice.choice(("kill",) * 9 + ("stop",) * 2 + ("raise",))
-        drawn.append(f"{then}{point}{at}/{{{n}}}:{act}:{dice.choice((1, 1, 1, 2, 3))}")
+        whose = "" if FAMILIES.keys() & set(jobs[n]) and dice.random() < 0.6 else f"/{{{n}}}"  # of any run: a child's
+        drawn.append(f"{then}{point}{at}{whose}:{act}:{dice.choice((1, 1, 1, 2, 3))}")
     return tuple(drawn)
 
 

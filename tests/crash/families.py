@@ -1,0 +1,57 @@
+"""Judges a run that started others as steps, with all of them: each was started once and ended once, nobody is left
+behind, and what they used is on the parent's account, once. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
+
+# What each child of the crash-test agent does to the outside, once.
+CHILDS_EFFECTS = {"erp.create_vendor": 1}
+
+
+def judge_family(parent: Facts, children: Sequence[Facts], expected: Expected) -> list[Finding]:
+    """What is wrong with a parent, its children, or between them. `expected` is of the parent."""
+    found = judge(parent, expected)
+    theirs = replace(expected, effects=CHILDS_EFFECTS, gates=0, denied={})
+    for child in children:
+        found += judge(child, theirs)
+    return found + [Finding(kind, parent.run_id, what) for kind, what in between(parent, children, expected)]
+
+
+def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Iterable[tuple[Kind, str]]:
+    """What the two journals tell of each other."""
+    started = [event for event in parent.events if event["kind"] == "ChildStarted"]
+    ended = {event["data"]["child"]: event["data"] for event in parent.events if event["kind"] == "ChildEnded"}
+    for child, times in Counter(event["data"]["child"] for event in started).items():
+        if times > 1:
+            yield "duplicate", f"child {child} was started {times} times"
+    for child, times in Counter(
+        event["data"]["child"] for event in parent.events if event["kind"] == "ChildEnded"
+    ).items():
+        if times > 1:
+            yield "duplicate", f"the end of child {child} was told {times} times"
+    known = {facts.run_id: facts for facts in children}
+    named = {event["data"]["child"] for event in started}
+    for child in known.keys() - named:
+        yield "broken", f"run {child} says that it is a child, and nobody started it"
+    for child in named - known.keys():
+        yield "lost", f"child {child} was started, and there is no such run"
+    if parent.run and parent.run["state"] == "completed" and len(started) != expected.children:
+        yield "broken", f"{len(started)} children instead of {expected.children}"
+    for child in named & known.keys():
+        run, told = known[child].run, ended.get(child)
+        if not run or run["state"] not in ENDED:
+            continue  # that it is stuck is found with it
+        if told is None:
+            yield "lost", f"child {child} has ended as {run['state']}, and its parent was not told"
+            continue
+        if told["state"] != run["state"]:
+            yield "broken", f"child {child} is {run['state']}, and its parent was told {told['state']}"
+        for name in COUNTED:
+            if told[name] != run["usage"][name]:
+                kind: Kind = "lost" if told[name] < run["usage"][name] else "duplicate"
+                yield kind, f"child {child} used {run['usage'][name]} {name}, and {told[name]} were debited"

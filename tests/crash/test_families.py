@@ -1,0 +1,66 @@
+"""The checker finds whatever is wrong between a run and those that it started."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.crash.checker import Expected, Facts
+from tests.crash.families import between
+from tests.crash.test_checker import used
+
+EXPECTED = Expected({}, children=2)
+Family = tuple[Facts, list[Facts]]
+PARENT, ONE, OTHER = "parent", "one", "other"
+
+
+def event(kind: str, n: int, child: str, **data: Any) -> dict[str, Any]:
+    return {"kind": kind, "slot": f"0.1/1/{n}/1", "attempt": 0, "data": {"child": child, **data}}
+
+
+def good() -> Family:
+    events = [event("ChildStarted", n, child, caps={}) for n, child in enumerate((ONE, OTHER))]
+    events += [
+        event("ChildEnded", n, child, state="completed", **used(tool_calls=1))
+        for n, child in enumerate((ONE, OTHER))
+    ]  # fmt: skip
+    children = [
+        Facts(child, {"state": "completed", "usage": used(tool_calls=1)}, [], [], [], []) for child in (ONE, OTHER)
+    ]
+    return Facts(PARENT, {"state": "completed"}, events, [], [], []), children
+
+
+def more(n: int) -> Callable[[Facts, list[Facts]], None]:
+    return lambda parent, children: parent.events.append(copy.deepcopy(parent.events[n]))
+
+
+def told(**said: Any) -> Callable[[Facts, list[Facts]], None]:
+    return lambda parent, children: parent.events[2]["data"].update(said)
+
+
+WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
+    "a child was started twice": ("duplicate", more(0)),
+    "an end was told twice": ("duplicate", more(2)),
+    "an end was not told": ("lost", lambda parent, children: parent.events.pop(2)),
+    "a child is gone": ("lost", lambda parent, children: children.pop()),
+    "nobody started a child": ("broken", lambda parent, children: parent.events.pop(0)),
+    "a child is missing": ("broken", lambda parent, children: (parent.events.pop(0), parent.events.pop(1))),
+    "another end was told": ("broken", told(state="failed")),
+    "too little was debited": ("lost", told(tool_calls=0)),
+    "too much was debited": ("duplicate", told(usd_micro=5)),
+}
+
+
+def test_a_good_family_is_found_good() -> None:
+    assert list(between(*good(), EXPECTED)) == []
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_whatever_is_wrong_between_them_is_found(what: str) -> None:
+    kind, spoil = WRONG[what]
+    family = good()
+    spoil(*family)
+    assert kind in [found for found, _ in between(*family, EXPECTED)]
