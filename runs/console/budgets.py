@@ -220,10 +220,12 @@ def block(
     asked = None if run.state in ENDED else spending.exceeded(waits)
     if authority.BUDGET not in may or run.state in ENDED:
         return BudgetBlock(run, head, asked, None)
-    if refused is None or refused.act != authority.BUDGET:
-        return BudgetBlock(run, head, asked, BudgetForm(shown=_next(asked)))
-    form = BudgetForm(data=refused.typed)
-    form.mark(refused.error)
+    ours = refused if refused is not None and refused.act == authority.BUDGET else None
+    form = BudgetForm(data=ours.typed) if ours else BudgetForm(shown=_next(asked))
+    if asked is not None and asked.resource in _LABELS:
+        form.get(asked.resource).field.required = True  # as it is drawn; whether it may be empty, the service says
+    if ours:
+        form.mark(ours.error)
     return BudgetBlock(run, head, asked, form)
 
 
