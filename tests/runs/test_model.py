@@ -22,14 +22,17 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, StaleLease
 from ledger.models import Event
 from ledger.verification.runs import verify
+from runs.engine.budget.limits import Budget
 from runs.engine.canonical import canonical
-from runs.engine.errors import ApprovalMissing
+from runs.engine.errors import ApprovalMissing, BudgetShort
 from runs.engine.journal import Entry, GateOpening, WaitSpec
 from runs.engine.outcomes import LateAnswer
+from runs.engine.steps.spending import lost
 from runs.journal.digests import hasher
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
+from runs.services.budgets import raising
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.runs.model import Model
@@ -150,11 +153,15 @@ class Machine(RuleBasedStateMachine):
         is_wished = model.wants_pause or model.wants_cancel
         try:
             reply = self.write(intend(self.journal, events, entry=entry, grant=grant, wait=wait))
+        except BudgetShort:
+            assert model.is_broke and not is_wished
+            return
         except ApprovalMissing:
             assert grant and not model.grants and not is_wished
             return
         assert reply.is_done is not is_wished
         if reply.is_done:
+            assert not model.is_broke
             assert grant is None or model.grants == 1
             model.grants -= grant is not None
             model.call, self.slot = "sent", slot
@@ -207,7 +214,11 @@ class Machine(RuleBasedStateMachine):
         (slot, tool), model = self.denied, self.model
         told = invoked(slot, tool, attempt=1)
         entry = Entry(slot, 1, "pending", tool, CLASSES[tool], key=f"{slot} again")
-        reply = self.write(intend(self.journal, [told], entry=entry))
+        try:
+            reply = self.write(intend(self.journal, [told], entry=entry))
+        except BudgetShort:
+            assert model.is_broke and model.may_be_attempted_again
+            return
         assert reply.is_done is model.may_be_attempted_again
         if reply.is_done:
             answer = e.ToolReturned(slot=slot, attempt=1, tool=tool, payload={"result": {}})
@@ -273,7 +284,41 @@ class Machine(RuleBasedStateMachine):
         self.model.waits.append("timer")
         self.model.tells("WaitOpened")
 
-    @precondition(lambda self: owned(self) and self.model.waits)
+    @precondition(lambda self: owned(self) and not self.model.is_routed)
+    @rule()
+    def ask_model(self) -> None:
+        slot, model = self.next_slot(), self.model
+        self.routed = e.ModelRouted(slot=slot, n=0, model="m", price=1, tokens_in=1, tokens_out=1, usd_micro=7)
+        reply = self.write(intend(self.journal, [self.routed]))
+        assert reply.is_done is not (model.wants_pause or model.wants_cancel)
+        if reply.is_done:
+            model.is_routed = True
+            model.tells("ModelRouted")
+
+    @precondition(lambda self: owned(self) and self.model.is_routed)
+    @rule()
+    def debit(self) -> None:
+        before = head(self.run).usd_micro
+        self.write(record(self.journal, [lost(self.routed)]))
+        assert head(self.run).usd_micro == before + 7
+        self.model.is_routed = False
+        self.model.tells("BudgetDebited")
+
+    @precondition(lambda self: owned(self) and self.model.is_broke and "budget" not in self.model.waits)
+    @rule()
+    def come_to_the_cap(self) -> None:
+        model, wait = self.model, self.spec("budget", self.next_slot())
+        over = e.BudgetExceeded(resource="tool_calls", most=0, used=0, reserved=0, wanted=1)
+        self.write(record(self.journal, [over, wait.opened()], wait=wait))
+        model.waits.append("budget")
+        model.tells("BudgetExceeded", "WaitOpened")
+        paused = e.RunPaused(by="budget")
+        reply = self.write(self.journal.leave("budget", [paused], state="paused", waits=[wait.id]))
+        assert reply.is_done is not (model.wants_pause or model.wants_cancel)
+        if reply.is_done:
+            model.let_go("paused", "RunPaused", woken=True)
+
+    @precondition(lambda self: owned(self) and self.model.waits and "budget" not in self.model.waits)
     @rule(is_too_late=st.booleans())
     def park(self, is_too_late: bool) -> None:
         late = self.resolved[-1:] if is_too_late else []
@@ -286,7 +331,7 @@ class Machine(RuleBasedStateMachine):
         if reply.is_done:
             self.model.let_go(state, "RunParked")
 
-    @precondition(lambda self: owned(self) and self.model.call in ("", "accepted"))
+    @precondition(lambda self: owned(self) and self.model.call in ("", "accepted") and not self.model.is_routed)
     @rule(state=st.sampled_from(["completed", "cancelled", "failed"]))
     def end(self, state: str) -> None:
         if (state != "cancelled" and self.model.waits) or (state == "cancelled" and not self.model.wants_cancel):
@@ -401,6 +446,37 @@ class Machine(RuleBasedStateMachine):
         timers.sweep()
         timers.sweep()
         self._resolved(kind, "WaitResolved" if kind == "timer" else "ApprovalDecided")
+
+    # --- its budget
+
+    @precondition(now_and_then)
+    @rule(most=st.sampled_from([0, 1, None]))
+    def set_budget(self, most: int | None) -> None:
+        budget = Budget(tool_calls=most, wall_seconds=None)
+        setting = partial(raising.set_budget, self.run.id, budget, by=OLGA, justification=WHY)
+        self.is_done(setting, self.model.set_budget(most == 0))
+
+    @precondition(lambda self: "budget" in self.model.waits)
+    @rule()
+    def raise_it(self) -> None:
+        self.set_budget(1)
+
+    @precondition(now_and_then)
+    @rule()
+    def let_its_time_pass(self) -> None:
+        Run.objects.filter(pk=self.run.pk).update(time_up_at=now() - timedelta(seconds=1))
+        for _ in range(2):
+            timers.ask_for_time()
+        self.model.time_is_up()
+
+    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self))
+    @rule()
+    def raise_nothing(self) -> None:
+        asked = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)
+        asked.update(deadline=now() - timedelta(seconds=1))
+        for _ in range(2):
+            timers.sweep()
+        self.model.is_given_up()
 
     def _resolved(self, kind: str, told: str) -> None:
         self.resolved += (
