@@ -8,52 +8,38 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from approvals.models import Approval
 from approvals.services import AlreadyDecided, decide
 from ledger import events as e
-from ledger.errors import IllegalTransition, StaleLease
+from ledger.errors import StaleLease
 from ledger.models import Event
 from ledger.verification.runs import verify
-from runs.engine.budget.limits import Budget
 from runs.engine.canonical import canonical
 from runs.engine.errors import ApprovalMissing, BudgetShort
 from runs.engine.journal import Entry, GateOpening, WaitSpec
 from runs.engine.outcomes import LateAnswer
-from runs.engine.steps.spending import lost
 from runs.journal.digests import hasher
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
-from runs.services.budgets import raising
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.runs.model import Model
+from tests.runs.spender import WHY, Spender, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.tiers import many
 from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
 pytestmark = pytest.mark.django_db
-WHY = "the model says so"
 CLASSES = {"order": "idempotent_with_key", "mail": "unsafe_on_replay", "ask": "idempotent_with_key"}
-
-
-def owned(machine: Machine) -> bool:
-    return machine.model.is_owned
-
-
-def now_and_then(machine: Machine) -> bool:
-    """Every rule is picked as often as any other: what cuts a run's work short must not be on offer always, or no run
-    gets anywhere."""
-    return len(machine.model.kinds) % 3 == 0
 
 
 def free(machine: Machine) -> bool:
@@ -71,7 +57,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Spender):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
@@ -91,27 +77,6 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def start_another(self) -> None:
         self.start()
-
-    def next_slot(self) -> str:
-        self.n += 1
-        return f"0.1/{self.n}"
-
-    def spec(self, kind: str, slot: str, **more: Any) -> WaitSpec:
-        return WaitSpec(
-            str(self.run.id), slot, 0, kind, 0, now() + timedelta(hours=1), {"tool": self.model.tool}, **more
-        )
-
-    def write(self, writing: Any) -> Any:
-        return self.stage.wait(writing)
-
-    def is_done(self, act: Any, by_model: bool) -> None:
-        """The model says whether an act is legal; the service has to agree."""
-        try:
-            act()
-        except IllegalTransition:
-            assert not by_model
-        else:
-            assert by_model
 
     # --- workers
 
@@ -284,40 +249,6 @@ class Machine(RuleBasedStateMachine):
         self.model.waits.append("timer")
         self.model.tells("WaitOpened")
 
-    @precondition(lambda self: owned(self) and not self.model.is_routed)
-    @rule()
-    def ask_model(self) -> None:
-        slot, model = self.next_slot(), self.model
-        self.routed = e.ModelRouted(slot=slot, n=0, model="m", price=1, tokens_in=1, tokens_out=1, usd_micro=7)
-        reply = self.write(intend(self.journal, [self.routed]))
-        assert reply.is_done is not (model.wants_pause or model.wants_cancel)
-        if reply.is_done:
-            model.is_routed = True
-            model.tells("ModelRouted")
-
-    @precondition(lambda self: owned(self) and self.model.is_routed)
-    @rule()
-    def debit(self) -> None:
-        before = head(self.run).usd_micro
-        self.write(record(self.journal, [lost(self.routed)]))
-        assert head(self.run).usd_micro == before + 7
-        self.model.is_routed = False
-        self.model.tells("BudgetDebited")
-
-    @precondition(lambda self: owned(self) and self.model.is_broke and "budget" not in self.model.waits)
-    @rule()
-    def come_to_the_cap(self) -> None:
-        model, wait = self.model, self.spec("budget", self.next_slot())
-        over = e.BudgetExceeded(resource="tool_calls", most=0, used=0, reserved=0, wanted=1)
-        self.write(record(self.journal, [over, wait.opened()], wait=wait))
-        model.waits.append("budget")
-        model.tells("BudgetExceeded", "WaitOpened")
-        paused = e.RunPaused(by="budget")
-        reply = self.write(self.journal.leave("budget", [paused], state="paused", waits=[wait.id]))
-        assert reply.is_done is not (model.wants_pause or model.wants_cancel)
-        if reply.is_done:
-            model.let_go("paused", "RunPaused", woken=True)
-
     @precondition(lambda self: owned(self) and self.model.waits and "budget" not in self.model.waits)
     @rule(is_too_late=st.booleans())
     def park(self, is_too_late: bool) -> None:
@@ -446,37 +377,6 @@ class Machine(RuleBasedStateMachine):
         timers.sweep()
         timers.sweep()
         self._resolved(kind, "WaitResolved" if kind == "timer" else "ApprovalDecided")
-
-    # --- its budget
-
-    @precondition(now_and_then)
-    @rule(most=st.sampled_from([0, 1, None]))
-    def set_budget(self, most: int | None) -> None:
-        budget = Budget(tool_calls=most, wall_seconds=None)
-        setting = partial(raising.set_budget, self.run.id, budget, by=OLGA, justification=WHY)
-        self.is_done(setting, self.model.set_budget(most == 0))
-
-    @precondition(lambda self: "budget" in self.model.waits)
-    @rule()
-    def raise_it(self) -> None:
-        self.set_budget(1)
-
-    @precondition(now_and_then)
-    @rule()
-    def let_its_time_pass(self) -> None:
-        Run.objects.filter(pk=self.run.pk).update(time_up_at=now() - timedelta(seconds=1))
-        for _ in range(2):
-            timers.ask_for_time()
-        self.model.time_is_up()
-
-    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self))
-    @rule()
-    def raise_nothing(self) -> None:
-        asked = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)
-        asked.update(deadline=now() - timedelta(seconds=1))
-        for _ in range(2):
-            timers.sweep()
-        self.model.is_given_up()
 
     def _resolved(self, kind: str, told: str) -> None:
         self.resolved += (
