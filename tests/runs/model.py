@@ -158,7 +158,6 @@ class Model:
         self.tells("BudgetSet", *["WaitResolved"] * asked)
         if asked and not self.is_paused_by_person and (self.state == "paused" or self.wants_pause):
             if self.state == "paused":
-                self.is_woken = True
                 self.unpause()
             self.wants_pause = False
             self.tells("RunResumed")

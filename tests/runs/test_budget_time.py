@@ -100,7 +100,7 @@ def test_more_time_lets_it_wait_on(stage: Stage, tools: Toolbox) -> None:
     with pytest.raises(InvalidInput, match="needs more"):
         raised(run, steps=100)  # time is what was asked for
     raised(run, wall_seconds=3600)
-    assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_human"
+    assert stage.drive() == "idle" and str(fresh(run).state) == "waiting_human", "nothing has come of its wait"
     assert fresh(run).time_up_at == fresh(run).created_at + timedelta(seconds=3600)
     stage.decide(run)
     assert stage.drive() == "completed"
