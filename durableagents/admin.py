@@ -1,15 +1,19 @@
-"""Set-up by an administrator: users, their roles, API keys. Nothing here reads or changes a run."""
+"""Set-up by an administrator: users, their roles, API keys, prices, default budgets. Nothing here reads or changes a
+run."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
+import pydantic
+from django import forms
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -18,8 +22,44 @@ from django.utils import timezone
 
 from durableagents.identity.auth import digest, issue_key
 from durableagents.models import ApiKey
+from ledger.append import acted
+from ledger.web.misfit import problems
+from ledger.web.roles import actor
+from runs.engine.agents import registry
+from runs.engine.budget.limits import Budget, usd_of
+from runs.engine.budget.prices import A_MILLION
+from runs.models import BudgetDefault, Price
+from runs.services.budgets import prices
 
 KEY_LIVES = timedelta(days=365)
+ADMIN = "admin"
+_MONEY: dict[str, Any] = {
+    "min_value": 0, "max_value": 10**6, "decimal_places": 6, "help_text": "For a million tokens, to the millionth.",
+}  # fmt: skip
+_MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
+
+
+def checked_budget(given: Any) -> dict[str, Any]:
+    """A budget as it is kept: what it names, dollars as text. Raises ValidationError, which says what is wrong."""
+    try:
+        budget = Budget.model_validate(given)
+    except pydantic.ValidationError as error:
+        known = ", ".join(Budget.model_fields)
+        raise ValidationError(
+            [f"{path or 'budget'}: {what}" for path, what in problems(error)] + [f"Known: {known}."]
+        ) from None
+    if not budget.stated():
+        raise ValidationError(f"It names no cap. Known: {', '.join(Budget.model_fields)}.")
+    return budget.model_dump(mode="json", exclude_none=True)
+
+
+class KeyForm(forms.ModelForm):
+    """A key, and what it may give."""
+
+    def clean_budget(self) -> dict[str, Any] | None:
+        """Empty: as much as it likes."""
+        given = self.cleaned_data["budget"]
+        return None if given is None else checked_budget(given)
 
 
 @admin.register(ApiKey)
@@ -28,7 +68,8 @@ class ApiKeyAdmin(admin.ModelAdmin):
 
     list_display = ("name", "user", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("user",)
-    fields = ("user", "name", "expires_at")
+    fields = ("user", "name", "expires_at", "budget")
+    form = KeyForm
     actions = ("revoke",)
 
     def has_change_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
@@ -39,7 +80,7 @@ class ApiKeyAdmin(admin.ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
         """The key itself is kept nowhere; the answer shows it."""
-        token = issue_key(obj.user, obj.name, expires_at=obj.expires_at)
+        token = issue_key(obj.user, obj.name, expires_at=obj.expires_at, budget=obj.budget)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
         obj.shown_once = token
 
@@ -56,6 +97,119 @@ class ApiKeyAdmin(admin.ModelAdmin):
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         count = keys.filter(revoked_at__isnull=True).update(revoked_at=Now())
         self.message_user(request, f"Revoked: {count}.")
+
+
+class PriceForm(forms.ModelForm):
+    """Money as people type it: dollars for a million tokens."""
+
+    usd_in = forms.DecimalField(label="US dollars in", **_MONEY)
+    usd_out = forms.DecimalField(label="US dollars out", **_MONEY)
+    valid_from = forms.DateTimeField(required=False, help_text="UTC. Empty: from now on.")
+
+    class Meta:
+        model = Price
+        fields = ("model",)
+        widgets = {"model": forms.TextInput()}
+        help_texts = {"model": "As a run's journal names it: provider:model, or scripted:assistant."}
+
+    def clean_model(self) -> str:
+        """Raises ValidationError for a name that a journal can't have."""
+        name = str(self.cleaned_data["model"]).strip()
+        if not _MODEL.fullmatch(name):
+            raise ValidationError("Write provider:model, such as openai:gpt-4o, as a run's journal names it.")
+        return name
+
+
+@admin.register(Price)
+class PriceAdmin(admin.ModelAdmin):
+    """Prices are added, never changed or deleted: what a request cost can always be told."""
+
+    form = PriceForm
+    fields = ("model", "usd_in", "usd_out", "valid_from")
+    list_display = ("model", "usd_in", "usd_out", "valid_from", "set_by", "set_at")
+    ordering = ("model", "-valid_from", "-id")
+    search_fields = ("model",)
+
+    @admin.display(description="US dollars in")
+    def usd_in(self, price: Price) -> str:
+        return usd_of(price.usd_micro_in)
+
+    @admin.display(description="US dollars out")
+    def usd_out(self, price: Price) -> str:
+        return usd_of(price.usd_micro_out)
+
+    def has_change_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
+        return obj is None and super().has_change_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:
+        """Who sets it, and when, is the server's to say."""
+        given = form.cleaned_data
+        by = actor(request, ADMIN)
+        micro = {way: int(given[way] * A_MILLION) for way in ("usd_in", "usd_out")}
+        row = prices.put(
+            obj.model, usd_micro_in=micro["usd_in"], usd_micro_out=micro["usd_out"], valid_from=given["valid_from"],
+            by=by.ref,
+        )  # fmt: skip
+        obj.pk = row.pk
+        after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
+        acted("price", by=by, subject=row.model, after={**after, "valid_from": row.valid_from.isoformat()})
+
+
+class DefaultForm(forms.ModelForm):
+    """For an agent or for a tag, and a budget that names a cap."""
+
+    class Meta:
+        model = BudgetDefault
+        fields = ("agent", "tag", "budget")
+        widgets = {"agent": forms.TextInput(), "tag": forms.TextInput()}
+
+    def clean_agent(self) -> str:
+        """Raises ValidationError for one that is not installed."""
+        name = str(self.cleaned_data["agent"]).strip()
+        known = sorted({known for agent in registry.agents() for known in (agent.name, agent.graph_id)})
+        if name and name != self.instance.agent and name not in known:
+            raise ValidationError(f"No such agent is installed. Installed: {', '.join(known)}.")
+        return name
+
+    def clean_budget(self) -> dict[str, Any]:
+        return checked_budget(self.cleaned_data["budget"])
+
+    def clean(self) -> dict[str, Any]:
+        given = {**(super().clean() or {})}
+        if not self.errors and bool(given.get("agent")) == bool(given.get("tag")):
+            raise ValidationError("Name an agent or a tag, one of the two.")
+        return given
+
+
+@admin.register(BudgetDefault)
+class BudgetDefaultAdmin(admin.ModelAdmin):
+    """What a run may use where its start names nothing else. Each change is an act on record."""
+
+    form = DefaultForm
+    list_display = ("agent", "tag", "budget")
+
+    def save_model(self, request: HttpRequest, obj: BudgetDefault, form: Any, change: bool) -> None:
+        before = BudgetDefault.objects.filter(pk=obj.pk).first() if change else None
+        super().save_model(request, obj, form, change)
+        self._record(request, before, obj)
+
+    def delete_model(self, request: HttpRequest, obj: BudgetDefault) -> None:
+        self._record(request, obj, None)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[BudgetDefault]) -> None:
+        for row in queryset:
+            self.delete_model(request, row)
+
+    def _record(self, request: HttpRequest, before: BudgetDefault | None, after: BudgetDefault | None) -> None:
+        was, is_now = (
+            {"agent": row.agent, "tag": row.tag, "budget": row.budget} if row else {} for row in (before, after)
+        )
+        by = actor(request, ADMIN)
+        acted("budget_default", by=by, subject=str(after or before), before=was, after=is_now)
 
 
 def sign_in(request: HttpRequest) -> HttpResponse:

@@ -30,6 +30,7 @@ APPEND_ONLY = frozenset(
         "approvals_decision",
         "runs_checkpoint",
         "runs_incident",
+        "runs_price",
         "durableagents_masterkey",
     }
 )

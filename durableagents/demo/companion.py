@@ -1,10 +1,12 @@
-"""What `make up` starts for the demo: its people, before anything serves, and the sandbox that its agents act on."""
+"""What `make up` starts for the demo: its people and prices, before anything serves, and the
+sandbox that its agents act on."""
 
 from __future__ import annotations
 
 import sys
 
 from durableagents.demo.cast import ADMIN, FILE, make_cast
+from durableagents.demo.money import put_money
 from durableagents.env import Environment
 
 
@@ -32,3 +34,4 @@ class Demo:
     def prepare(self) -> None:
         """Once the database is migrated. Raises EnvironmentProblem."""
         make_cast(self._env)
+        put_money()

@@ -1,6 +1,11 @@
-"""The most that an API key may give to a run."""
+"""The most that an API key may give to a run; its record tells it (durableagents/sql/0007_key_budget.sql)."""
 
 from django.db import migrations, models
+
+from ledger.sqlfiles import as_before, sql_file
+
+SQL = sql_file(__file__, "0007_key_budget.sql")
+UNDO = as_before(__file__, "0002_accounts.sql", "accounts_on_key")
 
 
 class Migration(migrations.Migration):
@@ -16,4 +21,5 @@ class Migration(migrations.Migration):
                 null=True,
             ),
         ),
+        migrations.RunSQL(SQL, UNDO),
     ]

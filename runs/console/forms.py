@@ -243,7 +243,7 @@ class SchemaForm(forms.Form):
         for problem in error.extra.get("errors", []):
             words = in_words(problem)
             name, near = str(problem.get("field", "")), None
-            own = name.partition(".")[0]
+            own = name if name in self.beside else name.partition(".")[0]
             if name == within or name.startswith(f"{within}."):
                 name = ".".join(part for part in (root, name[len(within) + 1 :]) if part)
                 near = self._nearest(name)

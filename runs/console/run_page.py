@@ -38,6 +38,7 @@ ACTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
     "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
+    "exceeded": "hold",
     "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
 }  # fmt: skip
 

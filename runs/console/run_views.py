@@ -19,6 +19,7 @@ from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, roles
 from ledger.web.tally import Tally
+from runs.console import budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
 from runs.engine.agents import registry
@@ -26,6 +27,7 @@ from runs.models import Run, Wait
 from runs.queries import run_list
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
+from runs.services.budgets import raising
 
 TABS = {
     "timeline": "Timeline",
@@ -74,8 +76,9 @@ class RunPage(Page):
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab,
             "tabs": TABS, "refused": refused, "not_taken": wrong,
             "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
-            "may": authority.may(dossier.run, roles(request.user), request.user.pk),
         }  # fmt: skip
+        context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
+        context["budget"] = budgets.block(dossier.run, dossier.head, dossier.waits, may=may, refused=refused)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         not_done = refused or wrong
@@ -163,6 +166,25 @@ class Reconciliations(Act):
         return redirect("run", run_id=run_id)
 
 
+class Budgets(RunPage):
+    """Setting what a run may use. Who may is asked before anything is said of the form."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.RAISERS)
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            run = lifecycle.find(run_id)
+            role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
+            body = budgets.sent(form)
+            raising.set_budget(run_id, body.budget, by=actor(request, role), justification=body.justification)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused(authority.BUDGET, error, form.kept))
+        messages.success(request, "The budget is set. It is on the record.", extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
 class Answers(RunPage):
     """Answering what a run asks. Who may is the question's business: it is asked before anything is said of the
     form."""
@@ -214,7 +236,7 @@ def receipt_of(written: str) -> Any:
 
 
 class ReconcilePage(SharedPage):
-    """What only an operator can settle."""
+    """What only an operator can settle, and budgets that are used up."""
 
     template = "runs/reconcile.html"
     section = "reconcile"
@@ -222,4 +244,5 @@ class ReconcilePage(SharedPage):
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
         place = opened(query.get("beyond", ""))
         cards, more = run_list.needing_operator(beyond=place)
-        return {"cards": cards, "more": more, "is_from_start": place is None}
+        may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
+        return {"cards": cards, "more": more, "is_from_start": place is None, "may_raise": may_raise}

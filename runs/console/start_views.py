@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -17,6 +18,7 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.console import budgets
 from runs.console import start_marks as marks
 from runs.console.forms import Beside, SchemaForm
 from runs.console.run_page import Dossier, gather
@@ -25,7 +27,7 @@ from runs.services import lifecycle
 from runs.services.bodies import StartBody
 
 # What the page's form holds besides the input.
-_BESIDE = {"agent": Beside(), "token": Beside(), "tags": Beside("Tags", "tags")}
+_BESIDE = {"agent": Beside(), "token": Beside(), "tags": Beside("Tags", "tags"), **budgets.beside()}
 
 
 class StartPage(Page):
@@ -62,10 +64,12 @@ class StartPage(Page):
             sent.check(request.POST)
             if mark is None:
                 raise marks.NotOurForm()
-            run_id, is_new = self._start(request, mark, _asked(agent, form.document(), sent.texts.get("tags", "")))
+            run_id, is_new = self._start(request, mark, _asked(agent, form.document(), sent.texts))
         except DurableAgentsError as error:
             form.mark(error, within="input")
-            return self._refuse(request, agent, form, mark, error, tags=sent.kept.get("tags", ""))
+            caps = budgets.BudgetForm(budgets.AT_START, data=sent.kept)
+            caps.mark(error)
+            return self._refuse(request, agent, form, mark, error, tags=sent.kept.get("tags", ""), caps=caps)
         messages.success(
             request, "Run started." if is_new else "This form had already started a run; here it is.", extra_tags="ok"
         )
@@ -75,24 +79,26 @@ class StartPage(Page):
         by = self.acting(request, prefer=(INTEGRATOR, OPERATOR))
 
         def start() -> UUID:
-            return lifecycle.accept(body.agent, body.input, by=by, tags=body.tags).run.id
+            return lifecycle.accept(body.agent, body.input, by=by, tags=body.tags, budget=body.budget).run.id
 
-        return marks.start_once(request, mark, body.model_dump(), start)
+        # A budget that isn't given is left out: so it was when there were none, and a form of then is still the same.
+        return marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
 
     def _refuse(
         self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError, *,
-        tags: str,
+        tags: str, caps: budgets.BudgetForm,
     ) -> HttpResponse:  # fmt: skip
         """The form again, under its own mark where that is still unused; or else with what it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
-            return self._show(request, agent, form, mark or marks.new_mark(), error=error, tags=tags)
+            return self._show(request, agent, form, mark or marks.new_mark(), error=error, tags=tags, caps=caps)
         further = error.further if isinstance(error, marks.FormUsed) else marks.new_mark()
         used = self._used(request, mark, run_id)
-        return self._show(request, agent, form, further, error=error, tags=tags, **used)
+        return self._show(request, agent, form, further, error=error, tags=tags, caps=caps, **used)
 
     def _show(self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, **more: Any) -> HttpResponse:
         context = {"agent": agent, "agents": registry.agents(), "form": form, "token": marks.token_of(request, mark)}
+        more.setdefault("caps", budgets.BudgetForm(budgets.AT_START))
         error = more.get("error")
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 
@@ -118,13 +124,15 @@ def _address(request: HttpRequest, **more: str) -> str:
     return f"{request.path}?{query.urlencode()}"
 
 
-def _asked(agent: Agent, document: dict[str, Any], tags: str) -> StartBody:
+def _asked(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> StartBody:
     """What the form asks for, as the API takes it. Raises InvalidInput."""
     found = {
         "agent": agent.graph_id,
         "input": document,
-        "tags": [tag for tag in map(str.strip, tags.split(",")) if tag],
+        "tags": [tag for tag in map(str.strip, texts.get("tags", "").split(",")) if tag],
     }
+    if caps := budgets.at_start(texts):
+        found["budget"] = caps
     if problems := unstorable(found):
         raise does_not_fit(problems, "form")
     return fit(StartBody, found, "form")

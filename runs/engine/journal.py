@@ -246,5 +246,5 @@ class Journal(Protocol):
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0016_steps.sql."""
+        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0018_steps.sql."""
         ...

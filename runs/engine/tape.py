@@ -353,10 +353,9 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
             attempt.finding.found("refused" if attempt.is_refused else "answered")
-        case e.ModelRouted():
-            attempt.routes, attempt.route = event.n + 1, event
-        case e.BudgetDebited():
-            attempt.route = None
+        case e.ModelRouted() | e.BudgetDebited():
+            attempt.routes = max(attempt.routes, event.n + 1)
+            attempt.route = event if isinstance(event, e.ModelRouted) else None
         case e.ValueRead():
             slot.remember(event.what, "")
             attempt.result = event
@@ -374,13 +373,8 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             attempt.resends, attempt.is_in_doubt = event.n, True
         case e.ToolOutcomeUnknown():
             attempt.unknown, attempt.is_unknown = event, True
-        case e.ToolAnsweredLate():
-            attempt.finding.hear(event.outcome)
-            if event.outcome != "refused" and "result" in payload_of(event):
-                attempt.testimony = event
-        case e.CallbackArrivedLate():
-            attempt.is_called_back_late = True
-            attempt.finding.hear(CALLED_BACK)
+        case e.ToolAnsweredLate() | e.CallbackArrivedLate():
+            _fold_late(attempt, event)
         case e.ToolReconciled():
             _fold_finding(slot, attempt, event)
         case e.ApprovalRequested():
@@ -391,6 +385,16 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             slot.decisions.append(event)
         case _:
             _fold_wait(slot, attempt, event)
+
+
+def _fold_late(attempt: Attempt, event: e.ToolAnsweredLate | e.CallbackArrivedLate) -> None:
+    if isinstance(event, e.CallbackArrivedLate):
+        attempt.is_called_back_late = True
+        attempt.finding.hear(CALLED_BACK)
+        return
+    attempt.finding.hear(event.outcome)
+    if event.outcome != "refused" and "result" in payload_of(event):
+        attempt.testimony = event
 
 
 def _fold_finding(slot: Slot, attempt: Attempt, event: e.ToolReconciled) -> None:

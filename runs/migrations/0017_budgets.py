@@ -1,5 +1,4 @@
-"""Budgets: what an intent may not break and what a debit books (runs/sql/0017_budgets.sql), the price table, and how long a run may
-take."""
+"""Budgets: what an intent may not break and what a debit books (runs/sql/0017_budgets.sql), prices, and how long a run may take."""
 
 import datetime
 
@@ -14,7 +13,6 @@ from ledger.sqlfiles import as_before, sql_file
 SQL = sql_file(__file__, "0017_budgets.sql")
 UNDO = "\n".join(
     (
-        as_before(__file__, "0016_steps.sql", "runs_intend", "runs_record", "runs_leave"),
         "DROP FUNCTION runs_afford(ledger_head, ledger_line[]);",
         "DROP FUNCTION runs_debit(ledger_head, ledger_line);",
     )
@@ -30,10 +28,7 @@ class Migration(migrations.Migration):
             name="Price",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                (
-                    "model",
-                    models.TextField(help_text="As a run's journal names it: provider:model, or scripted:assistant."),
-                ),
+                ("model", models.TextField()),
                 ("usd_micro_in", models.BigIntegerField()),
                 ("usd_micro_out", models.BigIntegerField()),
                 ("valid_from", models.DateTimeField()),
@@ -65,7 +60,7 @@ class Migration(migrations.Migration):
             model_name="budgetdefault",
             constraint=models.CheckConstraint(
                 condition=models.Q(("agent", ""), ("tag", ""), _connector="XOR"),
-                name="runs_budgetdefault_is_of_one_kind",
+                name="runs_budgetdefault_of_one_kind",
             ),
         ),
         migrations.AddConstraint(
@@ -77,7 +72,6 @@ class Migration(migrations.Migration):
             name="time_up_at",
             field=models.DateTimeField(
                 db_default=CombinedExpression(Now(), "+", models.Value(datetime.timedelta(days=90))),
-                help_text="When people are asked whether it may go on. Null: they are being asked, or it has ended.",
                 null=True,
             ),
         ),

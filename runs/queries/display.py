@@ -9,13 +9,13 @@ from runs.models import ENDED, Run, State, Wait
 
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
-    Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
+    Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.BUDGET, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
     Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.CHILD, Wait.Kind.TIMER,
 ]  # fmt: skip
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
-    """queued, running, pausing, cancelling, unknown, stopped, or the state's own name."""
+    """queued, running, pausing, cancelling, unknown, stopped, exceeded, or the state's own name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
@@ -23,6 +23,8 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
         wait = main_wait(waits)
         if wait is not None and wait.kind in (Wait.Kind.RECONCILE, Wait.Kind.OPERATOR):
             return "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
+    if state is State.PAUSED and any(wait.kind == Wait.Kind.BUDGET for wait in waits):
+        return "exceeded"
     if head is not None and state not in (State.PENDING, State.PAUSED, *ENDED):
         if head.is_cancel_requested:
             return "cancelling"

@@ -21,6 +21,7 @@ from runs import search
 from runs.fleet.agent_versions import drivable, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import look, main_wait
+from runs.queries.spending import cost_words
 from runs.services.questions import open_for
 
 PAGE = 50
@@ -37,8 +38,12 @@ GROUPS: dict[str, tuple[str, list[State]]] = {
 }
 RUNS = Order("runs_run", "created_at")
 FOR_OPERATOR = Order(
-    "runs_wait", "opened_at", is_newest_first=False, only="resolved_at IS NULL AND kind IN ('reconcile', 'operator')"
+    "runs_wait",
+    "opened_at",
+    is_newest_first=False,
+    only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
+_LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,11 @@ class Card:
     wait: Wait | None
     about: str
     blocked: str = ""
+
+    @property
+    def cost(self) -> str:
+        """What it cost so far; empty for nothing."""
+        return cost_words(self.head) if self.head is not None else ""
 
     @property
     def url(self) -> str:
@@ -237,8 +247,8 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """What only an operator can settle, the longest waiting first, one card for each thing; and where the next page
-    begins."""
+    """What only an operator can settle, and budgets that are used up; the longest waiting first, one card for each
+    thing; and where the next page begins."""
     waits = Wait.objects.select_related("run").filter(id__in=FOR_OPERATOR.ids([{}], limit=limit + 1, beyond=beyond))
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)
 
@@ -266,8 +276,7 @@ def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQues
 
 
 def _for(wait: Wait) -> Card:
-    look = "unknown" if wait.kind == Wait.Kind.RECONCILE else "stopped"
-    return Card(wait.run, None, [wait], look, wait, wait.run.about)
+    return Card(wait.run, None, [wait], _LOOKS[Wait.Kind(wait.kind)], wait, wait.run.about)
 
 
 @badge("steering")

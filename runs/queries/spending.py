@@ -56,6 +56,13 @@ def cost_usd(head: Head) -> str | None:
     return None if head.unpriced_calls else usd_of(head.usd_micro)
 
 
+def cost_words(head: Head) -> str:
+    """The same in few words: a dash where nobody knows, and nothing where nothing was asked of a model."""
+    if head.unpriced_calls:
+        return "–"
+    return f"${usd_of(head.usd_micro)}" if head.usd_micro else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Exceeded:
     """The cap that a run stands still at, and until when somebody may raise it. `at_most`, `used` and `wanted` are None

@@ -32,7 +32,8 @@ from runs.fleet.agent_versions import note_use
 from runs.fleet.members import FRESH_SECONDS
 from runs.journal import notify
 from runs.journal.reader import tape_of
-from runs.models import ENDED, TIME_TO_LIVE_DAYS, Run, State, Wait
+from runs.models import ENDED, Run, State, Wait
+from runs.models.run import TIME_TO_LIVE
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
@@ -44,7 +45,7 @@ from runs.services.command import Act, end_as_cancelled, finish_cancelled, make_
 
 # The run's time is up by the column's default, which is counted from the statement's own time.
 _START = (
-    "SELECT *, statement_timestamp() + make_interval(days => %s)"
+    "SELECT *, statement_timestamp() + %s::interval"
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
 )
 
@@ -89,7 +90,7 @@ def accept(
         cursor.execute(
             _START.format(lines=placeholders),
             [
-                TIME_TO_LIVE_DAYS,
+                f"{TIME_TO_LIVE.days} days",
                 run.id,
                 run.agent,
                 run.version,

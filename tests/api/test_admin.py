@@ -9,8 +9,10 @@ from django.contrib import admin
 from django.test import Client
 
 from durableagents.models import ApiKey
+from ledger.models import AccountRecord, ActRecord
 from ledger.web.roles import ROLES
-from tests.api.conftest import Api, person
+from runs.models import BudgetDefault, Price
+from tests.api.conftest import START, Api, person
 
 pytestmark = pytest.mark.django_db
 
@@ -22,9 +24,9 @@ def boss() -> Client:
     return client
 
 
-def test_only_users_roles_and_keys_are_set_up_here() -> None:
+def test_only_users_roles_keys_and_money_are_set_up_here() -> None:
     names = {model._meta.label for model in admin.site._registry}
-    assert names == {"auth.User", "auth.Group", "durableagents.ApiKey"}
+    assert names == {"auth.User", "auth.Group", "durableagents.ApiKey", "runs.Price", "runs.BudgetDefault"}
 
 
 @pytest.mark.parametrize("role", [*ROLES, None])
@@ -51,7 +53,106 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(boss: Client) -> None
 
 
 def test_the_pages_load_nothing_that_the_policy_forbids(boss: Client) -> None:
-    for address in ("/admin/", "/admin/auth/user/add/", "/admin/durableagents/apikey/"):
+    for address in ("/admin/", "/admin/auth/user/add/", "/admin/durableagents/apikey/", "/admin/runs/price/add/"):
         html = boss.get(address).content.decode()
         assert re.findall(r"<script(?![^>]*\bsrc=)(?![^>]*type=.application/json)[^>]*>", html) == []
         assert not re.findall(r"\son\w+=", html)
+
+
+# --- money ------------------------------------------------------------------------------------------------------------
+
+PRICES, DEFAULTS = "/admin/runs/price/", "/admin/runs/budgetdefault/"
+
+
+def acts() -> list[tuple[str, str, str, dict[str, object], dict[str, object]]]:
+    return list(ActRecord.objects.order_by("n").values_list("action", "by", "subject", "before", "after"))
+
+
+def test_a_price_is_typed_in_dollars_and_who_set_it_is_the_servers_to_say(boss: Client) -> None:
+    typed = {"model": "our:own", "usd_in": "2.50", "usd_out": "0.000001", "set_by": "user:somebody", "id": "77"}
+    assert boss.post(f"{PRICES}add/", typed).status_code == 302
+    price = Price.objects.get(model="our:own")
+    assert (price.usd_micro_in, price.usd_micro_out, price.set_by) == (2_500_000, 1, "user:boss")
+    assert price.valid_from == price.set_at and price.pk != 77
+    ((action, by, subject, before, after),) = acts()
+    assert (action, by, subject, before) == ("price", "user:boss", "our:own", {})
+    assert (after["usd_in"], after["usd_out"]) == ("2.50", "0.000001")
+    assert "2.50" in boss.get(PRICES).content.decode()
+
+
+def test_a_price_is_never_changed_or_deleted(boss: Client) -> None:
+    boss.post(f"{PRICES}add/", {"model": "our:own", "usd_in": "1", "usd_out": "1"})
+    price = Price.objects.get(model="our:own")
+    assert boss.post(f"{PRICES}{price.pk}/change/", {"usd_in": "9"}).status_code == 403
+    assert boss.post(f"{PRICES}{price.pk}/delete/", {"post": "yes"}).status_code == 403
+    boss.post(PRICES, {"action": "delete_selected", "_selected_action": [price.pk], "post": "yes"})
+    assert Price.objects.get(pk=price.pk).usd_micro_in == 1_000_000 and len(acts()) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"usd_in": "-1"}, {"usd_in": "0.0000001"}, {"usd_in": "NaN"}, {"usd_in": "much"}, {"usd_in": ""},
+        {"usd_out": "1000001"}, {"model": ""}, {"model": "gpt"}, {"model": "a b:c"}, {"model": "a:b\x01"},
+        {"valid_from": "soon"},
+    ],
+)  # fmt: skip
+def test_a_wrong_price_is_not_taken(boss: Client, wrong: dict[str, str]) -> None:
+    known = Price.objects.count()
+    answer = boss.post(f"{PRICES}add/", {"model": "our:own", "usd_in": "1", "usd_out": "1", **wrong})
+    assert answer.status_code == 200 and "errorlist" in answer.content.decode()
+    assert Price.objects.count() == known and acts() == []
+
+
+def test_a_default_is_kept_as_a_budget_and_each_change_is_on_record(boss: Client) -> None:
+    boss.post(f"{DEFAULTS}add/", {"agent": "order", "tag": "", "budget": '{"usd": 5.5, "steps": 9}'})
+    row = BudgetDefault.objects.get()
+    assert (row.agent, row.tag, row.budget) == ("order", "", {"usd": "5.5", "steps": 9})
+    boss.post(f"{DEFAULTS}{row.pk}/change/", {"agent": "", "tag": "cheap", "budget": '{"steps": 3}'})
+    boss.post(DEFAULTS, {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"})
+    first = {"agent": "order", "tag": "", "budget": {"usd": "5.5", "steps": 9}}
+    then = {"agent": "", "tag": "cheap", "budget": {"steps": 3}}
+    assert acts() == [
+        ("budget_default", "user:boss", "order", {}, first),
+        ("budget_default", "user:boss", "cheap", first, then),
+        ("budget_default", "user:boss", "cheap", then, {}),
+    ]
+    assert not BudgetDefault.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"budget": '{"eur": 5}'}, {"budget": '{"steps": -1}'}, {"budget": "{}"}, {"budget": "[]"}, {"budget": "7"},
+        {"budget": "{"}, {"budget": ""}, {"budget": '{"usd": NaN}'}, {"tag": "both"}, {"agent": ""},
+        {"agent": "nobodys"},
+    ],
+)  # fmt: skip
+def test_a_wrong_default_is_not_taken(boss: Client, wrong: dict[str, str]) -> None:
+    answer = boss.post(f"{DEFAULTS}add/", {"agent": "order", "tag": "", "budget": '{"steps": 9}', **wrong})
+    assert answer.status_code == 200 and "errorlist" in answer.content.decode()
+    assert not BudgetDefault.objects.exists() and acts() == []
+
+
+def test_a_key_is_issued_with_what_it_may_give_and_that_is_on_record(boss: Client) -> None:
+    ada = person("ada", "integrator")
+    form = {"user": ada.pk, "name": "till", "budget": '{"steps": -1}'}
+    answer = boss.post("/admin/durableagents/apikey/add/", form)
+    assert "steps: " in answer.content.decode() and not ApiKey.objects.exists()
+    answer = boss.post("/admin/durableagents/apikey/add/", {**form, "budget": '{"steps": 7}'}, follow=True)
+    (token,) = re.findall(r"da_[\w-]{40,}", answer.content.decode())
+    assert Api(token).post("runs", START).json()["budget"]["caps"]["steps"] == 7
+    record = AccountRecord.objects.get(action="key_issued")
+    assert record.after["budget"] == {"steps": 7}
+    ApiKey.objects.update(budget=None)
+    assert AccountRecord.objects.get(action="key_changed").before == {"budget": {"steps": 7}}
+
+
+@pytest.mark.parametrize("role", [*ROLES, None])
+def test_nobody_else_sets_prices_or_defaults(role: str | None) -> None:
+    client, known = Client(), Price.objects.count()
+    if role is not None:
+        client.force_login(person(role, role))
+    client.post(f"{PRICES}add/", {"model": "our:own", "usd_in": "1", "usd_out": "1"})
+    client.post(f"{DEFAULTS}add/", {"agent": "order", "budget": '{"steps": 9}'})
+    assert Price.objects.count() == known and not BudgetDefault.objects.exists()

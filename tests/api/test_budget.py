@@ -171,6 +171,14 @@ def test_defaults_fill_in_what_a_start_leaves_out(start: Callable[..., dict[str,
     assert start(tags=["cheap"], budget={"steps": 60})["budget"]["caps"] == NOTHING | {"steps": 60, "model_calls": 4}
 
 
+@pytest.mark.parametrize("damaged", [{"steps": -1}, {"gold": 1}, [], "much"])
+def test_a_damaged_default_is_named_and_starts_nothing(integrator: Api, damaged: Any) -> None:
+    BudgetDefault.objects.create(agent="order", budget=damaged)
+    answer = integrator.post("runs", START)
+    assert is_problem(answer, 422, "invalid-input") and "default budget for order" in answer.json()["detail"]
+    assert not Run.objects.exists()
+
+
 # --- a run that came to a cap -----------------------------------------------------------------------------------------
 
 
@@ -206,7 +214,8 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
 def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     started(purchases, wall_seconds=3600)
     purchases.until("waiting_tool")
-    Run.objects.filter(pk=purchases.id).update(time_up_at=Run.objects.get(pk=purchases.id).created_at)
+    began = Run.objects.get(pk=purchases.id).created_at - timedelta(minutes=90)
+    Run.objects.filter(pk=purchases.id).update(created_at=began, time_up_at=began + timedelta(hours=1))
     raising.time_is_up(Run.objects.get(pk=purchases.id).pk)
     told = purchases.until("paused")["budget"]
     assert told["time_up_at"] is None and told["exceeded"]["resource"] == "wall_seconds"
@@ -214,7 +223,8 @@ def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     refused = purchases.caller("operator").post(address, {"budget": {"steps": 9}, "justification": WHY})
     assert is_problem(refused, 422) and refused.json()["errors"][0]["field"] == "budget.wall_seconds"
     given = purchases.caller("operator").post(address, {"budget": {"wall_seconds": 7200}, "justification": WHY}).json()
-    assert given["state"] == "waiting_tool" and given["budget"]["time_up_at"] is not None
+    assert given["budget"]["time_up_at"] is not None and given["budget"]["exceeded"] is None
+    purchases.until("waiting_tool")
 
 
 def test_a_budget_is_set_with_a_reason_and_names_a_cap(start: Callable[..., dict[str, Any]], operator: Api) -> None:
@@ -240,7 +250,8 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
 ) -> None:
     run = start(budget={"steps": 5})
     address, body = f"runs/{run['id']}/budget", {"budget": {"steps": 9}, "justification": WHY}
-    for role in ("integrator", "approver_finance", "approver_legal"):
+    assert is_problem(caller("integrator").post(address, body), 403, "forbidden")
+    for role in ("approver_finance", "approver_legal"):
         answer = caller(role).post(address, {})
         assert is_problem(answer, 403, "forbidden")
         assert answer.json()["detail"] == "Only an operator may set what a run may use."

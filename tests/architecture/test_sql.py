@@ -21,14 +21,18 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
 SHIPPED = {
     "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/0010_registers.sql": "98766363256959ab2f213a5e71634ecc23dff957bbe286d13d83daf56e82a416",
+    "ledger/sql/0012_budgets.sql": "8b7c697ab218d006e42766b9f62869b909ce9ba2c39454ae9e0245cfd634fcb6",
     "ledger/sql/append.sql": "526f385e4a8cca4bf6b5f0995fecae36dc38a17974985c561337efbbaea8dc8c",
     "runs/sql/0004_functions_anew.sql": "2459d8c6a7f4b908e96ae55f0ead17866dfcfc8d00bf504917f849c3c520f48d",
     "runs/sql/0007_claims.sql": "8c7939c4cb2ac5c2fa50b2ec5307b014582637bd401a18efed070c32fb910b84",
     "runs/sql/0005_grants.sql": "d93f63d130f2c72e0b921271728908cdfcc71f17f2be90bec9af1eddc14f8bef",
     "runs/sql/0015_steps.sql": "2eab0b5900a14df8fcacfc282946f7e39a81b81bc8dfa3f0df6274df77f7132c",
     "runs/sql/0016_steps.sql": "15531dbe11383736a6c3f75159a3342d5a09ecbf33a244111544236b9de75beb",
+    "runs/sql/0017_budgets.sql": "651ff9b7abe63c8ad3af797a04ff47637b1bc05487b7e11f2f0a6c46d60e941f",
+    "runs/sql/0018_steps.sql": "a1d3c15dab8d753c9be3584e25c93fd7291fbb5173a430e8235b5a036acd181a",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
+    "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",
 }

@@ -24,10 +24,10 @@ READ = {
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
-    "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
+    "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
 }  # fmt: skip
-STOPS = {"pauses", "resumptions", "cancellations"}
+STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
 PATHS = {
     "overview": "/", "inbox": "/inbox", "approval": "/inbox/{id}", "decision": "/approvals/{id}/decision",
@@ -38,6 +38,7 @@ PATHS = {
     "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
+    "budgets": "/runs/{run}/budgets",
     "answers": "/runs/{run}/answers/{id}", "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

@@ -76,8 +76,9 @@ def addresses() -> Iterator[str]:
 
 
 def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
+    """What a page asks the database, and one that it leads to: a start form has an address of its own."""
     with CaptureQueriesContext(connection) as found:
-        status = client.get(path, **more).status_code
+        status = client.get(path, follow=True, **more).status_code
     return status, [query["sql"][:160] for query in found.captured_queries]
 
 

@@ -18,9 +18,10 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
 from runs.console.tables.late_words import belied, witness
-from runs.console.tables.waits import began, sentence
+from runs.console.tables.waits import began, sentence, spent
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
+from runs.queries.spending import exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,11 @@ def _person_row(card: Card) -> str:
     more = _muted(f"and {len(card.waits) - 1} more") if len(card.waits) > 1 else ""
     queue = visible(detail_text(card.wait, "queue") or "a person")
     return f"<b>{queue}</b> · {datum(detail_text(card.wait, 'title'))}\n{amount(headline) if headline else ''}\n{more}"
+
+
+def _exceeded_row(card: Card) -> str:
+    asked = exceeded(card.waits)
+    return f"<b>{escape(asked.label)}</b>: {spent(asked)}, {due(asked.until)}" if asked is not None else ""
 
 
 def _event_row(card: Card) -> str:
@@ -202,6 +208,11 @@ def _stopped(d: Dossier) -> str:
     )
 
 
+def _exceeded(d: Dossier) -> str:
+    sentences = (sentence(wait, d.tools) for wait in d.waits if wait.kind == "budget")
+    return f"{' '.join(sentences)} No worker is held."
+
+
 def _completed(d: Dossier) -> str:
     return f"Completed at {clock(d.story.ended_at)}. Final."
 
@@ -245,6 +256,7 @@ LOOKS: dict[str, Look] = {
         "needs an operator", "bad", ("retry", "pause", "cancel"),
         lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")), _stopped,
     ),
+    "exceeded": Look("budget used up", "wait", ("cancel",), _exceeded_row, _exceeded),
     "paused": Look("paused", "hold", ("resume", "cancel"), _at, _paused),
     "compensating": Look("undoing", "hold", (), _node, _is_so),
     "completed": Look(

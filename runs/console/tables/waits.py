@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from html import escape
 
 from django.urls import NoReverseMatch, reverse
 
-from ledger.templatetags.console import amount, clock, datum, since, until, visible, words
+from ledger.templatetags.console import amount, clock, datum, lapse, since, until, visible, words
+from runs.engine.budget.limits import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
+from runs.queries.spending import Exceeded, exceeded
 from runs.queries.tool_cards import ToolCard
 
 # A wait, and the tools of its run's agent by name.
@@ -61,6 +64,35 @@ def _operator(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Stopped for an operator: <b>{visible(words(detail_text(wait, 'reason') or 'see below'))}</b>."
 
 
+def _budget(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    asked = exceeded([wait])
+    cap = f" ({escape(asked.label)}: {spent(asked)})" if asked is not None and asked.resource else ""
+    queue = detail_text(wait, "queue")
+    return (
+        f"<b>{visible(name_of(wait))}</b>{cap}: stands still until {_raisers(queue)} raises it,\n"
+        f"since {began(wait.opened_at)}; ends as cancelled if nobody has by {clock(wait.deadline)}"
+        f" ({until(wait.deadline)})."
+    )
+
+
+def _raisers(queue: str) -> str:
+    return f"an operator or <b>{visible(queue)}</b>" if queue else "an operator"
+
+
+def spent(asked: Exceeded) -> str:
+    """How much of a cap is used, in few words."""
+    return f"{amount_of(asked.resource, asked.used)} of {amount_of(asked.resource, asked.at_most)} used"
+
+
+def amount_of(resource: str, number: int | None) -> str:
+    """An amount of a resource as people say it; a dash where the row doesn't."""
+    if number is None:
+        return "–"
+    if resource == "usd":
+        return f"${usd_of(number)}"
+    return escape(lapse(number)) if resource == "wall_seconds" else f"{number:,}"
+
+
 def _reconcile(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"A person has to settle what became of <b>{visible(name_of(wait))}</b>."
 
@@ -90,5 +122,6 @@ WAITS: dict[str, Sentence] = {
     "signal": _signal,
     "reconcile": _reconcile,
     "operator": _operator,
+    "budget": _budget,
     "child": _other,
 }

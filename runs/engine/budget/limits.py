@@ -53,13 +53,13 @@ class Budget(BaseModel):
         return {name: value for name, value in self if value is not None}
 
     def tightest(self, other: Budget) -> Budget:
-        """Of each resource the smaller of two caps."""
+        """Of each resource the smaller of two caps, this budget's and the `other`'s."""
         both = {name: (value, getattr(other, name)) for name, value in self}
         least = {name: min((v for v in pair if v is not None), default=None) for name, pair in both.items()}
         return Budget.model_construct(**least)  # both were checked
 
     def filled_from(self, defaults: Budget) -> Budget:
-        """Where nothing is given, what the defaults say."""
+        """Where nothing is given, what the `defaults` say."""
         known = {name: getattr(defaults, name) if value is None else value for name, value in self}
         return Budget.model_construct(**known)
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from runs.engine.assistants import Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, TransportError
 from runs.engine.steps.retry import seconds_asked
@@ -73,6 +71,8 @@ def _settings(assistant: Assistant) -> ModelSettings:
 
 def _is_unreached(error: BaseException) -> bool:
     """Whether no connection to the provider came about: the client's error is somewhere among the causes."""
+    import httpx
+
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (ConnectionRefusedError, httpx.ConnectError, httpx.ConnectTimeout)):

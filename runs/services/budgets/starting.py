@@ -73,9 +73,8 @@ def _checked(row: BudgetDefault) -> Budget:
     try:
         return Budget.model_validate(row.budget)
     except ValidationError as error:
-        whose = f"the agent {row.agent}" if row.agent else f"the tag {row.tag}"
         raise InvalidInput(
-            f"The default budget of {whose} can't be read, so nothing is started under it.",
+            f"The default budget for {row} can't be read, so nothing is started under it.",
             errors=[
                 {
                     "field": misfit.path(["default", *problem["loc"]]),

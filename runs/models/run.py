@@ -18,7 +18,8 @@ from django_fsm import FSMField, transition
 from ledger.models import append_only
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
-TIME_TO_LIVE_DAYS = 90
+TIME_TO_LIVE = timedelta(days=90)
+TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
 
 
 class State(models.TextChoices):
@@ -68,11 +69,8 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    time_up_at = models.DateTimeField(
-        null=True,
-        db_default=Now() + timedelta(days=TIME_TO_LIVE_DAYS),
-        help_text="When people are asked whether it may go on. Null: they are being asked, or it has ended.",
-    )
+    # When people are asked whether it may go on. Null: they are being asked, or its time has no end.
+    time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
     about = models.TextField(
@@ -89,11 +87,7 @@ class Run(models.Model):
                 condition=models.Q(ready_at__isnull=False),
                 name="runs_run_wanted",
             ),
-            models.Index(
-                fields=["time_up_at"],
-                condition=models.Q(time_up_at__isnull=False, ended_at__isnull=True),
-                name="runs_run_time_up",
-            ),
+            models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there
@@ -248,49 +242,6 @@ class Wait(models.Model):
         ]
 
 
-class Price(models.Model):
-    """What a model's tokens cost from a time on, in millionths of a US dollar for a million tokens. A new price is a
-    new row; the row that counted is on the journal."""
-
-    id = models.BigAutoField(primary_key=True)
-    model = models.TextField(help_text="As a run's journal names it: provider:model, or scripted:assistant.")
-    usd_micro_in = models.BigIntegerField()
-    usd_micro_out = models.BigIntegerField()
-    valid_from = models.DateTimeField()
-    set_by = models.TextField()
-    set_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(
-                condition=models.Q(usd_micro_in__gte=0, usd_micro_out__gte=0), name="runs_price_not_negative"
-            )
-        ]
-        indexes = [models.Index(fields=["model", "-valid_from", "-id"], name="runs_price_in_force")]
-        triggers = append_only()
-
-
-class BudgetDefault(models.Model):
-    """What a run may use where its start names nothing else: for an agent, one version of it, or a tag. Where several
-    fit, the tightest counts."""
-
-    id = models.BigAutoField(primary_key=True)
-    agent = models.TextField(blank=True, default="", help_text="A name, or name@version; empty: not by agent.")
-    tag = models.TextField(blank=True, default="", help_text="One of a run's tags; empty: not by tag.")
-    budget = models.JSONField(help_text='The caps, for example {"usd": "5.00", "model_calls": 200}.')
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(
-                condition=models.Q(agent="") ^ models.Q(tag=""), name="runs_budgetdefault_is_of_one_kind"
-            ),
-            models.UniqueConstraint(fields=["agent", "tag"], name="runs_budgetdefault_once"),
-        ]
-
-    def __str__(self) -> str:
-        return self.agent or self.tag
-
-
 class SearchTerm(models.Model):
     """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of
     the index."""
@@ -341,106 +292,6 @@ class Checkpoint(models.Model):
         triggers = append_only()
 
 
-class AgentVersion(models.Model):
-    """The fingerprint under which an agent version was first used; a version never changes in place."""
-
-    graph_id = models.TextField(primary_key=True)
-    fingerprint = models.TextField()
-    parts = models.JSONField()
-    first_used_at = models.DateTimeField()
-
-
-class Served(models.Model):
-    """An agent version that a worker process has loaded. Quarantined: its code there is not the version's."""
-
-    worker = models.UUIDField()
-    graph_id = models.TextField()
-    is_quarantined = models.BooleanField(default=False)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["worker", "graph_id"], name="runs_served_once")]
-
-
-class Process(models.Model):
-    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host
-    don't."""
-
-    id = models.UUIDField(primary_key=True)
-    kind = models.TextField()
-    host = models.TextField()
-    boot = models.TextField(help_text="Boot id and pid namespace: where a pid means something.")
-    pid = models.IntegerField()
-    born_ticks = models.BigIntegerField(help_text="The kernel's start time of the process, in clock ticks since boot.")
-    started_at = models.DateTimeField()
-    last_heartbeat_at = models.DateTimeField()
-    slots_used = models.IntegerField(default=0)
-    slots_total = models.IntegerField(default=0)
-    anchored_at = models.DateTimeField(
-        null=True, help_text="When it last announced itself holding its session lock: workers only."
-    )
-    ended_at = models.DateTimeField(null=True)
-    end_cause = models.TextField(
-        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order."
-    )
-    end_proof = models.TextField(blank=True, default="", help_text="The same in words.")
-
-    class Meta:
-        indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
-
-
-class Incident(models.Model):
-    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once,
-    with the event.
-
-    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after
-    `seq`.
-    """
-
-    class Cause(models.TextChoices):
-        PROOF = "proof"
-        SUSPICION = "suspicion"
-        HOST_GONE = "host_gone"
-        OPERATOR = "operator"
-        DRAIN_CUT = "drain_cut"
-
-    class Reached(models.TextChoices):
-        CLAIMED = "claimed"
-        INTENT = "intent_durable"
-        RESULT = "result_durable"
-        VISIT = "visit_entered"
-        WAIT = "wait_opened"
-
-    id = models.BigAutoField(primary_key=True)
-    run_id = models.UUIDField()
-    seq = models.BigIntegerField(help_text="The journal event that tells of it.")
-    at = models.DateTimeField()
-    cause = models.TextField(choices=Cause.choices)
-    proof = models.TextField()
-    worker = models.UUIDField()
-    host = models.TextField()
-    pid = models.IntegerField()
-    epoch = models.BigIntegerField(help_text="The lost worker's; the next claim's is in the journal.")
-    reached = models.TextField(choices=Reached.choices)
-    in_doubt = models.JSONField(help_text="Calls whose intent was on record and whose outcome wasn't.")
-    replayed = models.IntegerField(
-        help_text="Outcomes on record in this visit, which the next worker answers from the journal."
-    )
-    is_counted = models.BooleanField()
-    deaths = models.SmallIntegerField()
-    is_stopped = models.BooleanField(help_text="It was one death too many: an operator was asked.")
-    last_sign_at = models.DateTimeField(null=True)
-    detected_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["run_id", "seq"], name="runs_incident_once")]
-        indexes = [
-            models.Index(fields=["-at", "-id"], name="runs_incident_by_time"),
-            models.Index(fields=["host", "-id"], name="runs_incident_by_host"),
-            models.Index(fields=["cause", "-id"], name="runs_incident_by_cause"),
-        ]
-        triggers = append_only()
-
-
 class IdempotencyRecord(models.Model):
     """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
     ever."""
@@ -455,15 +306,3 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
-
-
-class Sweep(models.Model):
-    """When what is due was last looked for: one row, so that readiness can tell a sweeping fleet from a silent one."""
-
-    id = models.SmallIntegerField(primary_key=True)
-    at = models.DateTimeField()
-
-
-# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be
-# sending.
-WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0017_budgets")]
+    dependencies = [("runs", "0018_steps")]
 
     operations = [
         migrations.AddIndex(

@@ -1,0 +1,23 @@
+"""A run and what belongs to it (`run`), who drives runs (`fleet`), and what they cost (`money`)."""
+
+from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.money import BudgetDefault, Price
+from runs.models.run import (
+    ACTIVE,
+    ENDED,
+    WAITING,
+    Checkpoint,
+    IdempotencyRecord,
+    Run,
+    SearchTerm,
+    Signal,
+    State,
+    Wait,
+    legal_moves,
+)
+
+__all__ = [
+    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
+    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "WAITING", "WITHOUT_PROOF", "Wait",
+    "legal_moves",
+]  # fmt: skip

@@ -1,0 +1,119 @@
+"""The processes that drive runs, the agent versions they have, and what became of runs whose process was lost."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from ledger.models import append_only
+
+
+class AgentVersion(models.Model):
+    """The fingerprint under which an agent version was first used; a version never changes in place."""
+
+    graph_id = models.TextField(primary_key=True)
+    fingerprint = models.TextField()
+    parts = models.JSONField()
+    first_used_at = models.DateTimeField()
+
+
+class Served(models.Model):
+    """An agent version that a worker process has loaded. Quarantined: its code there is not the version's."""
+
+    worker = models.UUIDField()
+    graph_id = models.TextField()
+    is_quarantined = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["worker", "graph_id"], name="runs_served_once")]
+
+
+class Process(models.Model):
+    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host
+    don't."""
+
+    id = models.UUIDField(primary_key=True)
+    kind = models.TextField()
+    host = models.TextField()
+    boot = models.TextField(help_text="Boot id and pid namespace: where a pid means something.")
+    pid = models.IntegerField()
+    born_ticks = models.BigIntegerField(help_text="The kernel's start time of the process, in clock ticks since boot.")
+    started_at = models.DateTimeField()
+    last_heartbeat_at = models.DateTimeField()
+    slots_used = models.IntegerField(default=0)
+    slots_total = models.IntegerField(default=0)
+    anchored_at = models.DateTimeField(
+        null=True, help_text="When it last announced itself holding its session lock: workers only."
+    )
+    ended_at = models.DateTimeField(null=True)
+    end_cause = models.TextField(
+        blank=True, default="", help_text="Why it counts as ended: see Incident.Cause; empty if in good order."
+    )
+    end_proof = models.TextField(blank=True, default="", help_text="The same in words.")
+
+    class Meta:
+        indexes = [models.Index(fields=["kind"], condition=models.Q(ended_at__isnull=True), name="runs_process_alive")]
+
+
+class Incident(models.Model):
+    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once,
+    with the event.
+
+    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after
+    `seq`.
+    """
+
+    class Cause(models.TextChoices):
+        PROOF = "proof"
+        SUSPICION = "suspicion"
+        HOST_GONE = "host_gone"
+        OPERATOR = "operator"
+        DRAIN_CUT = "drain_cut"
+
+    class Reached(models.TextChoices):
+        CLAIMED = "claimed"
+        INTENT = "intent_durable"
+        RESULT = "result_durable"
+        VISIT = "visit_entered"
+        WAIT = "wait_opened"
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField(help_text="The journal event that tells of it.")
+    at = models.DateTimeField()
+    cause = models.TextField(choices=Cause.choices)
+    proof = models.TextField()
+    worker = models.UUIDField()
+    host = models.TextField()
+    pid = models.IntegerField()
+    epoch = models.BigIntegerField(help_text="The lost worker's; the next claim's is in the journal.")
+    reached = models.TextField(choices=Reached.choices)
+    in_doubt = models.JSONField(help_text="Calls whose intent was on record and whose outcome wasn't.")
+    replayed = models.IntegerField(
+        help_text="Outcomes on record in this visit, which the next worker answers from the journal."
+    )
+    is_counted = models.BooleanField()
+    deaths = models.SmallIntegerField()
+    is_stopped = models.BooleanField(help_text="It was one death too many: an operator was asked.")
+    last_sign_at = models.DateTimeField(null=True)
+    detected_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run_id", "seq"], name="runs_incident_once")]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="runs_incident_by_time"),
+            models.Index(fields=["host", "-id"], name="runs_incident_by_host"),
+            models.Index(fields=["cause", "-id"], name="runs_incident_by_cause"),
+        ]
+        triggers = append_only()
+
+
+class Sweep(models.Model):
+    """When what is due was last looked for: one row, so that readiness can tell a sweeping fleet from a silent one."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    at = models.DateTimeField()
+
+
+# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be
+# sending.
+WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
