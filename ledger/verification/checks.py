@@ -14,11 +14,11 @@ from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 # What an act's first event is.
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
-    "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,),
+    "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
 }  # fmt: skip
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
-_NO_PERSON = ("operator", "hook", "worker:", "system:", "outside:")
+_NO_PERSON = ("operator", "budget", "hook", "worker:", "system:", "outside:")
 _PERSON = ("user:", "key:")
 
 
@@ -32,7 +32,8 @@ class Overrides:
 
     def see(self, line: Line) -> None:
         """Keep the first event of each act: one that settles several stops at once writes one for each."""
-        if isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event) and not self._goes_on(line):
+        is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
+        if is_an_act and not self._goes_on(line) and not _is_of_the_start(line):
             self.acts[line.seq] = line.event
         self._last = line
 
@@ -80,6 +81,11 @@ def _is_a_persons(event: e.Event) -> bool:
     return not str(getattr(event, "by", "")).startswith(_NO_PERSON)
 
 
+def _is_of_the_start(line: Line) -> bool:
+    """What a run may use is told with its creation, and is no act of its own."""
+    return line.seq == 2 and isinstance(line.event, e.BudgetSet) and line.event.payload is None
+
+
 class _Act(NamedTuple):
     """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
 
@@ -103,6 +109,9 @@ class Acts:
             case e.RunCreated(by=by):
                 # Its record is written when there is a journal, so it names the event itself.
                 name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
+            case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
+                self.acts["start", 2] = self.acts.pop(("start", 1))  # the two are one
+                return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
             case e.InputAnswered(by=by):
@@ -181,6 +190,8 @@ class HeadCheck:
                 self.deaths = 0
             case e.PauseRequested():
                 self.is_pause = True
+            case e.BudgetExceeded(resource="time") if self.is_held:
+                self.is_pause = True  # the worker that has it stops at its next step
             case e.RunPaused():
                 self.is_pause = False
                 self._rest()

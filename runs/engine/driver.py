@@ -237,6 +237,8 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _fail(self, crash: Crashed) -> str:
+        await self._load()  # what the visit put on record is not all on its tape
+        await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         event = e.RunFailed(code=crash.code, payload=payload)
         return await self._end("failed", [*self._buffered(), event], error=crash.code)

@@ -166,13 +166,13 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
+    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
+        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
     if run.state != State.PAUSED:
         if not act.head.is_pause_requested:
             raise act.refuse("Only a paused run can be resumed.")
         act.flag(pause=False)  # its worker has not come to the boundary yet
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
-    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
 

@@ -50,6 +50,7 @@ from runs.journal.libpq import Pool, ask_again
 from runs.journal.notify import AsyncBell, heard
 from runs.journal.postgres import PgJournal
 from runs.journal.warm import rehearse
+from runs.services.budgets import prices
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -238,6 +239,7 @@ class Host:
         requests."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
+            await prices.table.refresh_with(link)
             news = await read_round(link, self.worker.id, registry.graph_ids(), list(self._active))
         self._make_room(news)
         for run_id in news.owned:

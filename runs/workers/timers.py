@@ -57,7 +57,8 @@ _FOR_NOTHING = """
       AND r.updated_at < statement_timestamp() - interval '1 minute'
       AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.resolved_at IS NULL) LIMIT %s"""
 _TIME_UP = """
-    SELECT id FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL AND state <> 'compensating'
+    SELECT id FROM runs_run r WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL AND state <> 'compensating'
+      AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
     ORDER BY time_up_at LIMIT %s"""
 _troubled: dict[UUID, tuple[float, int]] = {}
 

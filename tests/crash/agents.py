@@ -210,7 +210,9 @@ def _script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"id": found}, tool_call_id="call-2")])
 
 
-thinker = Assistant(name="thinker", instructions="Call keyed once.", output=Thought, tools=[keyed], offline=_script)
+thinker = Assistant(
+    name="thinker", instructions="Call keyed once.", output=Thought, tools=[keyed], offline=_script, most_tokens=100
+)
 
 agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),

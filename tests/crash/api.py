@@ -31,10 +31,11 @@ class Api:
 
     # --- the API ------------------------------------------------------------------------------------------------------
 
-    def start(self, agent: str, given: Any) -> str:
+    def start(self, agent: str, given: Any, budget: Mapping[str, Any] | None = None) -> str:
         """Start a run; its id once the API has answered for it."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
-        answer = self._ask("integrator", "POST", "/runs", json={"agent": agent, "input": given}, headers=headers)
+        body = {"agent": agent, "input": given, "budget": budget or None}
+        answer = self._ask("integrator", "POST", "/runs", json=body, headers=headers)
         return str(_good(answer)["id"])
 
     def run(self, run_id: str) -> dict[str, Any]:
@@ -78,6 +79,11 @@ class Api:
             self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})
         else:
             self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": {"id": "told"}})
+
+    def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:
+        """Raise what a run may use; the bare answer, for it may be a refusal."""
+        body = {"budget": budget, "justification": "The test says so."}
+        return self._ask("operator", "POST", f"/runs/{run_id}/budget", json=body)
 
     def steer(self, run_id: str, action: str) -> httpx.Response:
         """Pause, resume, cancel or retry."""

@@ -98,6 +98,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _people(facts, expected)
     found += _witnesses(facts)
     found += _journal(facts)
+    found += _budget(facts)
     found += _chain(facts.run_id, facts.links)
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
@@ -288,6 +289,81 @@ def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 def _committed(facts: Facts) -> set[tuple[str, int]]:
     return {(e["slot"], e["attempt"]) for e in facts.ledger if e["fact"] == "committed"}
+
+
+# --- the budget -----------------------------------------------------------------------------------
+
+_OUTCOMES = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted")
+_MONEY = ("model_calls", "tokens_in", "tokens_out", "usd_micro")
+
+
+def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """What was used is the sum of what the journal lists, each request is debited once, and none went out beyond a
+    cap."""
+    debits = [event for event in facts.events if event["kind"] == "BudgetDebited"]
+    for name in _MONEY:
+        listed = sum(event["data"][name] or 0 for event in debits)
+        if facts.run["usage"][name] != listed:
+            kind: Kind = "lost" if facts.run["usage"][name] < listed else "duplicate"
+            yield kind, f"{facts.run['usage'][name]} {name} used, and debits of {listed}"
+    calls = sum(event["kind"] in _OUTCOMES for event in facts.events)
+    told = sum(event["kind"] == "ToolReconciled" and event["data"].get("by") == "hook" for event in facts.events)
+    if not calls <= facts.run["usage"]["tool_calls"] <= calls + told:
+        yield "broken", f"{facts.run['usage']['tool_calls']} tool calls used, and {calls} outcomes"
+    debited = Counter(_request(event) for event in debits)
+    routed = Counter(_request(event) for event in facts.events if event["kind"] == "ModelRouted")
+    for request, times in debited.items():
+        if times > 1:
+            yield "duplicate", f"the request {request} was debited {times} times"
+        elif request not in routed:
+            yield "broken", f"the request {request} was debited and never went out"
+    if facts.run["state"] in ENDED and (lost := routed.keys() - debited.keys()):
+        yield "lost", f"requests without a debit: {sorted(lost)}"
+    answered = Counter((event["slot"], event["attempt"]) for event in debits if not event["data"]["is_estimate"])
+    for event in facts.events:
+        if event["kind"] == "ModelResponded" and not answered[event["slot"], event["attempt"]]:
+            yield "lost", f"the answer at {event['slot']} has no debit of its own"
+    yield from _beyond(facts.events)
+
+
+def _beyond(events: list[dict[str, Any]]) -> Iterable[tuple[Kind, str]]:
+    """What was begun though it, with all that was used and under way, was more than the cap in force."""
+    caps: Mapping[str, int] = {}
+    used: Counter[str] = Counter()
+    under_way: dict[tuple[Any, ...], Mapping[str, int]] = {}
+    for event in events:
+        data, call = event["data"], (event["slot"], event["attempt"])
+        wanted: Mapping[str, int] = {}
+        match event["kind"]:
+            case "BudgetSet":
+                caps = data["caps"]
+            case "ToolInvoked":
+                wanted = {"steps": 1, "tool_calls": 1}
+            case "ModelRouted":
+                wanted = {name: data.get(name) or 0 for name in _MONEY} | {"steps": 1, "model_calls": 1}
+            case "BudgetDebited":
+                under_way.pop(call, None)
+                used.update({name: data[name] or 0 for name in _MONEY})
+            case "ModelResponded" | "ModelFailed":
+                used["steps"] += 1
+            case "ToolReconciled" | "CallbackReceived":
+                under_way.pop(call, None)
+            case kind if kind in _OUTCOMES:
+                under_way.pop(call, None)
+                used.update(steps=1, tool_calls=1)
+        for name, more in wanted.items():
+            aside = sum(other.get(name, 0) for at, other in under_way.items() if at != call)
+            if more and name in caps and used[name] + aside + more > caps[name]:
+                yield (
+                    "broken",
+                    f"event {event['seq']} wants {more} {name}, of {caps[name]} {used[name]} used, {aside} aside",
+                )
+        if wanted:
+            under_way[call] = wanted
+
+
+def _request(event: dict[str, Any]) -> tuple[str, int, int]:
+    return event["slot"], event["attempt"], event["data"]["n"]
 
 
 # --- the journal ----------------------------------------------------------------------------------

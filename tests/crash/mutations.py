@@ -38,6 +38,9 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
 
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
+BUDGETS, METER, THINK, RAISING = (
+    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/steps/model_loop.py", "runs/services/budgets/raising.py",
+)  # fmt: skip
 
 MUTANTS = [
     # --- one writer
@@ -131,7 +134,7 @@ MUTANTS = [
     ),
     Mutant("an approval is not bound to what was approved", STEPS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
-        "an approval is used up without an intent", STEPS,
+        "an approval is used up without an intent", BUDGETS,
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
@@ -139,16 +142,16 @@ MUTANTS = [
     ),
     Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
     Mutant("an approval covers a call that had its effect", STEPS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
-    Mutant("a repeat needs no approval", STEPS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
+    Mutant("a repeat needs no approval", BUDGETS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
     Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
     Mutant("a gate is passed over", "runs/engine/steps/gates.py", "    if rule is not None or record.grants:\n", "    if False:\n", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park
-    Mutant("an intent ignores a cancel", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("an intent ignores a pause", STEPS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("a run parks on what was resolved before", STEPS, "OR (p_how IN ('park', 'settle') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
-    Mutant("a cancelled run completes", STEPS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
-    Mutant("a drained run is forgotten", STEPS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
+    Mutant("an intent ignores a cancel", BUDGETS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", BUDGETS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("a run parks on what was resolved before", BUDGETS, "OR (p_how IN ('park', 'settle', 'budget') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
+    Mutant("a cancelled run completes", BUDGETS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
+    Mutant("a drained run is forgotten", BUDGETS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
     # --- the outside
     Mutant("a callback is taken twice", CALLBACKS, "if wait.resolution == \"received\" or wait.consumed_at is not None:", "if False:", "tests/runs/test_callbacks.py"),
     Mutant("a late callback overwrites a person's word", CALLBACKS, "if not _still_counts(run, wait):", "if False:", "tests/runs/test_callbacks.py"),
@@ -167,7 +170,7 @@ MUTANTS = [
     Mutant("a witness's word is forgotten", "runs/engine/tape.py", "if event.outcome != \"refused\" and", "if False and", "tests/runs/test_late_news.py -k after_the_end"),
     Mutant("what a person has answered stops a retry all the same", "runs/engine/steps/late_news.py", "is_news and known.is_belied and", "is_news and", "tests/runs/test_belied.py -k later_visit"),
     Mutant("what a person answers before a worker comes is told all the same", "runs/engine/steps/late_news.py", " if news[\"slot\"] not in tape.slots or _is_open(tape, news)]", "]", "tests/runs/test_belied.py -k nobody_is_told"),
-    Mutant("the database lets go out again what a witness belies", STEPS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
+    Mutant("the database lets go out again what a witness belies", BUDGETS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
     Mutant("a person is asked again for ever", STEPS, " AND v.seq > e.seq\n            AND v.kind = 'ToolReconciled'", " AND v.seq > e.seq\n            AND v.kind = 'RunPaused'", "tests/runs/test_journal.py -k belies"),
     Mutant("a refusal breaks a run that was called back", STEPS, "'ToolReconciled', 'ToolFailed', 'ToolReturned')", "'ToolReconciled')", "tests/runs/test_callback_order.py -k stands"),
     Mutant("a spent key keeps a witness from being heard", LATE, "is_key_spent=is_spent", "is_key_spent=False", "tests/runs/test_late.py -k spent"),
@@ -189,6 +192,25 @@ MUTANTS = [
     Mutant("a lost run is overlooked after another error", "runs/engine/visit.py", "if self._lost is None or isinstance(error, StaleLease):", "if self._lost is None:", "tests/engine/test_torn.py"),
     Mutant("watchers are told an old number after a lost answer", STORE, "reply = Reply(written, self.now())", "reply = Reply(lost.after, self.now())", "tests/runs/test_lost_answers.py -k there_once"),
     Mutant("what was read is lost with a refused write", "runs/engine/visit.py", "                self._buffered[:0] = buffered\n", "                pass\n", "tests/engine/test_branch_stops.py"),
+    # --- budgets
+    Mutant("a debit isn't booked", BUDGETS, "            h := runs_debit(h, line);\n", "            NULL;\n", LIGHT),
+    Mutant("a debit is booked twice", BUDGETS, "            h := runs_debit(h, line);\n", "            h := runs_debit(runs_debit(h, line), line);\n", LIGHT),
+    Mutant("a result is debited without its number", "runs/engine/steps/spending.py", "attempt=route.attempt, n=route.n, model", "attempt=route.attempt, n=0, model", LIGHT),
+    Mutant("a lost request isn't debited", THINK, "            await self._lose(past.route)\n", "            past.route = None\n", LIGHT),
+    Mutant("a run that fails forgets its lost request", DRIVE, "is not all on its tape\n        await debit_lost(self.journal, self.tape)\n", "is not all on its tape\n", "tests/engine/test_budget.py -k left_behind"),
+    Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests():", "not in_doubt:", "tests/runs/test_budget_time.py -k lost_request"),
+    Mutant("what is set aside isn't counted", METER, "sum(others, NOTHING_USED), wanted)", "NOTHING_USED, wanted)", LIGHT),
+    Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
+    Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
+    Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and not", "    if not asked and _stands_still(run, head) and not", "tests/runs/test_budgets.py -k raise"),
+    Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and not is_paused_by_person(run):", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
+    Mutant("a raise leaves the worker that was to stop", RAISING, "            act.flag(pause=False)  # its", "            pass  # its", "tests/runs/test_budget_time.py -k before_its_worker"),
+    Mutant("a pause of before a retry holds a raise up", RAISING, "(e.RunResumed, e.RunRetried)", "e.RunResumed", "tests/runs/test_budgets.py -k retried"),
+    Mutant("giving up forgets calls in doubt", "runs/services/command.py", "if run.owner is None and not in_doubt and not", "if run.owner is None and not", "tests/runs/test_budgets.py -k doubt"),
+    Mutant("time that is up while a cap is asked about is forgotten", RAISING, "        return  # people are being asked about something else", "        run.time_up_at = None\n        save(run, \"time_up_at\", now=database_now())\n        return  # people are being asked about something else", "tests/runs/test_budget_time.py -k 'two_who or afterwards'"),
+    Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
+    Mutant("under a cap in dollars what has no price is free", THINK, "if event.usd_micro is None and visit", "if False and visit", "tests/engine/test_budget.py -k no_price"),
+    Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        raise", "    if False:\n        raise", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/journal/reader.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),

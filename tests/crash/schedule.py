@@ -18,7 +18,7 @@ from runs.failpoints import POINTS
 from tests.crash.checker import Finding, judge
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
-from tests.crash.steps import EFFECTS, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, GATHERED
 from tests.crash.tally import Tally
 
 CALLS = ("pure", *GATHERED, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
@@ -35,11 +35,13 @@ ACTS = {"kill": 10, "cut": 3, "lose": 4, "freeze": 3, "up": 1, "drain": 1}
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its steps, the crash points armed for it, and what a person does to it meanwhile."""
+    """One run: its steps, the crash points armed for it, what a person does to it meanwhile, and what it may use until
+    people raise that."""
 
     steps: tuple[str, ...]
     points: tuple[str, ...]
     act: str = ""
+    budget: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ def _draw_job(dice: random.Random) -> Job:
         point, tool = dice.choice(POINTS), dice.choice(["", *calls])
         at = f"@{tool}" if tool and point in ("CP1", "CP2", "CP3", "CP4", "CP6") else ""
         points.append(f"{'+' if points else ''}{point}{at}/{{run}}:kill:{dice.choice((1, 1, 1, 2, 3))}")
-    return Job(tuple(steps), tuple(points), dice.choice(("", "", "", "", "pause", "cancel")))
+    act, budget = dice.choice(("", "", "", "", "pause", "cancel")), dice.choice(BUDGETS)
+    return Job(tuple(steps), tuple(points), act, budget if dice.random() < 0.35 else {})
 
 
 def _draw_fault(dice: random.Random) -> Fault:
@@ -130,7 +133,7 @@ class Performance:
     def _start(self) -> None:
         points: list[str] = []
         for job in self._schedule.jobs:
-            run_id = self._stack.run(*job.steps, sleep_seconds=0.3)
+            run_id = self._stack.run(*job.steps, sleep_seconds=0.3, budget=job.budget)
             self._runs.append((run_id, job))
             points += [point.format(run=run_id) for point in job.points]
             self._stack.arm(*points)
@@ -218,6 +221,7 @@ def describe(schedule: Schedule) -> str:
     lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
     lines += [
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"
+        f"{f' | {job.budget}' if job.budget else ''}"
         for job in schedule.jobs
     ]
     lines += [

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
-from tests.crash.steps import EFFECTS, GATED, GATHERED
+from tests.crash.steps import EFFECTS, GATED, GATHERED, MODEL, PRICE, raised
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -83,7 +83,15 @@ class Stack(Installation):
         self._api = Api(self.demo())
         self.all_workers()
         self.let_callbacks_go()
+        self._put_price()
         return self
+
+    def _put_price(self) -> None:
+        """So that what the model is asked costs money."""
+        query = """INSERT INTO runs_price (model, usd_micro_in, usd_micro_out, valid_from, set_by, set_at)
+                   VALUES (%s, %s, %s, clock_timestamp(), 'user:schedule', clock_timestamp())"""
+        with self.database() as connection:
+            connection.execute(query, [MODEL, *PRICE])
 
     def kill_up_and_start_again(self) -> None:
         """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""
@@ -184,9 +192,9 @@ class Stack(Installation):
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def run(self, *steps: str, sleep_seconds: float = 0.05) -> str:
+    def run(self, *steps: str, sleep_seconds: float = 0.05, budget: Mapping[str, Any] | None = None) -> str:
         """Start a run of the crash-test agent."""
-        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds})
+        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds}, budget)
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
         """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have
@@ -216,6 +224,9 @@ class Stack(Installation):
         for wait in run["waiting_for"]:
             if wait["kind"] in ("signal", "input"):
                 api.tell(run["id"], wait)
+            elif wait["kind"] == "budget":
+                asked = (wait["detail"][name] for name in ("resource", "used", "reserved", "wanted"))
+                api.set_budget(run["id"], raised(*asked))
         if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
             return _settle(run, api)
         return []

@@ -11,9 +11,27 @@ EFFECTS = {
     "unsafe_slow": "email.unsafe_slow",
 }  # fmt: skip
 GATED = ("gated", "brief", "unsafe_gated")
+# What the model of `think` is called, and what a million tokens cost in millionths of a dollar, in and out.
+MODEL, PRICE = "scripted:thinker", (3_000_000, 15_000_000)
+# What is asked for at a start, so that a run comes to a cap now and then; people raise it a little at a time.
+BUDGETS = (
+    {"tool_calls": 0}, {"tool_calls": 2}, {"steps": 1}, {"steps": 3}, {"model_calls": 0}, {"model_calls": 1},
+    {"tokens_in": 40}, {"tokens_out": 150}, {"usd": "0.002"}, {"usd": "0", "steps": 2}, {"wall_seconds": 1},
+    {"tool_calls": 1, "model_calls": 1, "wall_seconds": 1},
+)  # fmt: skip
 # Steps that make several calls at once.
 GATHERED = {
     "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),
     "quartet": ("pure", "unsafe_hooked", "keyed", "keyed"),
     "meeting": ("signal", "keyed", "question"),
 }  # fmt: skip
+
+
+def raised(resource: str, used: int, reserved: int, wanted: int) -> dict[str, object]:
+    """What people set when a run asks for more of something: what it wants now, beside what is under way. Soon it may
+    ask again."""
+    if resource == "time":
+        return {"wall_seconds": 3600}
+    if resource == "usd_micro":
+        return {"usd": f"{(used + reserved + wanted) / 1_000_000:.6f}"}
+    return {resource: used + reserved + wanted}

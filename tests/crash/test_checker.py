@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Expected, Facts, Link, judge
+from tests.crash.checker import Expected, Facts, Link, _budget, judge
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -103,10 +103,14 @@ def stored() -> list[Link]:
     return links
 
 
+def used(**amounts: int) -> dict[str, int]:
+    return {"tokens_in": 0, "tokens_out": 0, "usd_micro": 0, "tool_calls": 2, "model_calls": 0} | amounts
+
+
 def good() -> Facts:
     return Facts(
         RUN,
-        {"state": "completed", "error": None, "waiting_for": [], "epoch": 2, "seq": 11},
+        {"state": "completed", "error": None, "waiting_for": [], "epoch": 2, "seq": 11, "usage": used()},
         journal(),
         [
             entry("0.1/1", "pending", 7),
@@ -152,6 +156,7 @@ def _sends_late(
     """Announced beforehand, in a burst, and used too late: so many seconds after the result."""
     facts.events[2].update(kind="ToolRedispatched", slot="0.1/1", data={"tries": 16})
     facts.events[7].update(kind=result)
+    facts.run["usage"].update(tool_calls=1 + (result != "CallbackReceived"))  # type: ignore[attr-defined]
     for n in range(times):
         moment = 8 + seconds * (n + 1) / times
         when = moment if sent is None else 8 + sent
@@ -294,3 +299,66 @@ def test_an_attempt_that_a_witness_should_have_held_up_is_found(
         event.update(said)
     facts.events[8]["attempt"] = 1
     assert any("witness" in finding.what for finding in judge(facts, EXPECTED)) is is_found
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def spending() -> Facts:
+    """A run that asked its model twice, and lost the first answer, under a cap that it just fits in."""
+    route = {"tokens_in": 10, "tokens_out": 5, "usd_micro": 7}
+    debit = {"model_calls": 1, **route, "is_estimate": False}
+    answer = debit | {"n": 1, "tokens_in": 9, "usd_micro": 6}
+    told: list[tuple[str, str | None, dict[str, Any]]] = [
+        ("BudgetSet", None, {"caps": {"usd_micro": 20, "model_calls": 2, "steps": 3, "tool_calls": 2}}),
+        ("ModelRouted", "0.1/0", {"n": 0, **route}),
+        ("BudgetDebited", "0.1/0", debit | {"n": 0, "is_estimate": True}),
+        ("ModelRouted", "0.1/0", {"n": 1, **route}),
+        ("ModelResponded", "0.1/0", {}),
+        ("BudgetDebited", "0.1/0", answer),
+        ("ToolInvoked", "0.1/1", {}),
+        ("ToolInvoked", "0.1/2", {}),
+        ("ToolReturned", "0.1/2", {}),
+        ("ToolReturned", "0.1/1", {}),
+    ]
+    events = [
+        {"seq": n, "kind": kind, "slot": slot, "attempt": 0, "data": data} for n, (kind, slot, data) in enumerate(told)
+    ]
+    run = {"state": "completed", "usage": used(tokens_in=19, tokens_out=10, usd_micro=13, model_calls=2)}
+    return Facts(RUN, run, events, [], [], [])
+
+
+def _uses(**amounts: int) -> Callable[[Facts], None]:
+    return lambda facts: facts.run["usage"].update(amounts)  # type: ignore[attr-defined]
+
+
+def _caps(**caps: int) -> Callable[[Facts], None]:
+    return lambda facts: facts.events[0]["data"]["caps"].update(caps)
+
+
+MISSPENT: dict[str, tuple[str, Callable[[Facts], Any]]] = {
+    "a debit wasn't booked": ("lost", _uses(usd_micro=7)),
+    "a debit was booked twice": ("duplicate", _uses(tokens_in=29)),
+    "a call was counted twice": ("broken", _uses(tool_calls=3)),
+    "a call wasn't counted": ("broken", _uses(tool_calls=1)),
+    "a lost request has no debit": ("lost", lambda f: f.events.pop(2)),
+    "a request was debited twice": ("duplicate", lambda f: f.events[5]["data"].update(n=0)),
+    "what never went out was debited": ("broken", lambda f: f.events.pop(1)),
+    "an answer stands as an estimate": ("lost", lambda f: f.events[5]["data"].update(is_estimate=True)),
+    "a request went out beyond the cap in dollars": ("broken", _caps(usd_micro=13)),
+    "a request went out beyond the cap on requests": ("broken", _caps(model_calls=1)),
+    "a call went out beyond the cap on steps": ("broken", _caps(steps=2)),
+    "what was set aside for another was used": ("broken", _caps(tool_calls=1)),
+}
+
+
+def test_what_was_spent_well_is_found_well() -> None:
+    assert list(_budget(spending())) == []
+
+
+@pytest.mark.parametrize("what", MISSPENT)
+def test_whatever_was_misspent_is_found(what: str) -> None:
+    kind, spoil = MISSPENT[what]
+    facts = copy.deepcopy(spending())
+    spoil(facts)
+    assert kind in [found for found, _ in _budget(facts)]

@@ -14,17 +14,12 @@ from durableagents import Assistant, Context, End, ModelFailure, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Caps, Usage
-from runs.engine.budget.meter import debit_of
-from runs.engine.budget.prices import Price
+from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.errors import NotServed
 from runs.engine.steps.model_request import request_model
 from tests.engine.story import Story
-from tests.engine.test_crashes import Death, MortalJournal
+from tests.engine.test_crashes import PRICE, Death, MortalJournal, sum_of_debits
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
-
-# A thousandth of a cent a token in, a hundredth out.
-PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
 def calling(tools: Toolbox, *names: str) -> Agent:
@@ -74,20 +69,6 @@ def final() -> ToolCallPart:
 
 def ordering(name: str) -> ToolCallPart:
     return ToolCallPart("order", {"name": name})
-
-
-def sum_of_debits(story: Story) -> Usage:
-    """What the journal lists, told without the engine's own bookkeeping: a step for each outcome, and each debit."""
-    used = NOTHING_USED
-    for event in story.run.events:
-        match event:
-            case e.BudgetDebited():
-                used += debit_of(event)
-            case e.ModelResponded() | e.ModelFailed():
-                used += Usage(steps=1)
-            case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
-                used += Usage(steps=1, tool_calls=1)
-    return used
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------
@@ -295,6 +276,36 @@ async def test_a_cancelled_run_tells_of_the_request_that_it_left_behind(tools: T
 async def test_caps_of_nothing_let_nothing_begin(tools: Toolbox, outside: Outside) -> None:
     story = Story(thinking(tools, [final()]), caps=Caps(**dict.fromkeys(RESOURCES, 0)), prices={"mind": PRICE})
     assert await story.drive() == "paused" and not story.events(e.ModelRequested) and not outside.requests
+
+
+async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: Toolbox) -> None:
+    """A bug of the provider's client, say: whether it was paid for nobody knows. A retry asks anew, and debits that
+    once more."""
+    story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, model=once(ValueError("a bug")))
+    assert await story.drive() == "failed" and story.failure.code == "model_error"
+    (debit,) = story.events(e.BudgetDebited)
+    assert debit.is_estimate and story.run.used == sum_of_debits(story) and story.run.used.model_calls == 1
+    story.retry_run()
+    assert await story.drive() == "completed"
+    assert [d.is_estimate for d in story.events(e.BudgetDebited)] == [True, False]
+    assert story.run.used == sum_of_debits(story) and story.run.used.model_calls == 2
+
+
+async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Toolbox) -> None:
+    """The cap was set while there was one, or the model is another one now: an operator looks, and nothing goes out."""
+    asked: list[int] = []
+
+    async def model(assistant: Any, messages: Any) -> ModelTurn:
+        asked.append(1)
+        return await request_model(assistant, messages)
+
+    story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9), model=model)
+    assert await story.drive() == "operator" and story.found.reason == "no_price" and not asked
+    assert "mind" in story.found.payload["problem"] and not story.events(e.ModelRouted)
+    story.prices["mind"] = PRICE
+    wait_id, _ = story.one_waiting("operator")
+    story.run.resolve(wait_id, "retried")
+    assert await story.drive() == "completed" and story.run.used.usd_micro > 0
 
 
 def once(*troubles: BaseException) -> Callable[..., Any]:

@@ -10,28 +10,35 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 
-from durableagents import BusinessFailure, Context, End, NotSent, TransportError
+from durableagents import Assistant, BusinessFailure, Context, End, NotSent, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Caps, Usage
+from runs.engine.budget.meter import debit_of
+from runs.engine.budget.prices import Price
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun
 from tests.engine.story import Story
 from tests.tiers import many
-from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
+from tests.world import AT_ONCE, IN_PLACE, Done, Item, Killed, Notes, Outside, Toolbox, agent_of, only_for_now
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form"]  # fmt: skip
+             "uuid", "sleep", "signal", "form", "think"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form")  # fmt: skip
+                       "random", "uuid", "sleep", "signal", "form", "think")  # fmt: skip
 UNSAFE = ("mail", "wire")
+# A thousandth of a cent a token in, a hundredth out.
+PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
 @dataclass
@@ -78,13 +85,29 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
         state.seen.append(got)
         return End(state.seen) if visit + 1 == len(program) else "node"
 
-    agent = agent_of(node, tools=tools.all())
+    agent = agent_of(node, tools=tools.all(), assistants=[mind(tools)])
     agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
     return agent
 
 
+def mind(tools: Toolbox) -> Assistant:
+    """It orders what it is told to, and gives back what it got."""
+
+    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        got = [part.content["ref"] for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]  # type: ignore[index,call-overload]
+        (told,) = (part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
+        call = ToolCallPart("final_result", {"ref": got[0]}) if got else ToolCallPart("order", {"name": str(told)})
+        return ModelResponse(parts=[call])
+
+    return Assistant(
+        name="mind", instructions="Order.", output=Done, tools=[tools.order], offline=say, most_tokens=20
+    )  # fmt: skip
+
+
 async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
     match op:
+        case "think":
+            return (await ctx.think(mind(tools), name)).ref
         case "now" | "random" | "uuid":
             return str(await getattr(ctx, op)())
         case "sleep":
@@ -128,7 +151,9 @@ class Fickle(Outside):
         return super()._serve(name, args, call)
 
 
-async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_place: bool) -> tuple[Story, Outside]:
+async def tell(
+    program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_place: bool, caps: Caps = UNLIMITED
+) -> tuple[Story, Outside]:
     """Drive a program to its end through these deaths, with people who answer truthfully at once."""
     outside = Fickle()
     tools = Toolbox(outside)
@@ -138,7 +163,8 @@ async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_p
         pass
 
     Mortal.schedule = schedule
-    story = Story(agent_for(program, tools), journal=Mortal, retry=IN_PLACE if in_place else AT_ONCE)
+    retry = IN_PLACE if in_place else AT_ONCE
+    story = Story(agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE})
     plain = story._hit
 
     def hit(point: str, tool: str) -> None:
@@ -179,6 +205,10 @@ def answer(story: Story, outside: Outside) -> None:
                 sent = [r for r in outside.requests if (r.slot, r.attempt) == (wait.spec.slot, wait.spec.attempt)]
                 ref = f"{wait.spec.detail['tool']}:{_name_in(sent[0].body)}" if sent else ""
                 story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None)
+            case "budget":
+                asked = wait.spec.detail
+                more = {asked["resource"]: asked["used"] + asked["reserved"] + asked["wanted"]}
+                story.run.raise_budget(replace(story.run.caps, **more))
             case _:
                 pass
 
@@ -188,15 +218,22 @@ def _name_in(body: str) -> str:
 
 
 deaths = st.lists(st.builds(Death, st.integers(1, 12), st.sampled_from(["before", "after", "call"])), max_size=8)
+caps = st.builds(
+    Caps, **{name: st.none() | st.integers(0, 3) for name in ("steps", "tool_calls", "model_calls")},
+    tokens_out=st.none() | st.integers(0, 60), usd_micro=st.none() | st.integers(0, 9000),
+)  # fmt: skip
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
 
 
 @settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=programs, deaths=deaths, in_place=st.booleans())
-def test_a_run_ends_the_same_whoever_dies(program: list[list[Op]], deaths: list[Death], in_place: bool) -> None:
+@given(program=programs, deaths=deaths, in_place=st.booleans(), caps=caps)
+def test_a_run_ends_the_same_whoever_dies(
+    program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps
+) -> None:
+    """And whatever it may use, while people raise that as soon as they are asked."""
     with only_for_now():
         calm, calm_outside = asyncio.run(tell(program, [], in_place=in_place))
-        story, outside = asyncio.run(tell(program, deaths, in_place=in_place))
+        story, outside = asyncio.run(tell(program, deaths, in_place=in_place, caps=caps))
     event(f"{len(story.events(e.RunClaimed)) - len(calm.events(e.RunClaimed))} more claims")
     assert story.run.state == calm.run.state == "completed"
     assert stable(program, story.output) == stable(program, calm.output)
@@ -234,6 +271,35 @@ def check_the_record(story: Story, outside: Outside) -> None:
         "a yes lets one call through, whatever attempts it takes"
     )
     assert story.run.open_waits() == []
+    check_what_was_spent(story)
+
+
+def sum_of_debits(story: Story) -> Usage:
+    """What the journal lists, told without the engine's own bookkeeping: a step for each outcome, and each debit."""
+    used = NOTHING_USED
+    for told in story.run.events:
+        match told:
+            case e.BudgetDebited():
+                used += debit_of(told)
+            case e.ModelResponded() | e.ModelFailed():
+                used += Usage(steps=1)
+            case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
+                used += Usage(steps=1, tool_calls=1)
+    return used
+
+
+def check_what_was_spent(story: Story) -> None:
+    """What was used is the sum of the debits, and each request that went out has one; what is in doubt, an estimate."""
+    debits, routes = story.events(e.BudgetDebited), story.events(e.ModelRouted)
+    assert story.run.used == sum_of_debits(story)
+    assert sorted((d.slot, d.n) for d in debits) == sorted((r.slot, r.n) for r in routes)
+    assert sum(not d.is_estimate for d in debits) == len(story.events(e.ModelResponded))
+    for (
+        name,
+        most,
+    ) in story.run.caps.stated().items():  # raised by as much as was wanted, so it is enough for all that was done
+        used_ = getattr(story.run.used, name)
+        assert used_ <= most or name in ("tokens_out", "usd_micro"), (name, used_, most)
 
 
 @settings(max_examples=many(25, 10), deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
@@ -112,7 +113,7 @@ class Told:
         if self.is_claimed:
             return
         doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
-        is_asked = all(attempt.open_wait("reconcile") is not None for attempt in doubts)
+        is_asked = bool(doubts) and all(attempt.open_wait("reconcile") is not None for attempt in doubts)
         if self.state == "paused":
             self.state = waiting_state({kind for _, _, kind, _ in self.open}) if is_asked else "running"
         elif self.state.startswith("waiting") and not is_asked:
@@ -153,6 +154,8 @@ def _check_figures(run: Run) -> None:
     models = [x for x in done if x.KIND.startswith("Model")]
     assert top.steps == len(done)
     debits = [x for x in every if isinstance(x, e.BudgetDebited)]
+    routed = {(x.slot, x.attempt) for x in every if isinstance(x, e.ModelRouted)}
+    debits += [_undebited(x) for x in models if (x.slot, x.attempt) not in routed]
     assert (top.model_calls, top.tool_calls) == (sum(x.model_calls for x in debits), len(done) - len(models))
     assert (top.tokens_in, top.tokens_out) == (sum(x.tokens_in for x in debits), sum(x.tokens_out for x in debits))
     assert top.usd_micro == sum(x.usd_micro or 0 for x in debits)
@@ -160,6 +163,15 @@ def _check_figures(run: Run) -> None:
     settled = {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in debits if not x.is_estimate}
     assert {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in responses} <= settled
     assert len({(x.slot, x.attempt, x.n) for x in debits}) == len(debits)
+
+
+def _undebited(turn: Any) -> e.BudgetDebited:
+    """What a turn from before there were debits used, by its own word; nobody knows what it cost."""
+    tokens = getattr(turn, "tokens_in", 0), getattr(turn, "tokens_out", 0)
+    return e.BudgetDebited(
+        slot=turn.slot, attempt=turn.attempt, n=0, model="", price=None, model_calls=1, tokens_in=tokens[0],
+        tokens_out=tokens[1], usd_micro=None,
+    )  # fmt: skip
 
 
 def _check_ledger(run: Run) -> None:

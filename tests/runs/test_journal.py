@@ -17,9 +17,10 @@ from django.db import connection
 from ledger import events as e
 from ledger.append import append
 from ledger.errors import StaleLease
-from ledger.models import LedgerEntry
+from ledger.models import Head, LedgerEntry
 from runs.engine import memory
-from runs.engine.errors import ApprovalExpired, ApprovalMissing
+from runs.engine.budget.amounts import RESOURCES, Caps
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort
 from runs.engine.journal import Entry, GateOpening, Journal, Reply, Snapshot, Usage, WaitSpec
 from runs.engine.memory import MemoryJournal
 from runs.journal.postgres import PgJournal
@@ -49,6 +50,7 @@ class Kept(Protocol):
     def facts(self) -> list[tuple[str, int, str]]: ...
     def state(self) -> str: ...
     def used(self) -> Usage: ...
+    def cap(self, **caps: int) -> None: ...
 
 
 class InMemory:
@@ -90,6 +92,9 @@ class InMemory:
 
     def used(self) -> Usage:
         return self.run.used
+
+    def cap(self, **caps: int) -> None:
+        self.run.caps = Caps(**caps)
 
 
 class InPostgres:
@@ -147,7 +152,10 @@ class InPostgres:
 
     def used(self) -> Usage:
         head = real.head(self.run)
-        return Usage(head.steps, head.tokens_in, head.tokens_out, head.tool_calls, head.model_calls)
+        return Usage.of(head)
+
+    def cap(self, **caps: int) -> None:
+        Head.objects.filter(pk=self.run.pk).update(**{f"cap_{name}": caps.get(name) for name in RESOURCES})
 
 
 class Accompanied(PgJournal):
@@ -676,7 +684,7 @@ def test_letting_go_does_only_what_is_still_right(
         kept.wait(record(kept.journal, [read()]))
 
 
-@pytest.mark.parametrize("how", ["park", "settle"])
+@pytest.mark.parametrize("how", ["park", "settle", "budget"])
 def test_a_run_does_not_park_on_what_was_resolved_meanwhile(kept: Kept, how: Any) -> None:
     still, gone = opened(kept, spec(kept, slot="0.1/1")), opened(kept, spec(kept, slot="0.1/2"))
     kept.resolve(gone, "approved")
@@ -762,9 +770,107 @@ def test_a_claim_by_another_comes_after_everything_that_was_written(kept: Kept) 
 
 def test_figures_add_up(kept: Kept) -> None:
     kept.wait(record(kept.journal, [read()], usage=Usage(steps=1, tool_calls=1)))
-    kept.wait(record(kept.journal, [read()], usage=Usage(steps=1, model_calls=1, tokens_in=100, tokens_out=7)))
+    kept.wait(record(kept.journal, [read(), debited()], usage=Usage(steps=1)))
+    kept.wait(record(kept.journal, [debited(1, is_estimate=True)]))
     kept.wait(record(kept.journal, [read()]))
-    assert kept.used() == Usage(steps=2, tokens_in=100, tokens_out=7, tool_calls=1, model_calls=1)
+    assert kept.used() == Usage(2, tokens_in=200, tokens_out=14, tool_calls=1, model_calls=2, usd_micro=10)
+
+
+# --- budgets ---
+
+
+def routed(n: int = 0, slot: str = "0.1/1", **more: Any) -> e.ModelRouted:
+    given = {"model": "m", "price": 1, "tokens_in": 100, "tokens_out": 10, "usd_micro": 7} | more
+    return e.ModelRouted(slot=slot, n=n, **given)
+
+
+def debited(n: int = 0, slot: str = "0.1/1", **more: Any) -> e.BudgetDebited:
+    given: dict[str, Any] = {"price": 1, "model_calls": 1, "tokens_in": 100, "tokens_out": 7, "usd_micro": 5}
+    return e.BudgetDebited(slot=slot, n=n, model="m", **(given | more))
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+@pytest.mark.parametrize("room", [-1, 0])
+def test_an_intent_beyond_a_cap_is_refused_and_leaves_nothing(kept: Kept, resource: str, room: int) -> None:
+    """Exactly at the cap is within it; and a fact is taken whatever the cap."""
+    is_call = resource in ("steps", "tool_calls")
+    event: e.Event = invoked() if is_call else routed()
+    wanted = {"tokens_in": 100, "tokens_out": 10, "usd_micro": 7}.get(resource, 1)
+    used = Usage(**{resource: 3})
+    kept.wait(
+        record(kept.journal, [debited(**_only(resource, 3))], usage=used if is_call else Usage())
+    )  # fmt: skip
+    before, cap = (kept.events(), kept.used()), 3 + wanted + room
+    kept.cap(**{resource: cap})
+    entries = {"entry": entry()} if is_call else {}
+    if room < 0:
+        with pytest.raises(BudgetShort):
+            kept.wait(intend(kept.journal, [event], **entries))
+        assert (kept.events(), kept.used(), kept.facts()) == (*before, [])
+    else:
+        assert kept.wait(intend(kept.journal, [event], **entries)).is_done
+    kept.cap(**{resource: 0})
+    kept.wait(record(kept.journal, [debited(1)], usage=Usage(steps=1, tool_calls=1)))
+    assert kept.used().model_calls == before[1].model_calls + 1
+
+
+def _only(resource: str, used: int) -> dict[str, int]:
+    """A debit of this and nothing else."""
+    none = {"model_calls": 0, "tokens_in": 0, "tokens_out": 0, "usd_micro": 0}
+    return {name: used if name == resource else 0 for name in none}
+
+
+def test_what_has_no_cap_is_refused_by_none(kept: Kept) -> None:
+    kept.cap(tokens_in=10**15)
+    assert kept.wait(intend(kept.journal, [routed(tokens_in=10**14, usd_micro=None, price=None)])).is_done
+    kept.wait(record(kept.journal, [debited(tokens_in=10**14, usd_micro=None, price=None)]))
+    assert kept.used() == Usage(model_calls=1, tokens_in=10**14, tokens_out=7)
+
+
+def test_a_wish_comes_before_a_cap(kept: Kept) -> None:
+    """Who is asked to stop is told so, and not that there is no money."""
+    kept.cap(tool_calls=0)
+    kept.ask("pause")
+    reply = kept.wait(intend(kept.journal, [invoked()], entry=entry()))
+    assert not reply.is_done and reply.stop == "pause"
+
+
+def test_what_was_not_afforded_uses_no_approval(kept: Kept) -> None:
+    gate = opened(kept, spec(kept, slot="0.1/0"))
+    kept.resolve(gate, "approved", grant="plan")
+    kept.cap(tool_calls=0)
+    with pytest.raises(BudgetShort):
+        kept.wait(intend(kept.journal, [invoked()], entry=entry(), grant=("0.1/0", "plan")))
+    kept.cap(tool_calls=1)
+    assert kept.wait(intend(kept.journal, [invoked()], entry=entry(), grant=("0.1/0", "plan"))).is_done
+
+
+def test_a_request_is_debited_once(kept: Kept) -> None:
+    """One debit for each time it went out: a second one is refused, with all that came with it."""
+    kept.wait(record(kept.journal, [debited()]))
+    used = kept.used()
+    with pytest.raises(Exception, match=r"unique constraint|is on record already"):
+        kept.wait(record(kept.journal, [debited(tokens_in=1), read()], usage=Usage(steps=1)))
+    assert kept.used() == used
+
+
+def test_what_a_run_may_use_and_has_used_comes_with_its_journal(kept: Kept) -> None:
+    kept.cap(steps=3, usd_micro=9)
+    kept.wait(record(kept.journal, [debited()], usage=Usage(steps=1)))
+    history = kept.wait(kept.claim_again().load())
+    assert (history.caps, history.used) == (Caps(steps=3, usd_micro=9), kept.used())
+
+
+@pytest.mark.parametrize("flags", [(), ("pause",), ("cancel",)])
+def test_a_run_stands_still_for_its_budget_unless_people_want_something_else(
+    kept: Kept, flags: tuple[Flag, ...]
+) -> None:
+    wait = opened(kept, spec(kept, "budget", slot="budget/1"))
+    kept.ask(*flags)
+    leaving = kept.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])
+    reply: Reply = kept.wait(leaving)
+    assert reply.is_done is not bool(flags) and kept.flags() == set(flags)
+    assert kept.state() == ("running" if flags else "paused")
 
 
 def test_connections_are_given_back(stage: Stage) -> None:

@@ -29,7 +29,7 @@ from runs.engine.errors import (
     traceback_of,
 )
 from runs.engine.journal import Batch, WaitSpec
-from runs.engine.outcomes import Crashed
+from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.branches import fork
@@ -196,6 +196,9 @@ class _Question:
             tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=route.cost(tokens_in, tokens_out),
         )  # fmt: skip
         visit.check_stop()
+        if event.usd_micro is None and visit.meter.caps.usd_micro is not None:
+            problem = f"the run has a cap in dollars, and {route.model} has no price: put one in, then retry"
+            visit.stop(Broken("no_price", {"model": route.model, "problem": problem}))
         visit.afford(self.slot, self.attempt, wanted_by(event), is_reserved=True)
         events: list[e.Event] = [event]
         if past.intent is None:

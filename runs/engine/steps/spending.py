@@ -61,6 +61,6 @@ def wait_for_raise(journal: Journal, slot: str, breach: Breach, queue: str) -> t
         call=slot,
     )  # fmt: skip
     detail = {"title": "Budget used up", "queue": queue, "resource": breach.resource, "most": breach.most,
-              "used": breach.used, "wanted": breach.wanted}  # fmt: skip
+              "used": breach.used, "reserved": breach.reserved, "wanted": breach.wanted}  # fmt: skip
     name = f"budget/{journal.seq}"
     return event, WaitSpec(journal.run_id, name, 0, "budget", 0, journal.now() + ATTENTION, detail)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
 from ledger.clock import database_now
 from runs.engine.agents import Agent
@@ -53,7 +56,14 @@ class PriceTable:
         """Read the table now."""
         with connection.cursor() as cursor:
             cursor.execute(_IN_FORCE)
-            rows = cursor.fetchall()
+            self._take(cursor.fetchall())
+
+    async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
+        """As `refresh`, for a worker that is about to claim: what it doesn't know the price of it may not begin."""
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
+            self._take(await (await link.execute(_IN_FORCE)).fetchall())
+
+    def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
         self._prices = {model: Price(id, model, in_, out) for model, id, in_, out in rows}
         self._read_at = time.monotonic()
 

@@ -28,7 +28,7 @@ from runs.journal import wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import ENDED, Run, State, Wait
 from runs.services.budgets import prices
-from runs.services.command import Act, end_as_cancelled, finish_cancelled, journal, locked, resolve, save, unpause
+from runs.services.command import Act, end_as_cancelled, finish_cancelled, journal, locked, resolve, save, unpause, wake
 
 TIME = "time"
 
@@ -63,12 +63,19 @@ def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str) -
     for wait in asked:
         resolve(wait, "raised", by=by.ref, now=act.now)
         events.append(resolved(wait, "raised", by=by.ref))
-    if asked and run.state == State.PAUSED and not is_paused_by_person(run):
-        run.is_woken = True
-        unpause(run, head, now=act.now)
-        events.append(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+    if asked and _stands_still(run, head) and not is_paused_by_person(run):
+        if run.state == State.PAUSED:
+            unpause(run, head, now=act.now)
+        else:
+            act.flag(pause=False)  # its worker has not come to the boundary yet
+        events.append(e.RunResumed(by="budget", state=str(run.state)))
     save(run, "time_up_at", now=act.now)
     return act.done(*events)
+
+
+def _stands_still(run: Run, head: Head) -> bool:
+    """Whether it is paused, or its worker is asked to."""
+    return run.state == State.PAUSED or head.is_pause_requested
 
 
 def caps_of(head: Head) -> Caps:
@@ -100,7 +107,7 @@ def _check_price(run: Run, budget: Budget) -> None:
 
 def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -> None:
     """More time must be time to come; and who was asked for time has to give some."""
-    is_asked = any(wait.detail.get("resource") == TIME for wait in asked)
+    is_asked = any(_resource(wait) == TIME for wait in asked)
     is_given = budget.time is not None and run.created_at + budget.time > now
     is_lifted = "wall_seconds" in budget.model_fields_set and budget.time is None
     if (budget.time is not None and not is_given) or (is_asked and not (is_given or is_lifted)):
@@ -113,14 +120,19 @@ def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -
 
 def is_paused_by_person(run: Run) -> bool:
     """Whether a person, and not its budget alone, holds the run."""
-    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND)
+    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
     for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
         event = e.decode(row.clear)
-        if isinstance(event, e.RunResumed):
+        if isinstance(event, (e.RunResumed, e.RunRetried)):
             return False
         if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
             return True
     return False
+
+
+def _resource(wait: Wait) -> str | None:
+    """What a question is about; None where its row doesn't say."""
+    return wait.detail.get("resource") if isinstance(wait.detail, dict) else None
 
 
 def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
@@ -132,19 +144,24 @@ def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Nobody raised it before the deadline: the run ends, with the reason. A call in doubt is settled first."""
+    """Nobody raised it before the deadline: the run ends, with the reason. A call in doubt is settled first. One that
+    somebody has cancelled ends by that."""
     resolve(wait, "timed_out", by=by.ref, now=now)
-    payload = {"justification": "nobody raised the budget before the deadline", "resource": wait.detail.get("resource")}
-    events: list[e.Event] = [resolved(wait, "timed_out", by=by.ref)]
+    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
+    if head.is_cancel_requested:
+        wake(run, now=now)
+        return
+    head.refresh_from_db(fields=["seq", "chain"])
+    payload = {"justification": "nobody raised the budget before the deadline", "resource": _resource(wait)}
     try:
         tape = tape_of(run)
     except JournalBroken as broken:
         finish_cancelled(run, head, by=by.ref, now=now)
         in_flight = [f"unknown: the journal can't be read ({broken})"]
-        events.append(e.RunCancelled(by=by.ref, in_flight=in_flight, payload=payload))
+        event: e.Event = e.RunCancelled(by=by.ref, in_flight=in_flight, payload=payload)
     else:
-        events.append(end_as_cancelled(run, head, tape, by=by.ref, payload=payload, now=now))
-    journal(run.id, *events, by=by)
+        event = end_as_cancelled(run, head, tape, by=by.ref, payload=payload, now=now)
+    journal(run.id, event, by=by)
 
 
 @transaction.atomic
@@ -154,14 +171,16 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     now = database_now()
     if run.state in ENDED or run.time_up_at is None or run.time_up_at > now:
         return
+    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
+        return  # people are being asked about something else: if they raise that, they are asked for time then
     given = int((run.time_up_at - run.created_at).total_seconds())
     run.time_up_at = None
-    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists() or head.is_cancel_requested:
-        save(run, "time_up_at", now=now)  # people are being asked, or it ends as it is
+    if head.is_cancel_requested:
+        save(run, "time_up_at", now=now)  # it ends as it is
         return
     taken = int((now - run.created_at).total_seconds())
     detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
-                              "most": given, "used": taken, "wanted": 0}  # fmt: skip
+                              "most": given, "used": taken, "reserved": 0, "wanted": 0}  # fmt: skip
     spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
     Wait.objects.create(
         id=spec.id, run=run, slot=spec.slot, attempt=0, kind="budget", n=0, opened_at=now, deadline=spec.deadline,

@@ -16,6 +16,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import Forbidden, InvalidInput
 from ledger.models import Head
+from ledger.web import misfit
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import NO_BUDGET, Budget
@@ -64,15 +65,25 @@ def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
     found = agent.budget or NO_BUDGET
     for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
-        try:
-            found = found.tightest(Budget.model_validate(row.budget))
-        except ValidationError:
-            fix = "an admin corrects it under Budget defaults"
-            raise InvalidInput(
-                f"The default budget for {row} can't be read, so nobody knows what this run may use.",
-                errors=[{"field": "budget", "problem": f"the default for {row} is none", "fix": fix}],
-            ) from None
+        found = found.tightest(_checked(row))
     return found
+
+
+def _checked(row: BudgetDefault) -> Budget:
+    try:
+        return Budget.model_validate(row.budget)
+    except ValidationError as error:
+        raise InvalidInput(
+            f"The default budget for {row} can't be read, so nothing is started under it.",
+            errors=[
+                {
+                    "field": misfit.path(["default", *problem["loc"]]),
+                    "problem": misfit.problem(problem),
+                    "fix": "an admin mends it under Budget defaults",
+                }
+                for problem in error.errors(include_url=False, include_input=False)
+            ],
+        ) from error
 
 
 def _check_limit(wanted: Budget, most: Budget) -> None:

@@ -13,7 +13,8 @@ from tests.crash.checker import Facts, Link
 
 _RUN = """
 SELECT r.state, r.error_code, h.epoch, h.seq, ARRAY(SELECT w.kind FROM runs_wait w WHERE w.run_id = r.id AND
-w.resolved_at IS NULL)
+w.resolved_at IS NULL), jsonb_build_object('tokens_in', h.tokens_in, 'tokens_out', h.tokens_out,
+'usd_micro', h.usd_micro, 'tool_calls', h.tool_calls, 'model_calls', h.model_calls)
 FROM runs_run r JOIN ledger_head h ON h.run_id = r.id WHERE r.id = %s"""
 _EVENTS = """
 SELECT seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s
@@ -35,13 +36,14 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         rows = link.execute(_EVENTS, [run_id]).fetchall()
         ledger = link.execute(_LEDGER, [run_id]).fetchall()
         approvals = link.execute(_APPROVALS, [run_id]).fetchall()
-    state, error, epoch, seq, waits = run
+    state, error, epoch, seq, waits, usage = run
     told = {
         "state": state,
         "error": error,
         "epoch": epoch,
         "seq": seq,
         "waiting_for": [{"kind": kind} for kind in waits],
+        "usage": usage,
     }
     return Facts(
         run_id, told, [_event(row) for row in rows], [_entry(row) for row in ledger],

@@ -23,6 +23,7 @@ from runs.fleet.procfs import tie_to_parent
 from tests.conftest import CHECKOUT, plain_env
 from tests.crash.checker import Finding
 from tests.crash.light.plan import draw
+from tests.crash.steps import MODEL, PRICE
 from tests.crash.tally import Tally
 
 Report = Callable[[str, Tally], None]
@@ -54,6 +55,7 @@ class Ground:
         import django
 
         django.setup()
+        _put_price()
 
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
         """Perform all of them, on so many lanes at once, and keep the database up meanwhile."""
@@ -102,6 +104,15 @@ class Ground:
     def close(self) -> None:
         self._server.stop(patience_seconds=2)
         self._server.close()
+
+
+def _put_price() -> None:
+    from django.db import connection
+
+    from runs.services.budgets import prices
+
+    prices.put(MODEL, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
+    connection.close()  # no lane may share it
 
 
 def _lane(

@@ -21,6 +21,7 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from ledger.errors import DurableAgentsError
+from runs.engine.budget.limits import Budget
 from runs.failpoints import marker_name
 from runs.models import Run
 from runs.services import lifecycle
@@ -144,7 +145,8 @@ class Performance:
         tag = f"{self._tag}.{n}"
         found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag]).first()
         given = {"steps": list(self._schedule.jobs[n]), "sleep_seconds": 0.02}
-        return str((found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag])).id)
+        budget = Budget.model_validate(self._schedule.budget)
+        return str((found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag], budget=budget)).id)
 
     # --- the time between start and quiet ---
 

@@ -18,12 +18,15 @@ from approvals.models import Approval
 from approvals.services import decide
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound
 from ledger.models import LedgerEntry
+from runs.engine.budget.limits import Budget
+from runs.models import Wait
 from runs.services import callbacks, lifecycle, questions, reconciling, signals
+from runs.services.budgets.raising import set_budget
 from runs.workers import timers
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
-from tests.crash.steps import GATHERED
+from tests.crash.steps import GATHERED, raised
 from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
 
@@ -53,6 +56,8 @@ class People:
     def attend(self, crew: Crew) -> tuple[bool, float]:
         """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
         again."""
+        if "wall_seconds" in self._schedule.budget:
+            timers.ask_for_time()
         with connection.cursor() as cursor:
             cursor.execute(_LOOK, [self._ids])
             rows = cursor.fetchall()
@@ -63,6 +68,8 @@ class People:
                 continue
             if state == "failed" or kind == "operator":
                 acted |= self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY))
+            elif kind == "budget":
+                acted |= self._raise(run_id, wait_id)
             elif state == "paused":
                 acted |= self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY))
             elif kind == "approval":
@@ -103,6 +110,18 @@ class People:
             lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY)
         else:
             lifecycle.pause(UUID(run_id), by=OLGA, justification=WHY)
+
+    # --- budgets ---
+
+    def _raise(self, run_id: str, wait_id: UUID) -> bool:
+        """Give as much as was asked for, three people at once: the run goes on once, and may soon ask again."""
+        asked = Wait.objects.get(pk=wait_id).detail
+        budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
+        act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
+        if self._schedule.is_impatient:
+            _at_once([act] * 3)
+            return True
+        return self._try(act)
 
     # --- gates ---
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.crash.steps import EFFECTS, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, GATHERED
 
 CALLS = (
     "pure",
@@ -55,7 +55,7 @@ class Act:
 class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
-    workers' clocks are."""
+    workers' clocks are; `budget` is what each run may use, until people raise it."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -71,6 +71,7 @@ class Schedule:
     keeps_house: bool = False
     is_watched: bool = False
     sandbox: dict[str, Any] = field(default_factory=dict)
+    budget: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_zombies(self) -> bool:
@@ -106,6 +107,7 @@ def draw(seed: str) -> Schedule:
         keeps_house=dice.random() < 0.15,
         is_watched=dice.random() < 0.2,
         sandbox=_sandbox(dice),
+        budget=dice.choice(BUDGETS) if dice.random() < 0.35 else {},
     )  # fmt: skip
 
 
