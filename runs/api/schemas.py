@@ -44,7 +44,7 @@ class Amounts(Shape):
 
 
 class ExceededRow(Shape):
-    """The cap at which a run stands still. `used`, `most`, `reserved` and `wanted` are of that resource, dollars as text."""
+    """The cap at which a run stands still; its amounts are of that resource, dollars as text."""
 
     wait_id: UUID
     resource: str = Field(description="As a budget names it: usd, tokens_in, …, wall_seconds.")

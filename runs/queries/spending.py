@@ -65,9 +65,8 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap that a run stands still at, and until when somebody may raise it. `reserved` is what is set aside for calls
-    whose outcome is not on record. `at_most`, `used`, `reserved` and `wanted` are None
-    where the row doesn't say."""
+    """The cap that a run stands still at, and until when somebody may raise it. `reserved` is what is set aside for
+    calls whose outcome is not on record. An amount is None where the row doesn't say."""
 
     wait: Wait
     resource: str
