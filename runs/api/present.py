@@ -167,7 +167,7 @@ def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
         unpriced_calls=head.unpriced_calls,
         exceeded=None if asked is None else ExceededRow.of(
             asked, wait_id=asked.wait.id, most=asked.shown(asked.at_most), used=asked.shown(asked.used),
-            wanted=asked.shown(asked.wanted),
+            wanted=asked.shown(asked.wanted), reserved=asked.shown(asked.reserved),
         ),
     )  # fmt: skip
 

@@ -59,12 +59,13 @@ class Amounts(Shape):
 
 
 class ExceededRow(Shape):
-    """The cap at which a run stands still. `used`, `most` and `wanted` are of that resource, dollars as text."""
+    """The cap at which a run stands still; its amounts are of that resource, dollars as text."""
 
     wait_id: UUID
     resource: str = Field(description="As a budget names it: usd, tokens_in, …, wall_seconds.")
     most: int | str | None
     used: int | str | None
+    reserved: int | str | None = Field(description="Set aside for calls whose outcome is not on record.")
     wanted: int | str | None
     since: datetime
     until: datetime = Field(description="When it ends as cancelled if nobody raises it.")

@@ -192,6 +192,11 @@ class BudgetBlock:
         return self.amount(self.asked.used) if self.asked is not None else ""
 
     @property
+    def reserved(self) -> str:
+        """What is set aside for calls whose outcome is not on record; empty where nothing is."""
+        return self.amount(self.asked.reserved) if self.asked is not None and self.asked.reserved else ""
+
+    @property
     def wanted(self) -> str:
         """What the next call would take; empty where it asks for time."""
         return self.amount(self.asked.wanted) if self.asked is not None and self.asked.wanted else ""
@@ -233,7 +238,7 @@ def _next(asked: Exceeded | None) -> dict[str, str]:
     """A cap that lets the run go on for as long again."""
     if asked is None or asked.used is None or asked.at_most is None:
         return {}
-    enough = 2 * max(asked.at_most, asked.used + (asked.wanted or 0))
+    enough = 2 * max(asked.at_most, asked.used + (asked.reserved or 0) + (asked.wanted or 0))
     if asked.resource == "usd":
         return {"usd": usd_of(-(-enough // 10_000) * 10_000)}  # whole cents
     if asked.resource == "wall_seconds":
