@@ -42,6 +42,14 @@ BUDGETS, METER, THINK, RAISING = (
     "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/steps/model_loop.py", "runs/services/budgets/raising.py",
 )  # fmt: skip
 
+ENDS, WISHES, READER, CHILD = (
+    "runs/services/families/ends.py", "runs/services/families/wishes.py", "runs/journal/reader.py", "runs/engine/steps/children.py",
+)  # fmt: skip
+FAMILY, ATTACKED = (
+    "tests/runs/test_children.py",
+    "tests/runs/test_children_attacked.py tests/runs/test_children_torn.py",
+)
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
@@ -199,7 +207,7 @@ MUTANTS = [
     Mutant("a lost request isn't debited", THINK, "            await self._lose(past.route)\n", "            past.route = None\n", LIGHT),
     Mutant("a run that fails forgets its lost request", DRIVE, "is not all on its tape\n        await debit_lost(self.journal, self.tape)\n", "is not all on its tape\n", "tests/engine/test_budget.py -k left_behind"),
     Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests():", "not in_doubt:", "tests/runs/test_budget_time.py -k lost_request"),
-    Mutant("what is set aside isn't counted", METER, "sum(others, NOTHING_USED), wanted)", "NOTHING_USED, wanted)", LIGHT),
+    Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
     Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
     Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and not", "    if not asked and _stands_still(run, head) and not", "tests/runs/test_budgets.py -k raise"),
@@ -211,6 +219,27 @@ MUTANTS = [
     Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
     Mutant("under a cap in dollars what has no price is free", THINK, "if event.usd_micro is None and visit", "if False and visit", "tests/engine/test_budget.py -k no_price"),
     Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        raise", "    if False:\n        raise", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
+    # --- children
+    Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
+    Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),
+    Mutant("what a child used is added with every telling", ENDS, "        _debit(head, new)\n", "        _debit(head, new + new)\n", LIGHT),
+    Mutant("a child is made in a commit of its own", STORE, "            reply = await self._commit(batch.events, statement, values, made)\n", "            reply = await self._commit(batch.events, statement, values)\n            async with self.pool.connection() as apart:\n                for extra, parameters in made:\n                    await apart.execute(extra, parameters)\n", f"{ATTACKED} -k wire_loses"),
+    Mutant("a cancel doesn't go down", WISHES, "{_PAIRS} p.state = 'cancelled' AND", "{_PAIRS} false AND", LIGHT),
+    Mutant("a pause doesn't go down", WISHES, "        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, \"its parent was paused\", most)\n", "", f"{FAMILY} -k pause"),
+    Mutant("what a pause held back stays so", WISHES, "        + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, \"its parent goes on\", most)\n", "", LIGHT),
+    Mutant("what a person paused goes on with its parent", WISHES, "filter(is_paused_by_family, _rows(_RESUME, parent))", "_rows(_RESUME, parent)", f"{FAMILY} -k pause"),
+    Mutant("a child that its parent paused stays so when that has failed", WISHES, "p.state NOT IN ('paused', 'cancelled') AND", "p.state <> 'paused' AND p.ended_at IS NULL AND", f"{ATTACKED} -k said_so"),
+    Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
+    Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
+    Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),
+    Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
+    Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
+    Mutant("an end that a retry took back is told", READER, "AND later.kind = 'RunRetried')", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
+    Mutant("anybody's run may stand in a child's place", ENDS, "    if str(child) != child_id(str(parent), slot, attempt):\n", "    if False:\n", f"{ATTACKED} -k nobodys"),
+    Mutant("a cancelled run is told of before its children are", ENDS, "      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)\n    ORDER BY c.ended_at, c.id", "    ORDER BY c.ended_at, c.id", f"{ATTACKED} -k grandchild"),
+    Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),
+    Mutant("a damaged family is tried before all others", SWEEPER, "ends.untold(besides=_passed_over())", "ends.untold()", f"{ATTACKED} -k starve"),
+    Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "(_first(run).created_by in former)", "(run.created_by in former)", f"{ATTACKED} -k decides_no_gate"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/journal/reader.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),
