@@ -330,12 +330,7 @@ class Tape:
             for name, slot in self.slots.items()
             if slot.now.result is None
             and not slot.now.is_settled
-            and (
-                slot.now.accepted is not None
-                or slot.now.unknown is not None
-                or slot.belied is not None
-                or isinstance(slot.now.intent, e.ChildStarted)
-            )
+            and (slot.now.accepted or slot.now.unknown or slot.belied or isinstance(slot.now.intent, e.ChildStarted))
         ]
 
 
