@@ -16,6 +16,10 @@ from ledger.codec import Event as Event
 from ledger.codec import decode as decode
 from ledger.codec import encode_clear as encode_clear
 from ledger.codec import unpack
+from ledger.kinds.budget import BudgetDebited as BudgetDebited
+from ledger.kinds.budget import BudgetExceeded as BudgetExceeded
+from ledger.kinds.budget import BudgetSet as BudgetSet
+from ledger.kinds.budget import ModelRouted as ModelRouted
 
 unseal = unpack  # by this name a shipped migration (runs 0013) imports it
 
@@ -161,56 +165,6 @@ class ModelFailed(Event, fact="result"):
     conversation: str
     turn: int
     code: str
-
-
-class ModelRouted(Event, fact="routed"):
-    """The `n`-th time that a request goes out: which model is asked, and what is set aside for the answer. `price` is
-    the row of the price table that counts; without one `usd_micro` is None: nobody knows what it costs."""
-
-    n: int
-    model: str
-    price: int | None
-    tokens_in: int
-    tokens_out: int
-    usd_micro: int | None
-
-
-# --- budgets ----------------------------------------------------------------------------------------------------------
-
-
-class BudgetSet(Event):
-    """What the run may use from here on, all of it: `caps` by resource (money in millionths of a dollar); what isn't
-    named has no cap. `until` is when its time is up. Payload: the justification, where a person changed it."""
-
-    by: str
-    caps: dict[str, int]
-    until: str
-
-
-class BudgetDebited(Event, fact="debit"):
-    """What the `n`-th request of a slot used. `is_estimate`: its answer was lost, and this is what had been set
-    aside."""
-
-    n: int
-    model: str
-    price: int | None
-    model_calls: int
-    tokens_in: int
-    tokens_out: int
-    usd_micro: int | None
-    is_estimate: bool = False
-
-
-class BudgetExceeded(Event):
-    """Something that was to be begun would have broken a cap, so it wasn't; the run stands still until somebody raises
-    it. `resource` is the cap's, or `time`; `call` is the slot that wanted it."""
-
-    resource: str
-    most: int
-    used: int
-    reserved: int
-    wanted: int
-    call: str | None = None
 
 
 # --- child runs -------------------------------------------------------------------------------------------------------

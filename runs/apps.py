@@ -7,7 +7,7 @@ from types import ModuleType
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection
+from django.db import connections
 from django.db.models.signals import post_migrate
 
 _OURS = ("/runs/engine/", "/site-packages/", "<frozen ", "/importlib/", "/runs/apps.py")
@@ -49,12 +49,13 @@ class RunsConfig(AppConfig):
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {agent.graph_id}: {_brief(error)}") from error
 
 
-def _ship_prices(**_: object) -> None:
-    """What ships of the price table, for models that it has never heard of. A database that is being taken back to
-    before there was one has none."""
+def _ship_prices(using: str, **_: object) -> None:
+    """What ships of the price table, for models that it has never heard of; not in a database from before it, which is
+    also what is left when migrations are taken back."""
+    from runs.models import Price
     from runs.services.budgets import prices
 
-    if prices.PriceRow._meta.db_table in connection.introspection.table_names():
+    if Price._meta.db_table in connections[using].introspection.table_names():
         prices.ship()
 
 

@@ -20,9 +20,9 @@ from runs.services.budgets import prices, raising
 
 
 class RunBudget(ApiView):
-    """Set what a run may use. Who may is said by the installation, so the route lets in whoever may steer some run."""
+    """Set what a run may use. Which approvers may is the installation's to say, so the route lets all of them in."""
 
-    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.RAISERS}
 
     @described("Set what a run may use", RunRow, body=BudgetBody)
     def post(self, request: Request, run_id: UUID) -> Response:

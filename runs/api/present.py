@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -16,12 +17,16 @@ from runs.api.schemas import (
     AgentRow,
     Amounts,
     BudgetRow,
+    ChildCounts,
+    ChildRow,
     ExceededRow,
     GateRow,
     NodeRow,
+    ParentRow,
     PriceRow,
     RunRow,
     SampleRow,
+    Status,
     ToolRow,
     Usage,
     WaitRow,
@@ -30,17 +35,17 @@ from runs.engine.agents import Agent
 from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, Price, Run, State, Wait
-from runs.queries import spending
+from runs.queries import families, spending
 from runs.services.lifecycle import Accepted, find
 
 
-def status_of(state: str) -> str:
+def status_of(state: str) -> Status:
     """The group a state belongs to: running, waiting, paused, completed, failed or cancelled."""
     if state in WAITING:
         return "waiting"
     if state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         return "running"
-    return str(state)
+    return str(state)  # type: ignore[return-value]  # the others are called as the state is; a damaged row as it stands
 
 
 # Between the position that an operator's wait is named by and what was found there: what came from outside in that
@@ -56,16 +61,21 @@ def wait_row(wait: Wait, evidence: Any = None) -> WaitRow:
     detail = masked(known) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
         detail["schema"] = known.get("schema")  # the agent's own code; whoever answers needs every name in it
-    return WaitRow.of(wait, since=wait.opened_at, detail=detail)
+    return WaitRow.of(wait, since=wait.opened_at, detail=detail, child=_child_row(wait))
+
+
+def _child_row(wait: Wait) -> ChildRow | None:
+    child = families.child_of(wait)
+    if child is None:
+        return None
+    return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     """Runs with their heads, open waits and endings, in four further queries however many they are."""
     ids = [run.id for run in runs]
-    heads = Head.objects.in_bulk(ids)
-    waits: dict[UUID, list[Wait]] = {}
-    for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
-        waits.setdefault(wait.run_id, []).append(wait)
+    heads = families.heads(ids)
+    waits = families.open_waits(ids)
     endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
     is_any_ready = any(run.ready_at is not None and run.owner is None for run in runs)
     drivable = agent_versions.drivable() if is_any_ready else frozenset()
@@ -129,7 +139,19 @@ def run_row(
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
         budget=budget_row(run, head, () if is_over else waits),
-    )
+        parent=None if run.parent is None else ParentRow.of(
+            run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
+        ),
+        children=_counts(families.states(head)),
+    )  # fmt: skip
+
+
+def _counts(states: Mapping[str, int]) -> ChildCounts:
+    """A run's children by the group that their state belongs to."""
+    counted: Counter[str] = Counter()
+    for state, number in states.items():
+        counted[status_of(state)] += number
+    return ChildCounts.of(counted, **{name: counted[name] for name in ChildCounts.model_fields})
 
 
 def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
@@ -145,7 +167,7 @@ def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
         unpriced_calls=head.unpriced_calls,
         exceeded=None if asked is None else ExceededRow.of(
             asked, wait_id=asked.wait.id, most=asked.shown(asked.at_most), used=asked.shown(asked.used),
-            wanted=asked.shown(asked.wanted),
+            wanted=asked.shown(asked.wanted), reserved=asked.shown(asked.reserved),
         ),
     )  # fmt: skip
 

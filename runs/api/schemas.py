@@ -12,6 +12,20 @@ from ledger.web.shapes import Page, Shape
 from runs.fleet.incidents import IncidentRow
 from runs.models import State, Wait
 
+Status = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
+
+
+class ChildRow(Shape):
+    """The child that a run waits for, as it is now."""
+
+    id: UUID
+    state: State
+    status: Status
+    need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
+        description="What a person has to do before it goes on; null: nothing."
+    )
+    need_at: UUID | None = Field(description="The run that stands still for it: the child, or one that it waits for.")
+
 
 class WaitRow(Shape):
     """One thing that a run waits for."""
@@ -22,6 +36,7 @@ class WaitRow(Shape):
     deadline: datetime
     detail: dict[str, Any]
     slot: str
+    child: ChildRow | None = Field(description="Of a wait for a child, where its row can be read.")
 
 
 class Usage(Shape):
@@ -44,12 +59,13 @@ class Amounts(Shape):
 
 
 class ExceededRow(Shape):
-    """The cap at which a run stands still. `used`, `most` and `wanted` are of that resource, dollars as text."""
+    """The cap at which a run stands still; its amounts are of that resource, dollars as text."""
 
     wait_id: UUID
     resource: str = Field(description="As a budget names it: usd, tokens_in, …, wall_seconds.")
     most: int | str | None
     used: int | str | None
+    reserved: int | str | None = Field(description="Set aside for calls whose outcome is not on record.")
     wanted: int | str | None
     since: datetime
     until: datetime = Field(description="When it ends as cancelled if nobody raises it.")
@@ -93,6 +109,25 @@ class Trouble(Shape):
     message: str
 
 
+class ParentRow(Shape):
+    """The run that started this one, and as which of its steps."""
+
+    id: UUID
+    slot: str
+    attempt: int
+
+
+class ChildCounts(Shape):
+    """How many runs it has started that are now so."""
+
+    running: int
+    waiting: int
+    paused: int
+    completed: int
+    failed: int
+    cancelled: int
+
+
 class RunRow(Shape):
     """One run as it is now."""
 
@@ -100,7 +135,7 @@ class RunRow(Shape):
     agent: str
     version: str
     state: State
-    status: Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
+    status: Status
     waiting_for: list[WaitRow]
     step_index: int = Field(description="Steps done so far.")
     epoch: int = Field(description="Rises with every worker that takes the run over.")
@@ -127,6 +162,9 @@ class RunRow(Shape):
     cancel_requested: bool
     usage: Usage
     budget: BudgetRow
+    parent: ParentRow | None = Field(description="Null: no run started it.")
+    depth: int = Field(description="How many runs are above it.")
+    children: ChildCounts
 
 
 class RunPage(Page):

@@ -80,6 +80,20 @@ class OneRun(ApiView):
         return Response(one(run_id))
 
 
+class Children(ApiView):
+    """The runs that a run has started, newest first."""
+
+    roles = READ
+
+    @described("List the runs that a run started", RunPage, query=("cursor", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "cursor")
+        lifecycle.find(run_id)
+        runs = newest(Filters(parent=str(run_id)), limit=query.limit + 1, beyond=query.moment())
+        shown = {row.id: row for row in run_rows(runs[: query.limit])}
+        return query.page(runs, _place, lambda run: shown[run.id])
+
+
 class Transcript(ApiView):
     """What was said: model requests and answers, tool calls and results, in order."""
 

@@ -167,8 +167,8 @@ class BudgetBlock:
     @property
     def is_time_given(self) -> bool:
         """Whether somebody has said how long it may take."""
-        up, live = self.run.time_up_at, TIME_TO_LIVE
-        return up is not None and abs(up - self.run.created_at - live) > timedelta(seconds=5)
+        up = self.run.time_up_at
+        return up is not None and abs(up - self.run.created_at - TIME_TO_LIVE) > timedelta(seconds=5)
 
     @property
     def is_worth_telling(self) -> bool:
@@ -190,6 +190,11 @@ class BudgetBlock:
     @property
     def used(self) -> str:
         return self.amount(self.asked.used) if self.asked is not None else ""
+
+    @property
+    def reserved(self) -> str:
+        """What is set aside for calls whose outcome is not on record; empty where nothing is."""
+        return self.amount(self.asked.reserved) if self.asked is not None and self.asked.reserved else ""
 
     @property
     def wanted(self) -> str:
@@ -220,10 +225,12 @@ def block(
     asked = None if run.state in ENDED else spending.exceeded(waits)
     if authority.BUDGET not in may or run.state in ENDED:
         return BudgetBlock(run, head, asked, None)
-    if refused is None or refused.act != authority.BUDGET:
-        return BudgetBlock(run, head, asked, BudgetForm(shown=_next(asked)))
-    form = BudgetForm(data=refused.typed)
-    form.mark(refused.error)
+    ours = refused if refused is not None and refused.act == authority.BUDGET else None
+    form = BudgetForm(data=ours.typed) if ours else BudgetForm(shown=_next(asked))
+    if asked is not None and asked.resource in _LABELS:
+        form.get(asked.resource).field.required = True  # as it is drawn; whether it may be empty, the service says
+    if ours:
+        form.mark(ours.error)
     return BudgetBlock(run, head, asked, form)
 
 
@@ -231,7 +238,7 @@ def _next(asked: Exceeded | None) -> dict[str, str]:
     """A cap that lets the run go on for as long again."""
     if asked is None or asked.used is None or asked.at_most is None:
         return {}
-    enough = 2 * max(asked.at_most, asked.used + (asked.wanted or 0))
+    enough = 2 * max(asked.at_most, asked.used + (asked.reserved or 0) + (asked.wanted or 0))
     if asked.resource == "usd":
         return {"usd": usd_of(-(-enough // 10_000) * 10_000)}  # whole cents
     if asked.resource == "wall_seconds":

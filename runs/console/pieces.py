@@ -11,13 +11,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from django.urls import NoReverseMatch, reverse
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import clock, datum, drawn_leaves, quads, short, title_of, visible, words
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import phrase
 from runs.console.tables.late_words import belied, witness
+from runs.console.tables.links import to_approval
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line, findings
 from runs.story.scale import Placed
@@ -117,11 +117,7 @@ def _times(number: int) -> str:
 
 
 def _plan(e: Effect) -> str:
-    digest = f"<code>{escape(short(e.plan_hash))}</code>"
-    try:
-        return f'<a href="{escape(reverse("approval", args=[e.approval_id]))}">{digest}</a>'
-    except NoReverseMatch:  # a name that no approval can have
-        return digest
+    return to_approval(e.approval_id, f"<code>{escape(short(e.plan_hash))}</code>")
 
 
 def event(line: Line) -> SafeString:

@@ -4,7 +4,7 @@ that it has lived."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,9 @@ from runs.console.questions import key_of
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
+from runs.queries import families, run_list
 from runs.queries.display import detail_text, look, main_wait
+from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 from runs.story import Effect, Fact, Gate, Line, Story, Talk, Want, folded
@@ -34,6 +36,7 @@ ROWS_SHOWN = 100
 EVENTS_SHOWN = EFFECTS_SHOWN = 100
 SAID_SHOWN = 200
 POINTS_SHOWN = 25
+CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
@@ -154,6 +157,8 @@ class Dossier:
     now: datetime
     is_headless: bool = False
     cut: int = 0
+    parent: Run | None = None
+    children: list[Card] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -300,6 +305,22 @@ class Dossier:
         shown = [Point(row, before) for row, before in zip(rows, [*rows[1:], None], strict=False)][:POINTS_SHOWN]
         return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
 
+    @property
+    def child_states(self) -> list[tuple[str, str, int]]:
+        """How many runs it has started that are now so: the list's filter, its words, the number."""
+        found = families.states(self.head)
+        counted = ((key, label, sum(found.get(state, 0) for state in of)) for key, (label, of) in GROUPS.items())
+        return [(key, label, number) for key, label, number in counted if number]
+
+    @property
+    def children_count(self) -> int:
+        return sum(families.states(self.head).values())
+
+    @property
+    def children_living(self) -> int:
+        """How many of them have not ended."""
+        return families.living(self.head)
+
     @cached_property
     def acts(self) -> Window:
         """What people were asked and what they did, by time, the latest of them. A decision is told by its gate."""
@@ -340,14 +361,11 @@ class Dossier:
 
 def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     """Read what a page shows of one run. Raises NotFound."""
-    run = Run.objects.filter(id=run_id).first()
-    if run is None:
+    kin = families.around(run_id, most=CHILDREN_SHOWN)
+    if kin is None:
         raise NotFound("run", run_id)
-    waits = (
-        []
-        if run.state in ENDED
-        else list(Wait.objects.filter(run_id=run_id, resolved_at__isnull=True).order_by("opened_at"))
-    )
+    run, open_waits = kin.run, families.open_waits(kin.ids)
+    waits = [] if run.state in ENDED else open_waits.get(run_id, [])
     now = datetime.now(UTC)
     with folded.folded(run_id, is_opened=sight.is_opened) as kept:
         fold, drawn = kept.fold, kept.drawn
@@ -356,7 +374,8 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
             place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
         }
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
-    head = Head.objects.filter(run_id=run_id).first()
+    heads = families.heads(kin.ids)
+    head = heads.get(run_id)
     is_headless = head is None
     head = head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
@@ -386,6 +405,8 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         now,
         is_headless,
         cut,
+        kin.parent,
+        run_list.carded(kin.children, heads, open_waits),
     )
 
 

@@ -169,7 +169,7 @@ class Reconciliations(Act):
 class Budgets(RunPage):
     """Setting what a run may use. Who may is asked before anything is said of the form."""
 
-    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.RAISERS)
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import clock, lapse, plainly, since, title_of, visible, visible_code, words
 from runs.console import pieces
 from runs.console.run_page import Dossier
+from runs.console.tables.links import to_run
 from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
 
@@ -61,6 +62,11 @@ def _wait(row: Row, d: Dossier) -> str:
     return f"{_label(row, d)}{f' · {visible(words(row.note))}' if row.note else ''}"
 
 
+def _child(row: Row, d: Dossier) -> str:
+    attempt = f'<span class="nowrap">&nbsp;· attempt {row.count + 1}</span>' if row.count else ""
+    return f'<span class="name"><span class="cut">└ {to_run(row.run, _label(row, d))}</span>{attempt}</span>'
+
+
 # --- what stands at its end -------------------------------------------------------------------------------------------
 
 
@@ -104,6 +110,10 @@ def _decision(row: Row) -> str:
     return f'<span class="sub">approved: {visible(row.note)}</span>' if row.tone == "ok" and row.note else ""
 
 
+def _end(row: Row) -> str:
+    return f'<span class="sub {escape(row.tone)}">{visible(row.note.rstrip(": "))}</span>' if row.note else ""
+
+
 def _loss(row: Row) -> str:
     stood = f"; the run stood at <b>{escape(words(row.reached))}</b>" if row.reached else ""
     silent = f", {lapse(row.silent_seconds)} after the last sign of life" if row.silent_seconds else ""
@@ -138,6 +148,7 @@ KINDS: Mapping[RowKind, Kind] = {
     "mark": Kind(_named(_label), _note, end=_when, point=lambda row: row.tone or "read"),
     "gate": Kind(_named(lambda row, d: f"{_label(row, d)} gate"), _decision),
     "wait": Kind(_named(_wait)),
+    "child": Kind(_child, _end),
     "crash": Kind(_named(lambda row, d: escape(row.label)), _loss, has_seam=True),
     "pause": Kind(_named(lambda row, d: "paused")),
     "error": Kind(_named(_label), _trouble, end=_when, point=lambda row: "bad"),

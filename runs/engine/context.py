@@ -6,6 +6,7 @@ import functools
 import inspect
 import random as _random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import Assistant
+from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
@@ -253,6 +255,15 @@ class Context:
     async def uuid(self) -> UUID:
         """A random UUID, the same on every replay."""
         return UUID(self._value("uuid", lambda: str(uuid4())))
+
+    @_noted
+    async def budget(self) -> Left:
+        """What the run may still use of each resource, as it was at this point: the same on every replay, also when the
+        budget was raised meanwhile. Its `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps`
+        are None where there is no cap."""
+        meter = self._visit.meter
+        left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
+        return Left(**{name: left.get(name) for name in RESOURCES})
 
     def log(self, message: str, **fields: Any) -> None:
         """A line in the worker's log: the run's id, `message`, and `fields` as name=value. Not journaled; a replay logs

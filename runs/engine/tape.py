@@ -110,8 +110,7 @@ class Attempt:
         return sum(1 for k, _ in self.waits if k == kind)
 
     def last_wait(self, kind: str) -> tuple[int, str | None]:
-        """The newest wait of a kind: its number and how it was resolved. It is number 0 and open where none is on
-        record."""
+        """The newest wait of a kind: its number and how it was resolved; 0 and open where none is on record."""
         n = max(0, self.waits_of(kind) - 1)
         return n, self.waits.get((kind, n))
 
@@ -277,8 +276,7 @@ class Tape:
             for name, slot in self.slots.items()
             if slot.now.testimony is not None
             and slot.now.result is None
-            and not slot.now.is_settled
-            and not slot.now.accepted
+            and not (slot.now.is_settled or slot.now.accepted)
         ]
 
     def went_on_from(self, name: str) -> bool:
@@ -286,8 +284,7 @@ class Tape:
         return self._is_passed(name, self._reached())
 
     def _reached(self) -> dict[str, tuple[int, ...]]:
-        """How far each line of calls has come: by its path, the last place in it at which something with an effect was
-        begun."""
+        """The last place of each line of calls, by its path, at which something with an effect was begun."""
         reached: dict[str, tuple[int, ...]] = {}
         for name, slot in self.slots.items():
             if _is_place(name) and slot.has_effect:

@@ -15,7 +15,7 @@ URGENCY = [
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
-    """queued, running, pausing, cancelling, unknown, stopped, exceeded, or the state's own name."""
+    """queued, running, pausing, cancelling, unknown, stopped, exceeded, waiting_children, or the state's own name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
@@ -32,6 +32,8 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
             return "pausing"
     if state is State.PENDING or (state is State.RUNNING and run.owner is None):
         return "queued"
+    if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None and wait.kind == Wait.Kind.CHILD:
+        return "waiting_children"
     return state.value
 
 

@@ -3,7 +3,7 @@ each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search
 from runs.fleet.agent_versions import drivable, why_not_driven
 from runs.models import ENDED, Run, State, Wait
+from runs.queries import families
 from runs.queries.display import look, main_wait
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
@@ -54,22 +55,29 @@ class Filters:
     agent: str = ""
     q: str = ""
     before: str = ""
+    parent: str = ""
 
     @classmethod
     def of(cls, query: Any) -> Filters:
         """From a request's query string."""
         given = {
             name: str(query.get(name, "")).strip().replace("\x00", "")[:200]
-            for name in ("state", "agent", "q", "before")
+            for name in ("state", "agent", "q", "before", "parent")
         }
+        given["parent"] = _whole_id(given["parent"])
         if given["state"] not in GROUPS and given["state"] not in State.values:
             given["state"] = ""
         return cls(**given)
 
     def link(self, **change: str) -> str:
         """The query string with some filters changed; the cursor is dropped unless it is the change."""
-        now = {"state": self.state, "agent": self.agent, "q": self.q, **change}
+        now = {"state": self.state, "agent": self.agent, "q": self.q, "parent": self.parent, **change}
         return "?" + urlencode({name: value for name, value in now.items() if value})
+
+    @property
+    def cleared(self) -> str:
+        """The same without what was searched for."""
+        return self.link(q="", agent="", parent="")
 
     @property
     def states(self) -> list[State]:
@@ -80,7 +88,7 @@ class Filters:
     @cached_property
     def matches(self) -> list[search.Match]:
         """The agent's runs that the words may mean, newest first; a thousand at most."""
-        return sorted(search.found(self.q, **self.of_agent), key=lambda one: (one.created_at, one.id), reverse=True)
+        return sorted(search.found(self.q, **self.narrowed), key=lambda one: (one.created_at, one.id), reverse=True)
 
     @property
     def of_agent(self) -> dict[str, str]:
@@ -91,10 +99,16 @@ class Filters:
         return {"agent": name, "version": version} if at else {"agent": name}
 
     @property
+    def narrowed(self) -> dict[str, str]:
+        """All conditions but that on the state."""
+        return {**self.of_agent, **({"parent": self.parent} if self.parent else {})}
+
+    @property
     def arms(self) -> list[dict[str, str]]:
-        """One condition per index that is read: an agent's runs lie in its index by state."""
-        states = self.states or (list(State) if self.agent else [])
-        return [{**self.of_agent, "state": state.value} for state in states] or [{}]
+        """One condition per index that is read: an agent's runs lie in its index by state, a run's children in theirs
+        by time."""
+        states = self.states or (list(State) if self.agent and not self.parent else [])
+        return [{**self.narrowed, "state": state.value} for state in states] or [self.narrowed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,11 @@ class Card:
         """Where the run's page is: made of one look at the addresses, for all rows."""
         return f"{_all_runs()}/{self.run.id}"
 
+    @property
+    def parent_url(self) -> str:
+        """Where the page of the run is that started it."""
+        return f"{_all_runs()}/{self.run.parent}"
+
 
 @cache
 def _all_runs() -> str:
@@ -135,6 +154,14 @@ class Tab:
     is_more: bool
     link: str
     is_current: bool
+
+
+def _whole_id(text: str) -> str:
+    """An id as it is written; what is none counts as not given."""
+    try:
+        return str(UUID(text)) if text else ""
+    except ValueError:
+        return ""
 
 
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
@@ -162,10 +189,12 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 def cards(runs: Sequence[Run]) -> list[Card]:
     """Runs with their heads, open waits and why they stand still, in three further queries."""
     ids = [run.id for run in runs]
-    heads = Head.objects.in_bulk(ids)
-    waits: dict[UUID, list[Wait]] = {}
-    for wait in Wait.objects.filter(run_id__in=ids, resolved_at__isnull=True).order_by("opened_at"):
-        waits.setdefault(wait.run_id, []).append(wait)
+    return carded(runs, Head.objects.in_bulk(ids), families.open_waits(ids))
+
+
+def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
+    """The same of what was read already; why they stand still is asked where one is ready."""
+    runs = list(runs)
     wants = any(run.ready_at is not None and run.owner is None for run in runs)
     driven = drivable() if wants else frozenset()
     listed = []
@@ -188,17 +217,17 @@ def counts(tally: Tally, filters: Filters | None = None) -> dict[str, int]:
 
 def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
     """What the states' numbers count, for whoever counts more at the same time."""
-    return {state.value: _in_state(state, filters.of_agent) for state in State}
+    return {state.value: _in_state(state, filters.narrowed) for state in State}
 
 
-def _in_state(state: State, of_agent: dict[str, str]) -> Counted:
-    narrowed = "".join(f"{column} = %s AND " for column in of_agent)
+def _in_state(state: State, fit: dict[str, str]) -> Counted:
+    narrowed = "".join(f"{column} = %s AND " for column in fit)
     return Counted(
         COUNT_TO,
         [
             (
                 f"SELECT 1 FROM runs_run WHERE {narrowed}state = %s LIMIT %s",
-                [*of_agent.values(), state.value, COUNT_TO + 1],
+                [*fit.values(), state.value, COUNT_TO + 1],
             )
         ],
     )

@@ -65,14 +65,15 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap that a run stands still at, and until when somebody may raise it. `at_most`, `used` and `wanted` are None
-    where the row doesn't say."""
+    """The cap that a run stands still at, and until when somebody may raise it. `reserved` is what is set aside for
+    calls whose outcome is not on record. An amount is None where the row doesn't say."""
 
     wait: Wait
     resource: str
     at_most: int | None
     used: int | None
     wanted: int | None
+    reserved: int | None
 
     @property
     def since(self) -> datetime:
@@ -102,8 +103,8 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
     if wait is None:
         return None
     resource = detail_text(wait, "resource")
-    most, used, wanted = (_number(wait, name) for name in ("most", "used", "wanted"))
-    return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted)
+    most, used, wanted, reserved = (_number(wait, name) for name in ("most", "used", "wanted", "reserved"))
+    return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted, reserved)
 
 
 def _number(wait: Wait, name: str) -> int | None:

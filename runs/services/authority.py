@@ -18,7 +18,7 @@ from django.db import connection
 
 from ledger.actors import Actor
 from ledger.errors import Forbidden
-from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES
+from ledger.web.roles import APPROVERS, AUDITOR, INTEGRATOR, OPERATOR, ROLES
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 
@@ -27,6 +27,8 @@ SETTLING = ("retry", "reconcile")
 BUDGET = "budget"
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
+# Who may have the budgets' queue: which of them does, the installation says.
+RAISERS = (OPERATOR, *APPROVERS)
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 

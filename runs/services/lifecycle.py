@@ -44,7 +44,7 @@ from runs.services.command import Act, end_as_cancelled, finish_cancelled, make_
 
 # The run's time is up by the column's default, which is counted from the statement's own time.
 _START = (
-    "SELECT *, statement_timestamp() + make_interval(days => %s)"
+    "SELECT *, statement_timestamp() + %s::interval"
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
 )
 
@@ -89,7 +89,7 @@ def accept(
         cursor.execute(
             _START.format(lines=placeholders),
             [
-                TIME_TO_LIVE.days,
+                f"{TIME_TO_LIVE.days} days",
                 run.id,
                 run.agent,
                 run.version,

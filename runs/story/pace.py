@@ -24,7 +24,7 @@ _TURNS = {
     "RunCompleted": ENDED,
 }
 # What makes a waiting run ready. Under pause they wake nothing.
-_WAKES = frozenset({"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled"})
+_WAKES = frozenset({"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded"})
 
 
 @dataclass(slots=True)

@@ -10,7 +10,9 @@ from typing import Literal
 from runs.story.effects import message_of, trace_of
 from runs.story.lines import Line
 
-RowKind = Literal["queued", "visit", "think", "call", "read", "mark", "gate", "wait", "crash", "pause", "error"]
+RowKind = Literal[
+    "queued", "visit", "think", "call", "read", "mark", "gate", "wait", "child", "crash", "pause", "error"
+]
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class Bar:
 @dataclass(slots=True)
 class Row:
     """One row. A crash `is_cut` whose next worker was lost before its first step. `told` and `traced` are the events
-    whose payloads `open` takes words and traceback from.
+    whose payloads `open` takes words and traceback from. `run` is the child that it is about.
     """
 
     kind: RowKind
@@ -46,6 +48,7 @@ class Row:
     is_cut: bool = False
     noted: int = 0
     traced: int = 0
+    run: str = ""
 
     @property
     def silent_seconds(self) -> float | None:

@@ -34,6 +34,7 @@ class Timeline:
     _calls: dict[str, Row] = field(default_factory=dict)
     _gates: dict[str, Row] = field(default_factory=dict)
     _waits: dict[tuple[str, str, int], Row] = field(default_factory=dict)
+    _children: dict[str, Row] = field(default_factory=dict)
     _findings: Findings = field(default_factory=Findings)
     _open: dict[int, Row] = field(default_factory=dict)
     crash: Row | None = None
@@ -248,8 +249,8 @@ def _decided(timeline: Timeline, line: Fact) -> None:
 
 
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
-    """Gates and calls that answer later have rows of their own."""
-    if line.clear["wait"] in ("approval", "webhook"):
+    """Gates, calls that answer later and children have rows of their own."""
+    if line.clear["wait"] in ("approval", "webhook", "child"):
         return
     row = timeline.add(line, "wait", line.clear["wait"])
     row.bars.append(Bar(line.at, None, "wait"))
@@ -261,6 +262,26 @@ def _wait_resolved(timeline: Timeline, line: Fact) -> None:
     if row is not None:
         timeline.finish(row, line.at)
         row.note = line.clear["resolution"]
+
+
+def _child_started(timeline: Timeline, line: Fact) -> None:
+    row = timeline.add(line, "child", line.clear["agent"])
+    row.run, row.count = line.clear["child"], line.attempt
+    row.bars.append(Bar(line.at, None, "wait"))
+    timeline._children[row.run] = row
+
+
+_ENDS = {"completed": "ok", "failed": "bad"}
+
+
+def _child_ended(timeline: Timeline, line: Fact) -> None:
+    row = timeline._children.get(line.clear["child"])
+    if row is None:
+        return
+    timeline.finish(row, line.at)
+    row.tone = _ENDS.get(line.clear["state"], "hold")
+    if row.tone != "ok":
+        row.note, row.noted = " ".join(filter(None, (line.clear["state"], line.clear["code"]))) + ": ", line.seq
 
 
 def _signalled(timeline: Timeline, line: Fact) -> None:
@@ -359,6 +380,8 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ApprovalDecided": _decided,
     "WaitOpened": _wait_opened,
     "WaitResolved": _wait_resolved,
+    "ChildStarted": _child_started,
+    "ChildEnded": _child_ended,
     "SignalReceived": _signalled,
     "SignalTaken": _taken,
     "InputAnswered": _taken,

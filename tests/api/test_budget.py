@@ -190,8 +190,8 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     (wait,) = run["waiting_for"]
     assert (told["caps"]["tool_calls"], told["used"]["tool_calls"], told["left"]["tool_calls"]) == (0, 0, 0)
     assert told["exceeded"] == {
-        "wait_id": wait["id"], "resource": "tool_calls", "most": 0, "used": 0, "wanted": 1, "since": wait["since"],
-        "until": wait["deadline"], "queue": "",
+        "wait_id": wait["id"], "resource": "tool_calls", "most": 0, "used": 0, "reserved": 0, "wanted": 1,
+        "since": wait["since"], "until": wait["deadline"], "queue": "",
     }  # fmt: skip
     assert not run["resumable"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
     address = f"runs/{purchases.id}/budget"
@@ -250,7 +250,8 @@ def test_operators_set_budgets_and_whoever_has_the_budgets_queue(
 ) -> None:
     run = start(budget={"steps": 5})
     address, body = f"runs/{run['id']}/budget", {"budget": {"steps": 9}, "justification": WHY}
-    for role in ("integrator", "approver_finance", "approver_legal"):
+    assert is_problem(caller("integrator").post(address, body), 403, "forbidden")
+    for role in ("approver_finance", "approver_legal"):
         answer = caller(role).post(address, {})
         assert is_problem(answer, 403, "forbidden")
         assert answer.json()["detail"] == "Only an operator may set what a run may use."

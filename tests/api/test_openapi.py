@@ -45,7 +45,7 @@ def test_answers_have_the_described_shapes(operator: Api, start: Callable[..., A
     RunRow.model_validate(operator.get(f"runs/{run}").json())
     for address, shape in {
         "runs": RunPage, f"runs/{run}/events": EventPage, f"runs/{run}/ledger": EntryPage,
-        f"runs/{run}/overrides": OverridePage,
+        f"runs/{run}/overrides": OverridePage, f"runs/{run}/children": RunPage,
         f"runs/{run}/transcript": MessagePage, f"runs/{run}/verification": VerificationRow,
         "verification": VerificationPage, "agents": AgentPage, "fleet": ProcessPage, "approvals": ApprovalPage,
         "audit": AuditPage,

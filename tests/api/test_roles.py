@@ -26,6 +26,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
+    ("api-run-children", "GET"): EVERY,
     ("api-run-transcript", "GET"): EVERY,
     ("api-run-overrides", "GET"): EVERY,
     ("api-run-verification", "GET"): EVERY,
@@ -34,7 +35,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-resume", "POST"): STOP,
     ("api-run-cancel", "POST"): STOP,
     # The installation says who besides operators: see test_budget.py.
-    ("api-run-budget", "POST"): STOP,
+    ("api-run-budget", "POST"): STOP - {"integrator"},
     ("api-prices", "GET"): EVERY,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from django.db import connection
 from pydantic import BaseModel
@@ -31,8 +32,10 @@ from durableagents import (
 )
 from runs.fleet import members
 from runs.fleet.members import identify, incarnation_id
+from runs.workers.housekeeping import House
 from runs.workers.run_loop import Host
 
+T = TypeVar("T")
 TOKENS: dict[str, str] = {}
 
 
@@ -125,14 +128,25 @@ def purchase_agent() -> Iterator[Agent]:
         registry.remove(agent.graph_id)
 
 
-class TidyHost(Host):
-    """A host whose housekeeping leaves no connection behind: here its thread ends long before the process."""
+class TidyHouse(House):
+    """Housekeeping that leaves no connection behind: here its thread ends long before the process."""
 
-    def _keep_house(self) -> float:
-        try:
-            return super()._keep_house()
-        finally:
-            connection.close()
+    async def in_thread(self, act: Callable[[], T]) -> T:
+        def tidily() -> T:
+            try:
+                return act()
+            finally:
+                connection.close()
+
+        return await super().in_thread(tidily)
+
+
+class TidyHost(Host):
+    """A host with such a house."""
+
+    def __init__(self, *, slots: int, incarnation: UUID) -> None:
+        super().__init__(slots=slots, incarnation=incarnation)
+        self._house = TidyHouse(incarnation)
 
 
 @contextmanager

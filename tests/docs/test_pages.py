@@ -63,7 +63,7 @@ def test_every_make_target_is_in_the_readme() -> None:
     assert targets == set(re.findall(r"`make ([a-z-]+)`", README.read_text()))
 
 
-DEPENDS = {"api-run-pause", "api-run-resume", "api-run-cancel"}
+DEPENDS = {"api-run-pause", "api-run-resume", "api-run-cancel", "api-run-budget"}
 
 
 def test_every_route_has_its_heading_and_its_row_of_roles() -> None:

@@ -14,17 +14,12 @@ from durableagents import Assistant, Context, End, ModelFailure, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
-from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Caps, Usage
-from runs.engine.budget.meter import debit_of
-from runs.engine.budget.prices import Price
+from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.errors import NotServed
 from runs.engine.steps.model_request import request_model
 from tests.engine.story import Story
-from tests.engine.test_crashes import Death, MortalJournal
+from tests.engine.test_crashes import PRICE, Death, MortalJournal, sum_of_debits
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
-
-# A thousandth of a cent a token in, a hundredth out.
-PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
 def calling(tools: Toolbox, *names: str) -> Agent:
@@ -74,20 +69,6 @@ def final() -> ToolCallPart:
 
 def ordering(name: str) -> ToolCallPart:
     return ToolCallPart("order", {"name": name})
-
-
-def sum_of_debits(story: Story) -> Usage:
-    """What the journal lists, told without the engine's own bookkeeping: a step for each outcome, and each debit."""
-    used = NOTHING_USED
-    for event in story.run.events:
-        match event:
-            case e.BudgetDebited():
-                used += debit_of(event)
-            case e.ModelResponded() | e.ModelFailed():
-                used += Usage(steps=1)
-            case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
-                used += Usage(steps=1, tool_calls=1)
-    return used
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------

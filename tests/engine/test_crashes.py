@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 
-from durableagents import BusinessFailure, ChildFailure, Context, End, NotSent, TransportError
+from durableagents import Assistant, BusinessFailure, ChildFailure, Context, End, NotSent, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.budget.amounts import Usage
+from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage
+from runs.engine.budget.meter import debit_of
+from runs.engine.budget.prices import Price
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun
@@ -30,6 +34,7 @@ from tests.world import (
     AT_ONCE,
     IN_PLACE,
     Asked,
+    Done,
     Item,
     Killed,
     Notes,
@@ -41,10 +46,12 @@ from tests.world import (
 )
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form", "child", "orphan"]  # fmt: skip
+             "uuid", "sleep", "signal", "form", "think", "child", "orphan"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form", "child", "orphan")  # fmt: skip
+                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan")  # fmt: skip
 UNSAFE = ("mail", "wire")
+# A thousandth of a cent a token in, a hundredth out.
+PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
 @dataclass
@@ -92,13 +99,29 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
         return End(state.seen) if visit + 1 == len(program) else "node"
 
     agent_of(ends_with({}), name="helper")
-    agent = agent_of(node, tools=tools.all())
+    agent = agent_of(node, tools=tools.all(), assistants=[mind(tools)])
     agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
     return agent
 
 
+def mind(tools: Toolbox) -> Assistant:
+    """It orders what it is told to, and gives back what it got."""
+
+    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        got = [part.content["ref"] for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]  # type: ignore[index,call-overload]
+        (told,) = (part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
+        call = ToolCallPart("final_result", {"ref": got[0]}) if got else ToolCallPart("order", {"name": str(told)})
+        return ModelResponse(parts=[call])
+
+    return Assistant(
+        name="mind", instructions="Order.", output=Done, tools=[tools.order], offline=say, most_tokens=20
+    )  # fmt: skip
+
+
 async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
     match op:
+        case "think":
+            return (await ctx.think(mind(tools), name)).ref
         case "now" | "random" | "uuid":
             return str(await getattr(ctx, op)())
         case "sleep":
@@ -147,7 +170,9 @@ class Fickle(Outside):
         return super()._serve(name, args, call)
 
 
-async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_place: bool) -> tuple[Story, Outside]:
+async def tell(
+    program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_place: bool, caps: Caps = UNLIMITED
+) -> tuple[Story, Outside]:
     """Drive a program to its end through these deaths, with people who answer truthfully at once."""
     outside = Fickle()
     tools = Toolbox(outside)
@@ -157,7 +182,8 @@ async def tell(program: Sequence[Sequence[Op]], deaths: Sequence[Death], *, in_p
         pass
 
     Mortal.schedule = schedule
-    story = Story(agent_for(program, tools), journal=Mortal, retry=IN_PLACE if in_place else AT_ONCE)
+    retry = IN_PLACE if in_place else AT_ONCE
+    story = Story(agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE})
     plain = story._hit
 
     def hit(point: str, tool: str) -> None:
@@ -194,7 +220,7 @@ def answer(story: Story, outside: Outside) -> None:
                 story.decide("rejected" if wait.spec.slot.endswith("3") else "approved", "because")
             case "child":
                 spec = story.run.children[wait.spec.detail["child"]]
-                is_well, used = spec.input["text"].startswith("child"), Usage(steps=2, tool_calls=2, usd_micro=5)
+                is_well, used = spec.input["text"].startswith("child"), _within(spec.caps)
                 state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)
                 story.run.end_child(spec.run_id, state, output=output, code="no_luck", used=used)
                 assert not story.run.end_child(spec.run_id, "cancelled"), "told once"
@@ -204,6 +230,10 @@ def answer(story: Story, outside: Outside) -> None:
                 sent = [r for r in outside.requests if (r.slot, r.attempt) == (wait.spec.slot, wait.spec.attempt)]
                 ref = f"{wait.spec.detail['tool']}:{_name_in(sent[0].body)}" if sent else ""
                 story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None)
+            case "budget":
+                asked = wait.spec.detail
+                more = {asked["resource"]: asked["used"] + asked["reserved"] + asked["wanted"]}
+                story.run.raise_budget(replace(story.run.caps, **more))
             case _:
                 pass
 
@@ -213,15 +243,22 @@ def _name_in(body: str) -> str:
 
 
 deaths = st.lists(st.builds(Death, st.integers(1, 12), st.sampled_from(["before", "after", "call"])), max_size=8)
+caps = st.builds(
+    Caps, **{name: st.none() | st.integers(0, 3) for name in ("steps", "tool_calls", "model_calls")},
+    tokens_out=st.none() | st.integers(0, 60), usd_micro=st.none() | st.integers(0, 9000),
+)  # fmt: skip
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
 
 
 @settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(program=programs, deaths=deaths, in_place=st.booleans())
-def test_a_run_ends_the_same_whoever_dies(program: list[list[Op]], deaths: list[Death], in_place: bool) -> None:
+@given(program=programs, deaths=deaths, in_place=st.booleans(), caps=caps)
+def test_a_run_ends_the_same_whoever_dies(
+    program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps
+) -> None:
+    """And whatever it may use, while people raise that as soon as they are asked."""
     with only_for_now():
         calm, calm_outside = asyncio.run(tell(program, [], in_place=in_place))
-        story, outside = asyncio.run(tell(program, deaths, in_place=in_place))
+        story, outside = asyncio.run(tell(program, deaths, in_place=in_place, caps=caps))
     event(f"{len(story.events(e.RunClaimed)) - len(calm.events(e.RunClaimed))} more claims")
     assert story.run.state == calm.run.state == "completed"
     assert stable(program, story.output) == stable(program, calm.output)
@@ -263,7 +300,43 @@ def check_the_record(story: Story, outside: Outside) -> None:
     assert [x.child for x in made] == list(story.run.children), "each is made with its intent, and none without"
     assert len({x.child for x in made}) == len({(x.slot, x.attempt) for x in made}) == len(made)
     assert sorted(x.child for x in ended) == sorted(x.child for x in made), "each end is told once"
-    assert story.run.used.usd_micro == 5 * len(made), "and so is what each used"
+    check_what_was_spent(story)
+
+
+def _within(caps: Caps) -> Usage:
+    """What a child used: two calls, a penny or so, and no more than it was given."""
+    wanted = {"steps": 2, "tool_calls": 2, "usd_micro": 5}
+    return Usage(**{name: min(much, caps.stated().get(name, much)) for name, much in wanted.items()})
+
+
+def sum_of_debits(story: Story) -> Usage:
+    """What the journal lists, told without the engine's own bookkeeping: a step for each outcome, and each debit."""
+    used = NOTHING_USED
+    for told in story.run.events:
+        match told:
+            case e.BudgetDebited():
+                used += debit_of(told)
+            case e.ModelResponded() | e.ModelFailed():
+                used += Usage(steps=1)
+            case e.ChildEnded():
+                used += Usage(**{name: getattr(told, name) for name in RESOURCES})
+            case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
+                used += Usage(steps=1, tool_calls=1)
+    return used
+
+
+def check_what_was_spent(story: Story) -> None:
+    """What was used is the sum of the debits, and each request that went out has one; what is in doubt, an estimate."""
+    debits, routes = story.events(e.BudgetDebited), story.events(e.ModelRouted)
+    assert story.run.used == sum_of_debits(story)
+    assert sorted((d.slot, d.n) for d in debits) == sorted((r.slot, r.n) for r in routes)
+    assert sum(not d.is_estimate for d in debits) == len(story.events(e.ModelResponded))
+    for (
+        name,
+        most,
+    ) in story.run.caps.stated().items():  # raised by as much as was wanted, so it is enough for all that was done
+        used_ = getattr(story.run.used, name)
+        assert used_ <= most or name in ("tokens_out", "usd_micro"), (name, used_, most)
 
 
 @settings(max_examples=many(25, 10), deadline=None)

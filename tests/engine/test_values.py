@@ -9,6 +9,7 @@ import pytest
 
 from durableagents import Context, End
 from ledger import events as e
+from runs.engine.budget.amounts import Caps, Left
 from tests.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -143,3 +144,68 @@ async def test_the_trace_and_the_run_are_known_to_node_and_tool(tools: Toolbox, 
     assert await story.drive() == "completed"
     assert story.output == [calls[0].run_id, calls[0].trace_id] == [story.run.id, "0" * 32]
     assert calls[0].slot == "0.1/1" and calls[0].attempt == 0 and calls[0].timeout == 5
+
+
+# --- what is left of the budget ---------------------------------------------------------------------------------------
+
+
+async def test_what_is_left_is_what_the_run_may_still_use(tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        first = await ctx.budget()
+        await ctx.call(tools.order, Item(name="a"))
+        second = await ctx.budget()
+        return End([[left.tool_calls, left.steps, left.usd_micro, left.model_calls] for left in (first, second)])
+
+    story = Story(agent_of(node, tools=tools.all()), caps=Caps(tool_calls=3, usd_micro=5_000_000))
+    assert await story.drive() == "completed"
+    assert story.output == [[3, None, 5_000_000, None], [2, None, 5_000_000, None]]
+
+
+async def test_without_caps_nothing_is_said_of_what_is_left() -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await ctx.budget() == Left())
+
+    story = Story(agent_of(node))
+    assert await story.drive() == "completed" and story.output is True
+
+
+async def test_what_is_left_is_the_same_on_every_replay_also_when_the_budget_was_raised(
+    tools: Toolbox, outside: Outside
+) -> None:
+    seen: list[Any] = []
+
+    async def node(state: Notes, ctx: Context) -> End:
+        left = await ctx.budget()
+        seen.append(left.tool_calls)
+        for n in range(3 if left.tool_calls == 1 else 9):
+            await ctx.call(tools.order, Item(name=str(n)))
+        return End((await ctx.budget()).tool_calls)
+
+    story = Story(agent_of(node, tools=tools.all()), caps=Caps(tool_calls=1), kill_at=[("CP2", "order")])
+    assert await story.settle() == "paused"
+    story.run.raise_budget(Caps(tool_calls=50))
+    assert await story.settle() == "completed"
+    assert len(seen) >= 3 and set(seen) == {1} and story.output == 47
+    assert len(outside.requests) in (3, 4), "three calls, of which one was sent again under its key"
+
+
+async def test_who_has_used_more_than_a_lowered_cap_has_nothing_left(tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        for n in range(2):
+            await ctx.call(tools.order, Item(name=str(n)))
+        await ctx.sleep(3600)
+        return End((await ctx.budget()).tool_calls)
+
+    story = Story(agent_of(node, tools=tools.all()), caps=Caps(tool_calls=5))
+    assert await story.drive() == "parked"
+    story.run.raise_budget(Caps(tool_calls=1))
+    assert await story.settle() == "completed" and story.output == 0
+
+
+async def test_calls_at_once_see_what_is_set_aside_for_each_other(tools: Toolbox) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.gather(*(ctx.call(tools.order, Item(name=str(n))) for n in range(3)))
+        return End((await ctx.budget()).tool_calls)
+
+    story = Story(agent_of(node, tools=tools.all()), caps=Caps(tool_calls=4))
+    assert await story.drive() == "completed" and story.output == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
@@ -160,6 +161,8 @@ def _check_figures(run: Run) -> None:
     theirs = sum((Usage(**{name: getattr(x, name) for name in RESOURCES}) for x in ended), NOTHING_USED)
     assert top.steps == len(done) + theirs.steps
     debits = [x for x in every if isinstance(x, e.BudgetDebited)]
+    routed = {(x.slot, x.attempt) for x in every if isinstance(x, e.ModelRouted)}
+    debits += [_undebited(x) for x in models if (x.slot, x.attempt) not in routed]
     used = sum((debit_of(x) for x in debits), theirs)
     assert (top.model_calls, top.tool_calls) == (used.model_calls, len(done) - len(models) + theirs.tool_calls)
     assert (top.tokens_in, top.tokens_out, top.usd_micro) == (used.tokens_in, used.tokens_out, used.usd_micro)
@@ -168,6 +171,15 @@ def _check_figures(run: Run) -> None:
     settled = {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in debits if not x.is_estimate}
     assert {(x.slot, x.attempt, x.tokens_in, x.tokens_out) for x in responses} <= settled
     assert len({(x.slot, x.attempt, x.n) for x in debits}) == len(debits)
+
+
+def _undebited(turn: Any) -> e.BudgetDebited:
+    """What a turn from before there were debits used, by its own word; nobody knows what it cost."""
+    tokens = getattr(turn, "tokens_in", 0), getattr(turn, "tokens_out", 0)
+    return e.BudgetDebited(
+        slot=turn.slot, attempt=turn.attempt, n=0, model="", price=None, model_calls=1, tokens_in=tokens[0],
+        tokens_out=tokens[1], usd_micro=None,
+    )  # fmt: skip
 
 
 def _check_ledger(run: Run) -> None:

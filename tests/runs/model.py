@@ -21,6 +21,9 @@ class Model:
     is_woken: bool = False
     wants_pause: bool = False
     wants_cancel: bool = False
+    is_paused_by_person: bool = False
+    is_broke: bool = False  # it has a cap that lets no call begin
+    is_routed: bool = False  # a model request went out, and what it used is not on record
     epoch: int = 0
     call: Call = ""
     tool: str = ""
@@ -66,11 +69,16 @@ class Model:
         self.wants_pause = self.wants_cancel = False
         self.withdrawn, self.waits = self.waits, []
 
+    @property
+    def others(self) -> list[str]:
+        """What it waits for besides its budget, which never names a state: it is paused."""
+        return [kind for kind in self.waits if kind != "budget"]
+
     def named(self) -> str:
         """The state that the open waits give: the most human of them names it."""
-        if any(kind in HUMAN for kind in self.waits):
+        if any(kind in HUMAN for kind in self.others):
             return "waiting_human"
-        return "waiting_tool" if "webhook" in self.waits else "waiting_event"
+        return "waiting_tool" if "webhook" in self.others else "waiting_event"
 
     # --- what happens to it from outside
 
@@ -95,11 +103,13 @@ class Model:
             self.tells("PauseRequested")
         else:
             self.let_go("paused", "RunPaused", woken=self.is_ready)
+        self.is_paused_by_person = True
         return True
 
     def resume(self) -> bool:
-        if self.state != "paused" and not self.wants_pause:
+        if (self.state != "paused" and not self.wants_pause) or "budget" in self.waits:
             return False
+        self.is_paused_by_person = False
         if self.state == "paused":
             self.unpause()
         self.wants_pause = False
@@ -107,7 +117,7 @@ class Model:
         return True
 
     def unpause(self) -> None:
-        if self.waits and not self.is_woken:
+        if self.others and not self.is_woken:
             self.state = self.named()
         else:
             self.state, self.is_ready = ("running" if self.epoch else "pending"), True
@@ -116,7 +126,7 @@ class Model:
     def cancel(self) -> bool:
         if self.has_ended or self.wants_cancel:
             return False
-        if not self.is_owned and not self.is_in_doubt:
+        if not (self.is_owned or self.is_in_doubt or self.is_routed):
             self.end("cancelled", "RunCancelled")
             return True
         self.wants_cancel, self.wants_pause = True, False
@@ -132,10 +142,43 @@ class Model:
     def retry(self) -> bool:
         if self.state != "failed":
             return False
-        self.state, self.is_ready = "running", True
+        self.state, self.is_ready, self.is_paused_by_person = "running", True, False
         self.withdrawn, self.waits = [], self.withdrawn
         self.tells("RunRetried")
         return True
+
+    # --- its budget
+
+    def set_budget(self, is_broke: bool) -> bool:
+        if self.has_ended or self.wants_cancel:
+            return False
+        self.is_broke = is_broke
+        asked = self.waits.count("budget")
+        self.waits = self.others
+        self.tells("BudgetSet", *["WaitResolved"] * asked)
+        if asked and not self.is_paused_by_person and (self.state == "paused" or self.wants_pause):
+            if self.state == "paused":
+                self.unpause()
+            self.wants_pause = False
+            self.tells("RunResumed")
+        return True
+
+    def time_is_up(self) -> None:
+        if self.has_ended or self.wants_cancel or "budget" in self.waits:
+            return
+        self.waits.append("budget")
+        self.tells("BudgetExceeded", "WaitOpened")
+        if self.is_owned:
+            self.wants_pause = True
+        elif self.state != "paused":
+            self.let_go("paused", "RunPaused", woken=self.is_ready)
+
+    def is_given_up(self) -> None:
+        """Nobody raised it: as a cancel, which comes first where there is one."""
+        self.waits.remove("budget")
+        self.tells("WaitResolved")
+        if not self.cancel():
+            self.wake()
 
     def dies(self) -> None:
         self.is_owned, self.is_ready = False, True

@@ -100,7 +100,7 @@ def test_more_time_lets_it_wait_on(stage: Stage, tools: Toolbox) -> None:
     with pytest.raises(InvalidInput, match="needs more"):
         raised(run, steps=100)  # time is what was asked for
     raised(run, wall_seconds=3600)
-    assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_human"
+    assert stage.drive() == "idle" and str(fresh(run).state) == "waiting_human", "nothing has come of its wait"
     assert fresh(run).time_up_at == fresh(run).created_at + timedelta(seconds=3600)
     stage.decide(run)
     assert stage.drive() == "completed"
@@ -154,6 +154,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_afterwards(stag
     run = start(ordering(tools, "order", "order"), tool_calls=1, wall_seconds=60)
     assert stage.drive() == "paused"
     let_time_pass(run)
+    time_is_up(run.id)  # somebody else was looking at that very moment
     assert len(asked(run)) == 1 and timers.ask_for_time() == 0
     raised(run, tool_calls=5)
     assert timers.ask_for_time() == 1
@@ -252,6 +253,21 @@ def test_a_question_is_answered_where_a_person_is_asked_besides(stage: Stage, to
     raised(run, tool_calls=2)
     stage.settle(run)
     is_sound(run)
+    stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
+    assert stage.settle(run) == "completed"
+    is_sound(run)
+
+
+def test_a_run_that_a_person_let_fail_asks_for_its_budget_again(stage: Stage, tools: Toolbox) -> None:
+    """The end withdraws the question, and a retry is no way around it."""
+    run = in_doubt(stage, tools)
+    stage.reconcile(run, "fail")
+    assert str(fresh(run).state) == "failed" and not waiting(run)
+    lifecycle.retry(run.id, by=OLGA, justification=WHY)
+    assert stage.drive() == "paused" and len(asked(run)) == 1
+    is_sound(run)
+    raised(run, tool_calls=9)
+    assert stage.settle(run) == "parked", "the letter is still in doubt"
     stage.reconcile(run, "happened", {"ref": "mail:a", "amount": 1})
     assert stage.settle(run) == "completed"
     is_sound(run)

@@ -8,22 +8,21 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from approvals.models import Approval
 from approvals.services import AlreadyDecided, decide
 from ledger import events as e
-from ledger.errors import IllegalTransition, StaleLease
+from ledger.errors import StaleLease
 from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.canonical import canonical
-from runs.engine.errors import ApprovalMissing
+from runs.engine.errors import ApprovalMissing, BudgetShort
 from runs.engine.journal import Entry, GateOpening, WaitSpec
 from runs.engine.outcomes import LateAnswer
 from runs.journal.digests import hasher
@@ -33,24 +32,14 @@ from runs.services import callbacks, lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.runs.model import Model
+from tests.runs.spender import WHY, Spender, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.tiers import many
 from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
 pytestmark = pytest.mark.django_db
-WHY = "the model says so"
 CLASSES = {"order": "idempotent_with_key", "mail": "unsafe_on_replay", "ask": "idempotent_with_key"}
-
-
-def owned(machine: Machine) -> bool:
-    return machine.model.is_owned
-
-
-def now_and_then(machine: Machine) -> bool:
-    """Every rule is picked as often as any other: what cuts a run's work short must not be on offer always, or no run
-    gets anywhere."""
-    return len(machine.model.kinds) % 3 == 0
 
 
 def free(machine: Machine) -> bool:
@@ -68,7 +57,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Spender):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
@@ -88,27 +77,6 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def start_another(self) -> None:
         self.start()
-
-    def next_slot(self) -> str:
-        self.n += 1
-        return f"0.1/{self.n}"
-
-    def spec(self, kind: str, slot: str, **more: Any) -> WaitSpec:
-        return WaitSpec(
-            str(self.run.id), slot, 0, kind, 0, now() + timedelta(hours=1), {"tool": self.model.tool}, **more
-        )
-
-    def write(self, writing: Any) -> Any:
-        return self.stage.wait(writing)
-
-    def is_done(self, act: Any, by_model: bool) -> None:
-        """The model says whether an act is legal; the service has to agree."""
-        try:
-            act()
-        except IllegalTransition:
-            assert not by_model
-        else:
-            assert by_model
 
     # --- workers
 
@@ -150,11 +118,15 @@ class Machine(RuleBasedStateMachine):
         is_wished = model.wants_pause or model.wants_cancel
         try:
             reply = self.write(intend(self.journal, events, entry=entry, grant=grant, wait=wait))
+        except BudgetShort:
+            assert model.is_broke and not is_wished
+            return
         except ApprovalMissing:
             assert grant and not model.grants and not is_wished
             return
         assert reply.is_done is not is_wished
         if reply.is_done:
+            assert not model.is_broke
             assert grant is None or model.grants == 1
             model.grants -= grant is not None
             model.call, self.slot = "sent", slot
@@ -207,7 +179,11 @@ class Machine(RuleBasedStateMachine):
         (slot, tool), model = self.denied, self.model
         told = invoked(slot, tool, attempt=1)
         entry = Entry(slot, 1, "pending", tool, CLASSES[tool], key=f"{slot} again")
-        reply = self.write(intend(self.journal, [told], entry=entry))
+        try:
+            reply = self.write(intend(self.journal, [told], entry=entry))
+        except BudgetShort:
+            assert model.is_broke and model.may_be_attempted_again
+            return
         assert reply.is_done is model.may_be_attempted_again
         if reply.is_done:
             answer = e.ToolReturned(slot=slot, attempt=1, tool=tool, payload={"result": {}})
@@ -273,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         self.model.waits.append("timer")
         self.model.tells("WaitOpened")
 
-    @precondition(lambda self: owned(self) and self.model.waits)
+    @precondition(lambda self: owned(self) and self.model.waits and "budget" not in self.model.waits)
     @rule(is_too_late=st.booleans())
     def park(self, is_too_late: bool) -> None:
         late = self.resolved[-1:] if is_too_late else []
@@ -286,7 +262,7 @@ class Machine(RuleBasedStateMachine):
         if reply.is_done:
             self.model.let_go(state, "RunParked")
 
-    @precondition(lambda self: owned(self) and self.model.call in ("", "accepted"))
+    @precondition(lambda self: owned(self) and self.model.call in ("", "accepted") and not self.model.is_routed)
     @rule(state=st.sampled_from(["completed", "cancelled", "failed"]))
     def end(self, state: str) -> None:
         if (state != "cancelled" and self.model.waits) or (state == "cancelled" and not self.model.wants_cancel):

@@ -99,6 +99,16 @@ def test_the_functions_that_changed_after_they_were_shipped_are_brought(
 
 
 @every_dump
+def test_nobody_knows_what_the_requests_of_then_have_cost(postgres: Mapping[str, str], dump: Path) -> None:
+    with database(postgres, dump) as urls:
+        migrate(urls["owner"])
+        with psycopg.connect(urls["owner"]) as link:
+            heads = link.execute("SELECT model_calls, unpriced_calls, usd_micro FROM ledger_head").fetchall()
+    assert any(calls for calls, *_ in heads)
+    assert all((unpriced, cost) == (calls, 0) for calls, unpriced, cost in heads)
+
+
+@every_dump
 def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
     postgres: Mapping[str, str], dump: Path, of_then: None
 ) -> None:

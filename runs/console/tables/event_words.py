@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from ledger.templatetags.console import short, visible, words
+from runs.console.tables.links import to_run
 from runs.engine.budget.limits import usd_of
 from runs.story import Line, findings
 
@@ -36,8 +37,12 @@ def _usd(micro: object) -> str:
     return f"${usd_of(micro)}" if isinstance(micro, int) else "–"
 
 
+def _tokens(f: Facts) -> str:
+    return f"{_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out"
+
+
 def _amounts(f: Facts) -> str:
-    return f"{_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out · {_usd(f['usd_micro'])}"
+    return f"{_tokens(f)} · {_usd(f['usd_micro'])}"
 
 
 def _caps(caps: object) -> str:
@@ -77,10 +82,13 @@ def _turn(f: Facts) -> str:
     return f"turn {f['turn'] + 1}"
 
 
+def _again(attempt: int) -> str:
+    return f" · attempt {attempt + 1}" if attempt else ""
+
+
 def _invoked(f: Facts, attempt: int) -> str:
-    again = f" · attempt {attempt + 1}" if attempt else ""
     granted = " · approval consumed" if f["grant"] else ""
-    return f"{_tool(f, attempt)} · intent durable, {_words(f['replay_class'])}{again}{granted}"
+    return f"{_tool(f, attempt)} · intent durable, {_words(f['replay_class'])}{_again(attempt)}{granted}"
 
 
 def _returned(f: Facts, attempt: int) -> str:
@@ -108,6 +116,21 @@ def _lost(f: Facts, attempt: int) -> str:
     call = f" · in doubt {visible(f['call'])}" if f["call"] else ""
     counted = f" · death {_plain(f['deaths'])} counted" if f["is_counted"] else ""
     return f"pid {_plain(f['pid'])}: {_words(f['cause'])}: {visible(f['proof'])}{at}{call}{counted}"
+
+
+def _run(run_id: object) -> str:
+    return to_run(str(run_id), f"<code>{visible(short(run_id))}</code>")
+
+
+def _child_started(f: Facts, attempt: int) -> str:
+    aside = f" · set aside {_caps(f['caps'])}" if f["caps"] else ""
+    return f"{visible(f['agent'])} {_run(f['child'])}{_again(attempt)}{aside}"
+
+
+def _child_ended(f: Facts, attempt: int) -> str:
+    code = f" {visible(words(f['code']))}" if f["code"] else ""
+    usd = "–" if f["unpriced_calls"] else _usd(f["usd_micro"])
+    return f"{visible(f['agent'])} {_run(f['child'])} {_words(f['state'])}{code} · debited {_tokens(f)} · {usd}"
 
 
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
@@ -149,6 +172,9 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "BudgetExceeded": lambda f, _: f"{visible(words(f['resource']))}: {_plain(f['used'])} of {_plain(f['most'])} used",
     "WaitOpened": lambda f, _: f"{_plain(f['wait'])}, until {_plain(str(f['deadline'])[:19])}",
     "WaitResolved": lambda f, _: f"{_plain(f['wait'])}: {visible(words(f['resolution']))} by {visible(f['by'])}",
+    "ChildStarted": _child_started,
+    "ChildOf": lambda f, _: f"of {_run(f['parent'])}, slot {visible(f['parent_slot'])}{_again(f['parent_attempt'])}",
+    "ChildEnded": _child_ended,
     "SignalReceived": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, sent by {visible(f['by'])}",
     "SignalTaken": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}",
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",

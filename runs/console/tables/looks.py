@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
 from runs.console.tables.late_words import belied, witness
-from runs.console.tables.waits import began, sentence, spent
+from runs.console.tables.waits import began, sentence, sentences, spent, stopped
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
@@ -37,14 +37,15 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a person may do to a run: the button that asks, what it means, and the button that does it. `view` takes the
-    POST."""
+    """What a person may do to a run: the button that asks, what it means (`for_children`: to those of its children that
+    have not ended), and the button that does it. `view` takes the POST."""
 
     label: str
     view: str
     opener: str
     button: str
     means: str
+    for_children: str = ""
 
 
 def chip(look: str) -> SafeString:
@@ -110,6 +111,13 @@ def _event_row(card: Card) -> str:
     return f"{visible(name_of(card.wait))}, due {until(card.wait.deadline)}" if card.wait else ""
 
 
+def _children_row(card: Card) -> str:
+    n = sum(wait.kind == "child" for wait in card.waits)
+    what = f"{n} child runs" if n > 1 else visible(name_of(card.wait))
+    still = len(stopped(card.waits))
+    return f"{what}{f': <b>{still} stopped for a person</b>' if still else ''}"
+
+
 def _tool_row(card: Card) -> str:
     return f"{visible(name_of(card.wait))}, {since(card.wait.opened_at)}" if card.wait else ""
 
@@ -139,8 +147,7 @@ def _under_way(d: Dossier) -> str:
 
 def _waits(otherwise: str) -> Callable[[Dossier], str]:
     def words_for(d: Dossier) -> str:
-        sentences = " ".join(sentence(wait, d.tools) for wait in d.waits)
-        return f"{sentences or otherwise} No worker is held."
+        return f"{sentences(d.waits, d.tools) or otherwise} No worker is held."
 
     return words_for
 
@@ -209,8 +216,8 @@ def _stopped(d: Dossier) -> str:
 
 
 def _exceeded(d: Dossier) -> str:
-    sentences = (sentence(wait, d.tools) for wait in d.waits if wait.kind == "budget")
-    return f"{' '.join(sentences)} No worker is held."
+    asked = (sentence(wait, d.tools) for wait in d.waits if wait.kind == "budget")
+    return f"{' '.join(asked)} No worker is held."
 
 
 def _completed(d: Dossier) -> str:
@@ -248,6 +255,7 @@ LOOKS: dict[str, Look] = {
     "waiting_human": Look("waiting for a person", "wait", _STOP, _person_row, _waits("Waits for a person.")),
     "waiting_tool": Look("waiting for a system", "wait", _STOP, _tool_row, _waits("Waits.")),
     "waiting_event": Look("waiting for time", "wait", _STOP, _event_row, _waits("Waits.")),
+    "waiting_children": Look("waiting for child runs", "wait", _STOP, _children_row, _waits("Waits.")),
     "unknown": Look(
         "outcome unknown", "unsure", _STOP,
         lambda card: f"<b>{visible(name_of(card.wait))}</b>: did it happen?", _unknown,
@@ -273,20 +281,24 @@ VERBS: dict[str, Verb] = {
         "Pause", "pauses", opener="", button="main",
         means="The step under way ends first; then the run stands still until someone resumes it."
         " What it waits for may still arrive.",
+        for_children="paused with it, and going on when it does.",
     ),
     "resume": Verb(
         "Resume", "resumptions", opener="go", button="go",
         means="The run goes on from where it stands. Nothing that is on record is done again.",
+        for_children="going on with it, but for what somebody paused for its own sake.",
     ),
     "cancel": Verb(
         "Cancel", "cancellations", opener="stop", button="stop full",
         means="Nothing more is sent. Effects already committed stay as they are; a call in flight is settled first."
         " This is final.",
+        for_children="cancelled with it, and what they started too.",
     ),
     "retry": Verb(
         "Retry", "retries", opener="main", button="main",
         means="The run enters the failed node again. Calls that succeeded are answered from the journal;"
         " only definite failures are tried anew. A gated call goes out again under an approval that is still in time,"
-        " or its queue is asked anew.",
+        " or its queue is asked anew. For a child run that failed or was cancelled another is started.",
+        for_children="left as they are, and waited for again.",
     ),
 }  # fmt: skip

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 
-from django.urls import NoReverseMatch, reverse
-
 from ledger.templatetags.console import amount, clock, datum, lapse, since, until, visible, words
+from runs.console.tables.links import to_approval, to_run
 from runs.engine.budget.limits import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
+from runs.queries.families import Child, child_of
 from runs.queries.spending import Exceeded, exceeded
 from runs.queries.tool_cards import ToolCard
 
@@ -40,17 +40,10 @@ def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = visible(tool.title) if tool and tool.title == name_of(wait) else datum(name_of(wait))
     return (
         f"Waits for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
-        f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{_linked(detail_text(wait, 'approval_id'), name)},\n"
+        f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{to_approval(detail_text(wait, 'approval_id'), name)},\n"
         f"since {began(wait.opened_at)};\n"
         f"denied by itself if nobody has by {clock(wait.deadline)} ({until(wait.deadline)})."
     )
-
-
-def _linked(approval_id: str, name: str) -> str:
-    try:
-        return f'<a href="{reverse("approval", args=[approval_id])}">{name}</a>'
-    except NoReverseMatch:  # a name that no approval can have
-        return name
 
 
 def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
@@ -114,6 +107,52 @@ def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
+# What a person has to do about a child that stands still, as its parent's page says it.
+_NEEDS = {
+    "approval": "an approval", "input": "an answer", "reconcile": "the outcome of a call to be settled",
+    "operator": "an operator", "budget": "its budget to be raised", "resume": "somebody to resume it",
+}  # fmt: skip
+_CHILDREN_TOLD = 3
+
+
+def _child(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    child = child_of(wait)
+    name = f"<b>{visible(name_of(wait))}</b>"
+    linked = to_run(child.id, name) if child is not None else name
+    return f"Waits for the child run {linked}\nsince {began(wait.opened_at)}.{_stands(child)}"
+
+
+def _stands(child: Child | None, one: str = "It") -> str:
+    """What a person has to do about it, or about a run that it waits for."""
+    if child is None or not child.need:
+        return ""
+    who = one if child.at == child.id else "A run below it"
+    linked = who if who == "It" else to_run(child.at, who)
+    return f" {linked} stands still for <b>{escape(_NEEDS.get(child.need, child.need))}</b>."
+
+
+def stopped(waits: Iterable[Wait]) -> list[Child]:
+    """The children that are waited for and that stand still for a person."""
+    return [child for wait in waits if (child := child_of(wait)) is not None and child.need]
+
+
+def sentences(waits: Sequence[Wait], tools: Mapping[str, ToolCard]) -> str:
+    """What is waited for; of many children how many they are, and which of them a person has to look after."""
+    of_children = [wait for wait in waits if wait.kind == Wait.Kind.CHILD]
+    if len(of_children) <= _CHILDREN_TOLD:
+        return " ".join(sentence(wait, tools) for wait in waits)
+    told = [sentence(wait, tools) for wait in waits if wait.kind != Wait.Kind.CHILD]
+    told.append(
+        f"Waits for <b>{len(of_children)} child runs</b>,\nfor the first since {began(of_children[0].opened_at)}."
+    )
+    still = stopped(of_children)
+    if len(still) == 1:
+        told.append(_stands(still[0], "One of them").strip())
+    elif still:
+        told.append(f"<b>{len(still)} of them</b> stand still for a person.")
+    return " ".join(told)
+
+
 WAITS: dict[str, Sentence] = {
     "approval": _approval,
     "input": _input,
@@ -123,5 +162,5 @@ WAITS: dict[str, Sentence] = {
     "reconcile": _reconcile,
     "operator": _operator,
     "budget": _budget,
-    "child": _other,
+    "child": _child,
 }

@@ -60,6 +60,24 @@ UNLIMITED = Caps()
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What a run may still use of each, beyond what is used and set aside; never less than nothing. None: as much as it
+    likes. `usd_micro` is in millionths of a US dollar."""
+
+    steps: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tool_calls: int | None = None
+    model_calls: int | None = None
+    usd_micro: int | None = None
+
+    @classmethod
+    def of(cls, caps: Caps, used: Usage) -> Self:
+        """What caps leave of what is used already."""
+        return cls(**{name: max(most - getattr(used, name), 0) for name, most in caps.stated().items()})
+
+
+@dataclass(frozen=True, slots=True)
 class Breach:
     """A cap that something to be begun would break: `used` and `reserved` are there already, `wanted` would come."""
 

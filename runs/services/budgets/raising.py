@@ -65,7 +65,6 @@ def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str) -
         events.append(resolved(wait, "raised", by=by.ref))
     if asked and _stands_still(run, head) and not is_paused_by_person(run):
         if run.state == State.PAUSED:
-            run.is_woken = True
             unpause(run, head, now=act.now)
         else:
             act.flag(pause=False)  # its worker has not come to the boundary yet

@@ -1,0 +1,130 @@
+"""Runs that are steps of others: what became of a run's children, and which of those that it waits for stand still for
+a person."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import JSONField
+from django.db.models.expressions import RawSQL
+
+from ledger.models import Head
+from runs.models import ENDED, Run, State, Wait
+from runs.queries.display import URGENCY
+
+# What a person does about a run that stands still: the kind of its wait, or this.
+RESUME = "resume"
+_STATES = """(
+    SELECT jsonb_object_agg(state, n) FROM (
+        SELECT state, count(*) AS n FROM runs_run WHERE parent = ledger_head.run_id GROUP BY state) AS children)"""
+# The child that a wait is for, and the first run at or below it that stands still for a person: what waits for its own
+# child stands still where that one does. A wait's detail may be anything, so only an id that is a child of this very
+# run is told of; and rows that were damaged may go in a circle, so it ends.
+_CHILD = """(
+    WITH RECURSIVE below AS (
+        SELECT id, state, 0 AS level FROM runs_run AS child
+        WHERE child.parent = runs_wait.run_id AND child.id = CASE
+            WHEN runs_wait.kind = 'child'
+             AND runs_wait.detail ->> 'child' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+            THEN (runs_wait.detail ->> 'child')::uuid END
+        UNION ALL
+        SELECT next.id, next.state, below.level + 1 FROM below JOIN runs_run AS next ON next.parent = below.id
+        WHERE below.state = 'waiting_event' AND below.level < 8 AND next.ended_at IS NULL
+    ), stopped AS (SELECT id, state FROM below WHERE state IN ('waiting_human', 'paused') ORDER BY level, id LIMIT 1)
+    SELECT jsonb_build_object(
+        'id', top.id, 'state', top.state, 'at', (SELECT id FROM stopped), 'stopped', (SELECT state FROM stopped),
+        'kinds', ARRAY(SELECT kind FROM runs_wait AS own
+                       WHERE own.run_id = (SELECT id FROM stopped) AND own.resolved_at IS NULL))
+    FROM below AS top WHERE top.level = 0)"""
+
+
+# A run, the one that started it, and some of those that it started: first those that stand still for a person, then
+# those that go on; the newest of each.
+_AROUND = """
+    SELECT %s UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
+        SELECT id FROM runs_run WHERE parent = %s ORDER BY CASE
+            WHEN state = 'waiting_human' THEN 0 WHEN state = 'paused' THEN 1 WHEN ended_at IS NULL THEN 2 ELSE 3 END,
+            created_at DESC, id DESC LIMIT %s)"""
+_RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A run with its next of kin."""
+
+    run: Run
+    parent: Run | None
+    children: list[Run]
+
+    @property
+    def ids(self) -> list[UUID]:
+        """The run's and its children's."""
+        return [self.run.id, *(child.id for child in self.children)]
+
+
+def around(run_id: UUID, *, most: int) -> Around | None:
+    """A run, its parent and some of its children, in one query; None where there is no such run."""
+    ids = RawSQL(_AROUND, [run_id, run_id, run_id, most])
+    found = {run.id: run for run in Run.objects.filter(id__in=ids)}
+    run = found.pop(run_id, None)
+    if run is None:
+        return None
+    parent = found.pop(run.parent, None) if run.parent is not None else None
+    children = sorted(found.values(), key=lambda child: (child.created_at, child.id), reverse=True)
+    return Around(run, parent, sorted(children, key=lambda child: _RANK.get(child.state, 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The child that a run waits for, as it is now. `need`: what a person has to do, at the run `at`, which is the
+    child itself or one below it: the kind of a wait, or `resume`; empty: nothing."""
+
+    id: str
+    state: str
+    need: str = ""
+    at: str = ""
+
+
+def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
+    """The runs' heads, each with its children counted: see `states`."""
+    found = Head.objects.filter(run_id__in=run_ids).annotate(children=RawSQL(_STATES, (), output_field=JSONField()))
+    return {head.run_id: head for head in found}
+
+
+def states(head: Head | None) -> dict[str, int]:
+    """How many children the run of a head from `heads` has in each state; of another head nothing is known."""
+    counted: dict[str, int] | None = getattr(head, "children", None)
+    return dict(counted or {})
+
+
+def living(head: Head | None) -> int:
+    """How many of them have not ended."""
+    return sum(number for state, number in states(head).items() if state not in ENDED)
+
+
+def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
+    """What each of the runs waits for, the oldest first; with the children that are waited for: see `child_of`."""
+    told = RawSQL(_CHILD, (), output_field=JSONField())
+    found: dict[UUID, list[Wait]] = {}
+    rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
+    for wait in rows.annotate(child=told).order_by("opened_at"):
+        found.setdefault(wait.run_id, []).append(wait)
+    return found
+
+
+def child_of(wait: Wait) -> Child | None:
+    """The child that a wait from `open_waits` is for; None where it is for none, or its row doesn't say for which."""
+    told: dict[str, Any] | None = getattr(wait, "child", None)
+    if not told:
+        return None
+    return Child(told["id"], told["state"], _need(told["stopped"], told["kinds"]), told["at"] or "")
+
+
+def _need(stopped: str | None, kinds: list[str]) -> str:
+    """The most urgent thing that the run waits for; a paused one that doesn't ask for its budget is to be resumed."""
+    if stopped == State.PAUSED:
+        return Wait.Kind.BUDGET.value if Wait.Kind.BUDGET in kinds else RESUME
+    return next((kind.value for kind in URGENCY if kind in kinds), "") if stopped else ""

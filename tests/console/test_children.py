@@ -1,0 +1,188 @@
+"""Runs that runs started, on the console: each side links the other, and what waits for a person is seen from above."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from ledger import events as e
+from runs.models import Run, Wait
+from runs.services import lifecycle
+from tests.api.family import children, family
+from tests.console.conftest import SHOP, Reader, text_of
+from tests.console.stage import settled, until, working
+from tests.console.tape import Tape
+from tests.scale.test_reads import MOST_STATEMENTS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+READY = 1  # of a run that is ready, whether any worker has its version
+
+
+@pytest.fixture
+def grown() -> Iterator[Callable[..., Run]]:
+    """A run of an agent for these letters, once it is in a state, with a worker that drives everything."""
+
+    def grow(letters: str, agent: str = "parent", state: str = "waiting_event", title: str = "Spring order") -> Run:
+        return settled(lifecycle.start(agent, {"letters": letters, "title": title}, by=SHOP), state)
+
+    with family(), working():
+        yield grow
+
+
+def ready(run: Run, **wanted: int) -> None:
+    """Until so many of its children are in each of these states, and the run has heard of those that ended."""
+    until(lambda: all(len(children(run, state)) == n for state, n in wanted.items()), f"children {wanted}")
+    until(lambda: not Run.objects.filter(parent=run.pk, ended_at__isnull=False, is_told=False).exists(), "told")
+    settled(run, "waiting_event", "completed")
+
+
+def rows(page: str, of: str = "child") -> list[str]:
+    return re.findall(rf'id="{of}-([0-9a-f-]{{36}})"', page)
+
+
+def html(reader: Reader, path: str, **query: Any) -> str:
+    return str(reader.get(path, **query).content.decode())
+
+
+def test_a_parent_shows_its_children_those_first_that_a_person_has_to_look_after(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
+    run = grown("fsax")
+    ready(run, failed=1, waiting_event=1, waiting_human=1, completed=1)
+    page, text = html(operator, f"/runs/{run.pk}"), operator.read(f"/runs/{run.pk}")
+    assert "waiting for child runs" in text
+    for said in ("1 waiting for people", "1 waiting for systems", "1 failed", "1 completed", "All 4"):
+        assert said in text, said
+    listed = rows(page)
+    assert len(listed) == 4 and listed[0] == str(children(run, "waiting_human")[0].pk)
+    assert listed[1] == str(children(run, "waiting_event")[0].pk)
+    assert "Waits for the child run Helper" in text and "It stands still for an answer" in text
+    assert f'href="/runs?parent={run.pk}&amp;state=failed"' in page
+
+
+def test_a_child_links_the_run_that_started_it(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("s")
+    ready(run, waiting_event=1)
+    (child,) = children(run, "waiting_event")
+    page = html(operator, f"/runs/{child.pk}")
+    assert f"as step <code>{child.parent_slot}</code>" in page and f'href="/runs/{run.pk}"' in page
+    assert 'id="children"' not in page and 'id="parent"' not in html(operator, f"/runs/{run.pk}")
+    Run.objects.filter(pk=child.pk).update(parent=uuid4())
+    assert "a run that is not here any more" in operator.read(f"/runs/{child.pk}")
+
+
+def test_the_timeline_has_a_row_for_each_child(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("fs")
+    ready(run, failed=1, waiting_event=1)
+    page = html(operator, f"/runs/{run.pk}", tab="timeline")
+    for child in Run.objects.filter(parent=run.pk):
+        assert f'<a href="/runs/{child.pk}">helper@1.0.0</a>' in page
+    assert "failed no_luck: it was to fail" in text_of(operator.get(f"/runs/{run.pk}"))
+    journal = operator.read(f"/runs/{run.pk}", tab="journal")
+    assert "ChildStarted helper@1.0.0" in journal and "failed no luck · debited 0 in, 0 out · $0.00" in journal
+    assert "ChildOf of" in operator.read(f"/runs/{children(run, 'failed')[0].pk}", tab="journal")
+
+
+def test_the_end_of_a_child_ends_its_row_and_the_wait(grown: Callable[..., Run]) -> None:
+    tape = Tape().created().claimed().visit("part")
+    tape.add(e.ChildStarted(slot="0.1/1", child="c", agent="helper@1", requested_hash="", caps={}))
+    tape.add(e.WaitOpened(slot="0.1/1", wait="child", n=0, deadline=""))
+    tape.add(e.RunParked(state="waiting_event", waits=["child"]))
+    assert [row.kind for row in tape.story().timeline.rows if row.is_open] == ["visit", "child"]
+    zero = dict.fromkeys(
+        ("steps", "tool_calls", "model_calls", "tokens_in", "tokens_out", "usd_micro", "unpriced_calls"), 0
+    )
+    tape.add(
+        e.ChildEnded(slot="0.1/1", child="c", agent="helper@1", state="failed", code="no_luck", payload={}, **zero), 60
+    )
+    story = tape.story(later=30)
+    (row,) = (row for row in story.timeline.rows if row.kind == "child")
+    assert (row.took, row.tone, row.note, row.run) == (62.0, "bad", "failed no_luck: ", "c")
+    assert [bar.tone for bar in story.timeline.rows[1].bars][-2:] == ["wait", "queue"], "it is ready from then on"
+
+
+def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run], operator: Reader) -> None:
+    run, other = grown("fsa"), grown("x", state="completed")
+    ready(run, failed=1, waiting_event=1, waiting_human=1)
+    page = html(operator, "/runs")
+    assert page.count("child of") == 4 and page.count(f'<a href="/runs/{run.pk}"><code>') == 3
+    assert "3 child runs" not in page and "1 stopped for a person" in text_of(operator.get("/runs"))
+    every = [str(pk) for pk in Run.objects.filter(parent=run.pk).order_by("-created_at").values_list("pk", flat=True)]
+    assert rows(html(operator, "/runs", parent=run.pk), "row") == every
+    text = operator.read("/runs", parent=run.pk)
+    assert "Children of run" in text and "all 3" in text and "failed 1" in text
+    failed = html(operator, "/runs", parent=run.pk, state="failed")
+    assert rows(failed, "row") == [str(children(run, "failed")[0].pk)]
+    assert f'<input type="hidden" name="parent" value="{run.pk}">' in failed
+    assert rows(html(operator, "/runs", parent=run.pk, q="helper", agent="helper"), "row") == []
+    assert len(rows(html(operator, "/runs", parent=run.pk, q="Spring", agent="helper"), "row")) == 3
+    assert rows(html(operator, "/runs", parent=children(run, "failed")[0].pk), "row") == []
+    assert "fit these filters" in operator.read("/runs", parent=str(uuid4()))
+    for made_up in ("rubbish", "\x00", "1" * 300):
+        assert len(rows(html(operator, "/runs", parent=made_up), "row")) == 6
+    assert len(children(other, "completed")) == 1
+
+
+def test_many_children_are_one_sentence(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("s" * 24 + "a")
+    ready(run, waiting_event=24, waiting_human=1)
+    text = operator.read(f"/runs/{run.pk}")
+    assert "Waits for 25 child runs" in text and "One of them stands still for an answer" in text
+    assert len(rows(html(operator, f"/runs/{run.pk}"))) == 20 and "All 25" in text
+    assert "25 child runs: 1 stopped for a person" in text_of(operator.get("/runs", agent="parent"))
+    asking = grown("aaaa")
+    ready(asking, waiting_human=4)
+    assert "4 of them stand still for a person" in operator.read(f"/runs/{asking.pk}")
+
+
+def test_a_run_two_levels_below_is_seen_from_the_top(grown: Callable[..., Run], operator: Reader) -> None:
+    top = grown("a", agent="top")
+    (middle,) = until(lambda: children(top, "waiting_event"), "the one between")
+    (child,) = until(lambda: children(middle, "waiting_human"), "the child asks")
+    page = html(operator, f"/runs/{top.pk}")
+    assert f'<a href="/runs/{child.pk}">A run below it</a> stands still for <b>an answer</b>' in page
+
+
+def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callable[..., Run], operator: Reader) -> None:
+    run = grown("fss")
+    ready(run, failed=1, waiting_event=2)
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 child runs have not ended: paused with it, and going on when it does." in text
+    assert "2 child runs have not ended: cancelled with it, and what they started too." in text
+    operator.post(f"/runs/{run.pk}/pauses", justification="Look at it first.")
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 paused" in text and "going on with it, but for what somebody paused for its own sake" in text
+    operator.post(f"/runs/{run.pk}/cancellations", justification="Not wanted any more.")
+    text = operator.read(f"/runs/{run.pk}")
+    assert "2 cancelled" in text and "have not ended" not in text
+
+
+def test_a_wait_that_names_no_child_of_its_run_is_told_without_a_link(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
+    run, other = grown("s"), grown("s")
+    ready(other, waiting_event=1)
+    wait = Wait.objects.get(run=run, resolved_at__isnull=True)
+    for detail in (["x"], "x", {"child": str(children(other, "waiting_event")[0].pk)}, {"child": "<b>"}):
+        Wait.objects.filter(pk=wait.pk).update(detail=detail)
+        page = html(operator, f"/runs/{run.pk}")
+        assert "Waits for the child run <b>child</b>" in page
+        assert operator.get("/runs").status_code == 200
+
+
+def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], operator: Reader) -> None:
+    top = grown("fsa", agent="top")
+    (middle,) = until(lambda: children(top, "waiting_event"), "the one between")
+    ready(middle, failed=1, waiting_event=1, waiting_human=1)
+    for path in ("/", "/runs", f"/runs?parent={middle.pk}", f"/runs?parent={middle.pk}&q=spring", f"/runs/{middle.pk}"):
+        operator.client.get(path)
+        with CaptureQueriesContext(connection) as found:
+            assert operator.client.get(path).status_code == 200
+        asked = [query["sql"][:150] for query in found.captured_queries]
+        assert len(asked) <= MOST_STATEMENTS, (path, "\n".join(asked))
