@@ -281,7 +281,8 @@ def _child_ended(timeline: Timeline, line: Fact) -> None:
     timeline.finish(row, line.at)
     row.tone = _ENDS.get(line.clear["state"], "hold")
     if row.tone != "ok":
-        row.note, row.noted = " ".join(filter(None, (line.clear["state"], line.clear["code"]))) + ": ", line.seq
+        said = filter(None, (line.clear["state"], line.clear["code"].replace("_", " ")))
+        row.note, row.noted = f"{', '.join(said)}: ", line.seq
 
 
 def _signalled(timeline: Timeline, line: Fact) -> None:

@@ -112,10 +112,10 @@ def _event_row(card: Card) -> str:
 
 
 def _children_row(card: Card) -> str:
-    n = sum(wait.kind == "child" for wait in card.waits)
+    n, still = sum(wait.kind == "child" for wait in card.waits), len(stopped(card.waits))
     what = f"{n} child runs" if n > 1 else visible(name_of(card.wait))
-    still = len(stopped(card.waits))
-    return f"{what}{f': <b>{still} stopped for a person</b>' if still else ''}"
+    number = f"{still} " if n > 1 else ""
+    return f"{what}{f': <b>{number}stopped for a person</b>' if still else ''}"
 
 
 def _tool_row(card: Card) -> str:
@@ -292,7 +292,7 @@ VERBS: dict[str, Verb] = {
         "Cancel", "cancellations", opener="stop", button="stop full",
         means="Nothing more is sent. Effects already committed stay as they are; a call in flight is settled first."
         " This is final.",
-        for_children="cancelled with it, and what they started too.",
+        for_children="cancelled with it, and all runs below.",
     ),
     "retry": Verb(
         "Retry", "retries", opener="main", button="main",
