@@ -12,8 +12,8 @@ import asyncio
 import itertools
 import re
 import struct
-from collections.abc import Generator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -90,6 +90,18 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
         names[statement] = name
     _send(pgconn, name, statement, sent, formats)
     return _row(await _result(link))
+
+
+@asynccontextmanager
+async def transaction(link: Connection) -> AsyncIterator[None]:
+    """Several statements, of psycopg's too, in one transaction. Where it is undone psycopg lets the server forget all
+    that is prepared on the connection, steps included: so they are prepared anew, under other names."""
+    try:
+        async with link.transaction():
+            yield
+    except BaseException:
+        _prepared.pop(link, None)
+        raise
 
 
 class Undone(Exception):

@@ -18,7 +18,7 @@ from ledger.errors import StaleLease
 from ledger.events import Event, encode_clear
 from runs.journal.claims import Claim, Worker, reclaim
 from runs.journal.database_errors import Refusals, is_transient
-from runs.journal.libpq import Pool
+from runs.journal.libpq import Pool, transaction
 
 _WRITTEN = (
     "SELECT seq FROM ledger_event WHERE run_id = %s AND seq > %s AND epoch = %s AND clear = %s ORDER BY seq LIMIT 1"
@@ -70,7 +70,7 @@ class Lost:
     async def _let_go(self) -> int | None:
         """Asked before taking the run again, which by now may be in this very worker's hands under a newer claim: that
         one's calls must not be fenced off. The lock outlasts the old backend."""
-        async with self.pool.connection() as connection, connection.transaction():
+        async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
             return self._last(await cursor.fetchone())

@@ -28,7 +28,7 @@ from runs.journal.births import child_statement
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
-from runs.journal.libpq import Pool, as_sent
+from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
 from runs.journal.reader import with_cut
@@ -150,7 +150,7 @@ class PgJournal:
         return self._note(reply)
 
     async def _in_transaction(self, statement: str, values: list[Any], also: Extras) -> Reply:
-        async with self.pool.connection() as connection, connection.transaction():
+        async with self.pool.connection() as connection, transaction(connection):
             reply = await answered(connection, self.run_id, as_sent(statement, values))
             for extra, parameters in also if reply.is_done else ():
                 await connection.execute(extra, parameters)

@@ -31,6 +31,7 @@ SHIPPED = {
     "runs/sql/0017_budgets.sql": "651ff9b7abe63c8ad3af797a04ff47637b1bc05487b7e11f2f0a6c46d60e941f",
     "runs/sql/0018_steps.sql": "a1d3c15dab8d753c9be3584e25c93fd7291fbb5173a430e8235b5a036acd181a",
     "runs/sql/0020_children.sql": "7e7ad6e6b32832fd5a06cf73266706f5e3625ed0301f5a3a83e6985a42453c04",
+    "runs/sql/0021_afford.sql": "ab77687cc05ba2fa0f06cd52ba76c5df672fc13520928dc8cfd07152028e3ee1",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",

@@ -18,8 +18,14 @@ def judge_family(parent: Facts, children: Sequence[Facts], expected: Expected) -
     found = judge(parent, expected)
     theirs = replace(expected, effects=CHILDS_EFFECTS, gates=0, denied={})
     for child in children:
-        found += judge(child, theirs)
+        found += judge(child, _failed(theirs, child) if child.run and child.run["state"] == "failed" else theirs)
     return found + [Finding(kind, parent.run_id, what) for kind, what in between(parent, children, expected)]
+
+
+def _failed(theirs: Expected, child: Facts) -> Expected:
+    """A child that failed, of which its parent was told, and in whose place a retried parent started another."""
+    is_done = any(row["executed"] for row in child.effects)
+    return replace(theirs, state="failed", effects=CHILDS_EFFECTS if is_done else {})
 
 
 def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Iterable[tuple[Kind, str]]:
@@ -40,8 +46,12 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
         yield "broken", f"run {child} says that it is a child, and nobody started it"
     for child in named - known.keys():
         yield "lost", f"child {child} was started, and there is no such run"
-    if parent.run and parent.run["state"] == "completed" and len(started) != expected.children:
-        yield "broken", f"{len(started)} children instead of {expected.children}"
+    lost = {(event["slot"]) for event in started if ended.get(event["data"]["child"], {}).get("state") == "failed"}
+    anew = [event for event in started if event["attempt"] > 0]
+    if not {event["slot"] for event in anew} <= lost:
+        yield "broken", "a child was started anew in the place of one that had not failed"
+    if parent.run and parent.run["state"] == "completed" and len(started) - len(anew) != expected.children:
+        yield "broken", f"{len(started) - len(anew)} children instead of {expected.children}"
     for child in named & known.keys():
         run, told = known[child].run, ended.get(child)
         if not run or run["state"] not in ENDED:

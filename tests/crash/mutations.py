@@ -240,6 +240,8 @@ MUTANTS = [
     Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),
     Mutant("a damaged family is tried before all others", SWEEPER, "ends.untold(besides=_passed_over())", "ends.untold()", f"{ATTACKED} -k starve"),
     Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "(_first(run).created_by in former)", "(run.created_by in former)", f"{ATTACKED} -k decides_no_gate"),
+    Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0021_afford.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
+    Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/journal/reader.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),

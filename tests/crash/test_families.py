@@ -48,6 +48,7 @@ WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "a child is gone": ("lost", lambda parent, children: children.pop()),
     "nobody started a child": ("broken", lambda parent, children: parent.events.pop(0)),
     "a child is missing": ("broken", lambda parent, children: (parent.events.pop(0), parent.events.pop(1))),
+    "one was started anew without need": ("broken", lambda parent, children: parent.events[0].update(attempt=1)),
     "another end was told": ("broken", told(state="failed")),
     "too little was debited": ("lost", told(tool_calls=0)),
     "too much was debited": ("duplicate", told(usd_micro=5)),

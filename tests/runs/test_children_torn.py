@@ -3,6 +3,7 @@ One child a step, one end told, one sum of what was used, and nobody left behind
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from durableagents import Agent, ChildFailure, Context, End
+from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger.errors import IllegalTransition
 from ledger.models import Head
 from runs.models import Run, Wait
 from runs.services import command, lifecycle, signals
+from runs.services.budgets.raising import set_budget
 from runs.services.families import ends, wishes
 from runs.workers import failover, timers
 from tests.runs.families import ended, with_child
@@ -195,6 +197,36 @@ def test_a_child_that_its_parent_paused_goes_on_though_the_parent_failed_before_
     assert str(fresh(run).state) == "failed" and str(fresh(child).state) == "paused"
     assert wishes.align() == 1 and str(fresh(child).state) == "waiting_event"
     whole(run, child)
+
+
+# --- a budget that is used up -----------------------------------------------------------------------------------------
+
+
+def test_a_retry_starts_a_child_anew_though_the_last_ones_used_more_than_the_cap(stage: Stage, helper: Agent) -> None:
+    """Somebody raised the child's budget, not its parent's: what takes nothing of it may begin all the same, and the
+    next child waits for its own."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.child(helper, Asked(text="fail"))).ref)
+
+    run = lifecycle.start(agent_of(node, name="strict").graph_id, {}, by=SHOP, budget=Budget(tool_calls=0))
+    stage.drive(), stage.drive()
+    (first,) = children(run)
+    assert str(fresh(first).state) == "paused"
+    set_budget(first.pk, Budget(tool_calls=1), by=OLGA, justification="it needs one")
+    stage.drive()
+    timers.tell_parents()
+    stage.drive()
+    assert (str(fresh(run).state), head(run).tool_calls) == ("failed", 1)
+    act("retry", run)
+    stage.at = _not_for_ever()
+    assert stage.drive() == "parked" and len(children(run)) == 2
+    whole(run, *children(run))
+
+
+def _not_for_ever() -> Callable[[str, str], None]:
+    tries = iter(range(20))
+    return lambda point, tool: None if next(tries, None) is not None else pytest.fail("it tries for ever")
 
 
 # --- three generations ------------------------------------------------------------------------------------------------

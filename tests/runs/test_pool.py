@@ -8,11 +8,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from runs.journal.libpq import Pool
+from runs.journal.libpq import Pool, as_sent, one_row, transaction
 from runs.workers import run_loop
 from tests.runs.wire import LossyWire
 
@@ -66,3 +67,20 @@ def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
     finally:
         wire.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_transaction_that_is_undone_spoils_no_statement_that_comes_after_it(postgres: Mapping[str, str]) -> None:
+    """psycopg has the server forget all that is prepared then, steps included."""
+
+    async def play() -> list[bytes | None]:
+        async with await psycopg.AsyncConnection.connect(postgres["runtime"], autocommit=True) as link:
+            step = as_sent("SELECT %s::bigint", [7])
+            await one_row(link, step)
+            for _ in range(10):  # by then psycopg has prepared it too
+                await link.execute("SELECT %s::text", ["seven"])
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                async with transaction(link):
+                    await link.execute("SELECT 1 / 0")
+            return await one_row(link, step)
+
+    assert asyncio.run(play()) == [(7).to_bytes(8)]
