@@ -37,6 +37,15 @@ def check_definitions() -> None:
                 )
 
 
+def check_budget_queue() -> None:
+    """Somebody decides at the queue that is asked to raise budgets. Raises ImproperlyConfigured."""
+    name = settings.DURABLEAGENTS.budget_queue
+    if name and name not in queues:
+        raise ImproperlyConfigured(
+            f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: nobody decides there; use one of {', '.join(sorted(queues))}"
+        )
+
+
 def check_model() -> None:
     """The model that DURABLEAGENTS_MODEL names can be asked. Raises ImproperlyConfigured."""
     name = settings.DURABLEAGENTS.model
@@ -70,6 +79,7 @@ def check_key() -> None:
 def start_checks(**_: Any) -> list[Any]:
     """For `manage.py check`, and for the commands that start something."""
     check_model()
+    check_budget_queue()
     check_key()
     return []
 

@@ -17,6 +17,7 @@ from runs.api.schemas import PricePage, RunRow
 from runs.services import authority, lifecycle
 from runs.services.bodies import BudgetBody
 from runs.services.budgets import prices, raising
+from runs.services.budgets.starting import most_of
 
 
 class RunBudget(ApiView):
@@ -30,7 +31,8 @@ class RunBudget(ApiView):
         role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
         body = read_body(request, BudgetBody)
         by = replace(self.by, role=role)
-        raising.set_budget(run_id, body.budget, by=by, justification=body.justification)
+        most = most_of(request.auth)
+        raising.set_budget(run_id, body.budget, by=by, justification=body.justification, most=most)
         return Response(one(run_id))
 
 

@@ -34,6 +34,7 @@ _LABELS = {
 AT_START = ("usd", "model_calls", "tool_calls", "wall_seconds")
 NO_CAP = "none"
 _WHOLE = re.compile(r"-?[0-9]{1,16}")
+_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # 1,000,000; what is anything else is no number
 _HOURS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
 
 
@@ -108,7 +109,7 @@ def _value(name: str, text: str) -> Any:
     if name == "usd":
         return text.removeprefix("$")
     if name != "wall_seconds":
-        plain = text.replace(",", "")
+        plain = text.replace(",", "") if _GROUPED.fullmatch(text) else text
         return int(plain) if _WHOLE.fullmatch(plain) else text
     if not _HOURS.fullmatch(text):
         problem = {"field": "budget.wall_seconds", "problem": "is no number of hours", "fix": "such as 1.5 or 24"}

@@ -60,11 +60,11 @@ class RetryPolicy:
 @dataclass(frozen=True)
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
-    `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it back.
-    `hand_in` takes an answer that this process may no longer record. `route` says which model an
-    assistant's request goes to, and what that costs; `budget_queue` is the queue that is
-    asked to raise a budget, beside the operators. `queues` are
-    those that somebody decides, `people` the queues and roles that may be asked; None: any."""
+    `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
+    back. `hand_in` takes an answer that this process may no longer record. `route` says which model an assistant's
+    request goes to, and what that costs; `budget_queue` is the queue that is asked to raise a budget, beside the
+    operators; `price_patience` how many seconds a missing price is waited for. `queues` are those that somebody
+    decides, `people` the queues and roles that may be asked; None: any."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -76,6 +76,7 @@ class Runtime:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     route: Callable[[Assistant], Route] = lambda assistant: Route(f"scripted:{assistant.name}")
     budget_queue: str = ""
+    price_patience: float = 8.0
     queues: Collection[str] | None = None
     people: Collection[str] | None = None
 

@@ -145,6 +145,29 @@ def test_a_key_gives_no_more_than_it_may(db: None) -> None:
     assert within["budget"]["caps"] == NOTHING | {"usd": "0.01", "steps": 10, "model_calls": 3}
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [({"usd": "1000"}, "1000 is more than this key may give (5.00)"), ({"usd": None}, "lifted")],
+)
+def test_what_a_key_may_not_give_at_a_start_it_may_not_give_later(
+    db: None, given: dict[str, Any], problem: str
+) -> None:
+    operator = Api(issue_key(person("olga", "operator"), "till", budget={"usd": "5.00"}))
+    run = operator.post("runs", START).json()
+    refused = operator.post(f"runs/{run['id']}/budget", {"budget": given, "justification": WHY})
+    assert is_problem(refused, 422, "invalid-input") and refused.json()["errors"][0]["problem"] == problem
+    assert Head.objects.get(pk=run["id"]).cap_usd_micro == 5_000_000
+    within = operator.post(f"runs/{run['id']}/budget", {"budget": {"usd": "4", "steps": None}, "justification": WHY})
+    assert within.status_code == 200 and within.json()["budget"]["caps"]["usd"] == "4.00"
+
+
+@pytest.mark.parametrize("tags", [["team:harbor"], {"team": "harbor"}])
+def test_a_default_for_a_tag_fits_both_ways_of_writing_one(start: Callable[..., dict[str, Any]], tags: Any) -> None:
+    BudgetDefault.objects.create(tag="team:harbor", budget={"steps": 3})
+    assert start(tags=tags)["budget"]["caps"]["steps"] == 3
+    assert start(tags={"team": "quay"})["budget"]["caps"]["steps"] is None
+
+
 def test_a_session_is_bound_by_no_key(db: None) -> None:
     somebody = person("ada", "integrator")
     issue_key(somebody, "till", budget={"steps": 1})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ledger.models import Event, Head, OverrideRecord
+from runs.console import budgets
 from runs.engine.budget.limits import Budget
 from runs.models import Run, Wait
 from runs.services import lifecycle
@@ -243,3 +244,10 @@ def test_a_wrong_cap_starts_nothing_and_is_marked(operator: Reader, name: str, t
     assert says in re.findall(rf'id="f-budget-{name}_error">\s*(.*?)</span>', html, re.DOTALL)[0]
     assert f'href="#f-budget-{name}"' in html and filled_in(html)[f"budget.{name}"] == text
     assert re.search(r'<details class="more" id="caps" open>', html), "what is wrong is in sight"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("1,000", 1000), ("12,345,678", 12345678), ("5,00", "5,00"), ("1,0", "1,0")]
+)
+def test_a_comma_groups_thousands_and_is_no_decimal(typed: str, meant: Any) -> None:
+    assert budgets.at_start({"budget.model_calls": typed}) == {"model_calls": meant}

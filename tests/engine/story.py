@@ -61,6 +61,7 @@ class Story:
             retry=self.retry,
             route=lambda assistant: Route(assistant.name, self.prices.get(assistant.name)),
             budget_queue="finance_po",
+            price_patience=0.0,
         )
 
     def _hit(self, point: str, tool: str) -> None:

@@ -4,6 +4,7 @@ whatever dies in between."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
+from runs.engine.budget.prices import Route
 from runs.engine.errors import NotServed
 from runs.engine.steps.model_request import request_model
 from tests.engine.story import Story
@@ -271,6 +273,42 @@ async def test_a_cancelled_run_tells_of_the_request_that_it_left_behind(tools: T
     assert await story.drive() == "cancelled"
     (debit,) = story.events(e.BudgetDebited)
     assert debit.is_estimate and story.run.used == sum_of_debits(story)
+
+
+async def test_a_price_that_was_put_in_a_moment_ago_is_waited_for(tools: Toolbox) -> None:
+    story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9))
+    looks = iter([None, PRICE])
+
+    class Patient(Story):
+        @property
+        def runtime(self) -> Any:
+            routed = lambda assistant: Route(assistant.name, next(looks, PRICE))  # noqa: E731
+            return replace(super().runtime, route=routed, price_patience=5.0)
+
+    patient = Patient(story.agent, caps=story.caps)
+    assert await patient.drive() == "completed", patient.run.events[-1].payload
+    assert patient.events(e.BudgetDebited)[0].price == PRICE.id
+    assert await story.drive() == "operator" and story.found.reason == "no_price"
+
+
+async def test_what_its_tools_take_is_set_aside_with_each_request(tools: Toolbox) -> None:
+    with_tools, without = Story(thinking(tools, [final()])), Story(thinking_alone())
+    assert await with_tools.drive() == await without.drive() == "completed"
+    assert with_tools.events(e.ModelRouted)[0].tokens_in > without.events(e.ModelRouted)[0].tokens_in + 100
+
+
+def thinking_alone() -> Agent:
+    """As `thinking`, with an assistant that has no tools."""
+
+    def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[final()])
+
+    assistant = Assistant(name="mind", instructions="Think.", output=Done, offline=mind, most_tokens=50)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.think(assistant, "Do it.")).ref)
+
+    return agent_of(node, assistants=[assistant])
 
 
 async def test_caps_of_nothing_let_nothing_begin(tools: Toolbox, outside: Outside) -> None:

@@ -179,6 +179,16 @@ def test_a_gate_may_ask_at_a_queue_of_ones_own(manage: Manage, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
+def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
+    queues = {"DURABLEAGENTS_QUEUES": "cfo=approver_cfo"}
+    assert manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "cfo"}).returncode == 0
+    wrong = manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "nope"})
+    assert (
+        wrong.returncode == 2
+        and "DURABLEAGENTS_BUDGET_QUEUE='nope': nobody decides there; use one of cfo" in wrong.stderr
+    )
+
+
 def test_agents_may_stand_below_the_module_that_is_named(manage: Manage, tmp_path: Path) -> None:
     package = tmp_path / "agents_package"
     package.mkdir()

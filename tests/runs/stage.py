@@ -156,8 +156,9 @@ class Stage:
     @property
     def runtime(self) -> Runtime:
         return replace(
-            runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append
-        )
+            runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
+            price_patience=0.0,
+        )  # fmt: skip
 
     def _hit(self, point: str, tool: str) -> None:
         self.at(point, tool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -44,6 +45,7 @@ T = TypeVar("T")
 # What is set aside for an answer whose length nobody limits, in tokens; and of what is asked, characters for a token:
 # fewer than there mostly are, so that it is rather too much.
 USUAL_ANSWER = 4096
+PRICE_REST_SECONDS = 0.5
 CHARACTERS_A_TOKEN = 3
 
 
@@ -189,8 +191,9 @@ class _Question:
     async def _intend(self) -> e.ModelRouted:
         """Put on record that the request goes out, to which model, and what is set aside for the answer."""
         visit, past = self.visit, self.past
-        route = visit.runtime.route(self.assistant)
-        tokens_in, tokens_out = tokens_of(self.messages), self.assistant.most_tokens or USUAL_ANSWER
+        route = await self._routed()
+        tokens_in = tokens_of(self.messages) + _tokens_of_tools(self.assistant)
+        tokens_out = self.assistant.most_tokens or USUAL_ANSWER
         event = e.ModelRouted(
             slot=self.slot, attempt=self.attempt, n=past.routes, model=route.model, price=route.version,
             tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=route.cost(tokens_in, tokens_out),
@@ -211,6 +214,17 @@ class _Question:
         past.routes += 1
         self.route = route
         return event
+
+    async def _routed(self) -> Route:
+        """Where it goes, and what that costs. A price that was put in a moment ago may not have come here yet: under a
+        cap in dollars it is waited for, before anybody is asked for it."""
+        visit, until = self.visit, time.monotonic() + self.visit.runtime.price_patience
+        while True:
+            route = visit.runtime.route(self.assistant)
+            is_needed = visit.meter.caps.usd_micro is not None and route.price is None
+            if not is_needed or time.monotonic() >= until:
+                return route
+            await visit.rest(PRICE_REST_SECONDS)
 
     async def _lose(self, sent: e.ModelRouted) -> None:
         """A request whose answer nobody will hear may have been paid for: it stands on record with what was set
@@ -307,6 +321,20 @@ def tokens_of(messages: Sequence[Any]) -> int:
         for part in message.parts:
             characters += len(str(getattr(part, "content", "") or getattr(part, "args", "") or ""))
     return characters // CHARACTERS_A_TOKEN + 1
+
+
+def _tokens_of_tools(assistant: Assistant) -> int:
+    """About how many tokens its tools and its answer's type take in each request: their schemas go with it."""
+    known = _TOOLS.get(id(assistant))
+    if known is None or known[0] is not assistant:
+        models = [assistant.output, *(tool.input for tool in assistant.tools)]
+        texts = [json.dumps(model.model_json_schema()) for model in models]
+        texts += [tool.description or tool.title for tool in assistant.tools]
+        known = _TOOLS[id(assistant)] = assistant, sum(map(len, texts)) // CHARACTERS_A_TOKEN
+    return known[1]
+
+
+_TOOLS: dict[int, tuple[Assistant, int]] = {}
 
 
 def _arguments(part: Any) -> Any:

@@ -28,16 +28,17 @@ from runs.journal import wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import ENDED, Run, State, Wait
 from runs.services.budgets import prices
+from runs.services.budgets.starting import check_limit
 from runs.services.command import Act, end_as_cancelled, finish_cancelled, journal, locked, resolve, save, unpause, wake
 
 TIME = "time"
 
 
 @transaction.atomic
-def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str) -> Run:
+def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
     """Set the caps that `budget` names, and lift those that it names as null; the others stay. A run that waited for it
-    goes on. Raises IllegalTransition for one that has ended, InvalidInput, Forbidden, JustificationRequired,
-    NotFound."""
+    goes on. `most` is what the caller may give at most. Raises IllegalTransition for one that has ended, InvalidInput,
+    Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     if run.state in ENDED or head.is_cancel_requested:
@@ -46,12 +47,13 @@ def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str) -
         raise InvalidInput(
             "No cap is named.", errors=[{"field": "budget", "problem": "empty", "fix": "name a cap: usd, steps …"}]
         )
+    _check_most(budget, most)
     asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
     _check_price(run, budget)
     _check_time(run, budget, asked, now=act.now)
     before = caps_of(head).stated()
-    for name, most in budget.caps().stated().items() | _lifted(budget):
-        setattr(head, f"cap_{name}", most)
+    for name, cap in budget.caps().stated().items() | _lifted(budget):
+        setattr(head, f"cap_{name}", cap)
     head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
     if "wall_seconds" in budget.model_fields_set:
         run.time_up_at = None if budget.time is None else run.created_at + budget.time
@@ -81,6 +83,22 @@ def _stands_still(run: Run, head: Head) -> bool:
 def caps_of(head: Head) -> Caps:
     """What a run may use."""
     return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
+
+
+def _check_most(budget: Budget, most: Budget | None) -> None:
+    """What a key may not give at a start it may not give later either, and a cap that it is held to it can't lift."""
+    if most is None:
+        return
+    check_limit(budget, most)
+    lifted = [name for name in budget.model_fields_set if getattr(budget, name) is None]
+    if held := [name for name in lifted if getattr(most, name) is not None]:
+        raise InvalidInput(
+            f"This key may not lift {held[0]}.",
+            errors=[
+                {"field": f"budget.{name}", "problem": "lifted", "fix": f"give {getattr(most, name)} at most"}
+                for name in held
+            ],
+        )
 
 
 def _lifted(budget: Budget) -> set[tuple[str, None]]:
@@ -173,7 +191,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         return  # people are being asked about something else: if they raise that, they are asked for time then
-    given = int((run.time_up_at - run.created_at).total_seconds())
+    given = round((run.time_up_at - run.created_at).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:
         save(run, "time_up_at", now=now)  # it ends as it is

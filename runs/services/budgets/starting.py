@@ -28,12 +28,12 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
     """What a new run may use. Raises InvalidInput where more is asked for than the key may give, and for a cap on money
     where nobody knows what the model costs."""
     wanted, most = asked or NO_BUDGET, most or NO_BUDGET
-    _check_limit(wanted, most)
+    check_limit(wanted, most)
     budget = wanted.filled_from(_defaults(agent, tags)).tightest(most)
     if budget.usd is not None and (unknown := prices.unpriced(agent)):
         raise InvalidInput(
-            f"A budget in dollars needs the price of every model that {agent.graph_id} asks; "
-            f"there is none for {', '.join(unknown)}.",
+            f"A budget in dollars{'' if wanted.usd is not None else ', as the defaults give it,'} needs the price of "
+            f"every model that {agent.graph_id} asks; there is none for {', '.join(unknown)}.",
             errors=[
                 {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
                 for model in unknown
@@ -64,9 +64,16 @@ class KeyBudgetUnreadable(Forbidden):
 def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
     """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
     found = agent.budget or NO_BUDGET
-    for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=list(tags))):
+    for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=_names(tags))):
         found = found.tightest(_checked(row))
     return found
+
+
+def _names(tags: Iterable[str]) -> list[str]:
+    """What a default may name a run's tags by: each of a list; of an object the name, and name:value."""
+    if isinstance(tags, dict):
+        return [*tags, *(f"{name}:{value}" for name, value in tags.items())]
+    return list(tags)
 
 
 def _checked(row: BudgetDefault) -> Budget:
@@ -86,7 +93,8 @@ def _checked(row: BudgetDefault) -> Budget:
         ) from error
 
 
-def _check_limit(wanted: Budget, most: Budget) -> None:
+def check_limit(wanted: Budget, most: Budget) -> None:
+    """Raises InvalidInput where a budget asks for more than the key may give."""
     errors = [
         {
             "field": f"budget.{name}",
