@@ -30,10 +30,12 @@ from tests.engine.test_crashes import (
     _name_in,
     check_the_record,
     deaths,
+    end_child,
+    mind,
     perform,
 )
 from tests.tiers import many
-from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Toolbox, agent_of, only_for_now
+from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Toolbox, agent_of, ends_with, only_for_now
 
 # A program: what one visit does, in order. A tuple is a gather of programs.
 Program = Sequence["Op | tuple[Program, ...]"]
@@ -60,7 +62,8 @@ def agent_for(program: Program, tools: Toolbox) -> Agent:
     async def node(state: Notes, ctx: Context) -> End:
         return End(await perform_all(ctx, tools, program, "p"))
 
-    agent = agent_of(node, tools=tools.all())
+    agent_of(ends_with({}), name="helper")
+    agent = agent_of(node, tools=tools.all(), assistants=[mind(tools)])
     agent._fingerprint = "made up"
     return agent
 
@@ -127,6 +130,8 @@ def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> No
             story.run.answer({"name": s.detail["title"]}, slot=s.slot)
         case "approval":
             story.decide("rejected" if s.slot.endswith("3") else "approved", "because", slot=s.slot)
+        case "child":
+            end_child(story, s.detail["child"])
         case "webhook" if any(r.slot == s.slot for r in outside.requests):
             story.call_back({"ref": f"called back {s.slot}"}, slot=s.slot)
         case "reconcile":

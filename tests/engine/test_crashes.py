@@ -219,11 +219,7 @@ def answer(story: Story, outside: Outside) -> None:
             case "approval":
                 story.decide("rejected" if wait.spec.slot.endswith("3") else "approved", "because")
             case "child":
-                spec = story.run.children[wait.spec.detail["child"]]
-                is_well, used = spec.input["text"].startswith("child"), _within(spec.caps)
-                state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)
-                story.run.end_child(spec.run_id, state, output=output, code="no_luck", used=used)
-                assert not story.run.end_child(spec.run_id, "cancelled"), "told once"
+                end_child(story, wait.spec.detail["child"])
             case "webhook" if wait.spec.slot in outside.urls:
                 story.call_back({"ref": f"called back {wait.spec.slot}"})
             case "reconcile":
@@ -236,6 +232,15 @@ def answer(story: Story, outside: Outside) -> None:
                 story.run.raise_budget(replace(story.run.caps, **more))
             case _:
                 pass
+
+
+def end_child(story: Story, child: str) -> None:
+    """The child ends, well or not by what it was asked; told once."""
+    spec = story.run.children[child]
+    is_well = spec.input["text"].startswith("child")
+    state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)
+    story.run.end_child(child, state, output=output, code="no_luck", used=_within(spec.caps))
+    assert not story.run.end_child(child, "cancelled"), "told once"
 
 
 def _name_in(body: str) -> str:
