@@ -2,14 +2,11 @@
 
 from django.db import migrations, models
 
-from ledger.sqlfiles import as_before, sql_file
+from ledger.sqlfiles import sql_file
 
 SQL = sql_file(__file__, "0020_children.sql")
 SIGNATURE = "uuid, text, int, int, uuid, text, text, text, jsonb, text, text, text[], ledger_line[], jsonb, bigint"
-UNDO = f"""
-DROP FUNCTION runs_start_child({SIGNATURE});
-{as_before(__file__, "0017_budgets.sql", "runs_afford")}
-"""
+UNDO = f"DROP FUNCTION runs_start_child({SIGNATURE});"
 
 
 class Migration(migrations.Migration):

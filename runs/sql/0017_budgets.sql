@@ -4,7 +4,9 @@
 -- DA004: the intent wants more than the run may use. The worker that has the run knows that before it asks (runs/engine/budget/meter.py);
 -- this holds where a cap was lowered meanwhile, and where a worker counts wrongly.
 
--- Whether a line's intent breaks a cap; RAISEs if so. What is set aside for other calls under way the worker knows, not the head.
+-- Whether a line's intent breaks a cap; RAISEs if so. A run that has used more than a cap by now may still begin what takes nothing of that:
+-- its worker counts so too (runs/engine/budget/amounts.py), and would begin it again and again if it were refused here. What is set aside for
+-- other calls under way the worker knows, not the head. A child takes with it all that it may use.
 CREATE OR REPLACE FUNCTION runs_afford(h ledger_head, p_lines ledger_line[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,14 +18,16 @@ BEGIN
         broken := NULL;
         IF line.kind = 'ToolInvoked' THEN
             broken := CASE WHEN h.steps + 1 > h.cap_steps THEN 'steps' WHEN h.tool_calls + 1 > h.cap_tool_calls THEN 'tool_calls' END;
-        ELSIF line.kind = 'ModelRouted' THEN
+        ELSIF line.kind IN ('ModelRouted', 'ChildStarted') THEN
             said := convert_from(line.clear, 'UTF8')::json;
+            said := CASE line.kind WHEN 'ChildStarted' THEN said -> 'caps' ELSE (said::jsonb || '{"steps": 1, "model_calls": 1}')::json END;
             broken := CASE
-                WHEN h.steps + 1 > h.cap_steps THEN 'steps'
-                WHEN h.model_calls + 1 > h.cap_model_calls THEN 'model_calls'
-                WHEN h.tokens_in + (said ->> 'tokens_in')::bigint > h.cap_tokens_in THEN 'tokens_in'
-                WHEN h.tokens_out + (said ->> 'tokens_out')::bigint > h.cap_tokens_out THEN 'tokens_out'
-                WHEN h.usd_micro + coalesce((said ->> 'usd_micro')::bigint, 0) > h.cap_usd_micro THEN 'usd_micro'
+                WHEN (said ->> 'steps')::bigint > 0 AND h.steps + (said ->> 'steps')::bigint > h.cap_steps THEN 'steps'
+                WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool_calls + (said ->> 'tool_calls')::bigint > h.cap_tool_calls THEN 'tool_calls'
+                WHEN (said ->> 'model_calls')::bigint > 0 AND h.model_calls + (said ->> 'model_calls')::bigint > h.cap_model_calls THEN 'model_calls'
+                WHEN (said ->> 'tokens_in')::bigint > 0 AND h.tokens_in + (said ->> 'tokens_in')::bigint > h.cap_tokens_in THEN 'tokens_in'
+                WHEN (said ->> 'tokens_out')::bigint > 0 AND h.tokens_out + (said ->> 'tokens_out')::bigint > h.cap_tokens_out THEN 'tokens_out'
+                WHEN (said ->> 'usd_micro')::bigint > 0 AND h.usd_micro + (said ->> 'usd_micro')::bigint > h.cap_usd_micro THEN 'usd_micro'
             END;
         END IF;
         IF broken IS NOT NULL THEN

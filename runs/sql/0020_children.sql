@@ -24,34 +24,3 @@ BEGIN
         WHERE run_id = p_run;
     END IF;
 END $$;
-
--- Whether a line's intent breaks a cap; RAISEs if so. What is set aside for other calls under way the worker knows, not the head. A child
--- takes with it all that it may use.
-CREATE OR REPLACE FUNCTION runs_afford(h ledger_head, p_lines ledger_line[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    line ledger_line;
-    said json;
-    broken text;
-BEGIN
-    FOREACH line IN ARRAY p_lines LOOP
-        broken := NULL;
-        IF line.kind = 'ToolInvoked' THEN
-            broken := CASE WHEN h.steps + 1 > h.cap_steps THEN 'steps' WHEN h.tool_calls + 1 > h.cap_tool_calls THEN 'tool_calls' END;
-        ELSIF line.kind IN ('ModelRouted', 'ChildStarted') THEN
-            said := convert_from(line.clear, 'UTF8')::json;
-            said := CASE line.kind WHEN 'ChildStarted' THEN said -> 'caps' ELSE (said::jsonb || '{"steps": 1, "model_calls": 1}')::json END;
-            broken := CASE
-                WHEN h.steps + (said ->> 'steps')::bigint > h.cap_steps THEN 'steps'
-                WHEN h.tool_calls + (said ->> 'tool_calls')::bigint > h.cap_tool_calls THEN 'tool_calls'
-                WHEN h.model_calls + (said ->> 'model_calls')::bigint > h.cap_model_calls THEN 'model_calls'
-                WHEN h.tokens_in + (said ->> 'tokens_in')::bigint > h.cap_tokens_in THEN 'tokens_in'
-                WHEN h.tokens_out + (said ->> 'tokens_out')::bigint > h.cap_tokens_out THEN 'tokens_out'
-                WHEN h.usd_micro + (said ->> 'usd_micro')::bigint > h.cap_usd_micro THEN 'usd_micro'
-            END;
-        END IF;
-        IF broken IS NOT NULL THEN
-            RAISE EXCEPTION 'the budget of run % has no % left for slot %', h.run_id, broken, line.slot USING ERRCODE = 'DA004';
-        END IF;
-    END LOOP;
-END $$;

@@ -211,7 +211,7 @@ MUTANTS = [
     Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
     Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and not", "    if not asked and _stands_still(run, head) and not", "tests/runs/test_budgets.py -k raise"),
-    Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and not is_paused_by_person(run):", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
+    Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and held_by(run) is None:", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
     Mutant("a raise leaves the worker that was to stop", RAISING, "            act.flag(pause=False)  # its", "            pass  # its", "tests/runs/test_budget_time.py -k before_its_worker"),
     Mutant("a pause of before a retry holds a raise up", RAISING, "(e.RunResumed, e.RunRetried)", "e.RunResumed", "tests/runs/test_budgets.py -k retried"),
     Mutant("giving up forgets calls in doubt", "runs/services/command.py", "if run.owner is None and not in_doubt and not", "if run.owner is None and not", "tests/runs/test_budgets.py -k doubt"),
@@ -240,7 +240,7 @@ MUTANTS = [
     Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),
     Mutant("a damaged family is tried before all others", SWEEPER, "ends.untold(besides=_passed_over())", "ends.untold()", f"{ATTACKED} -k starve"),
     Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "(_first(run).created_by in former)", "(run.created_by in former)", f"{ATTACKED} -k decides_no_gate"),
-    Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0021_afford.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
+    Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0017_budgets.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
     Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
