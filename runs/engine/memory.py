@@ -32,7 +32,7 @@ from runs.engine.journal import (
     WaitSpec,
 )
 from runs.engine.runtime import Control, Runtime
-from runs.engine.steps.spending import wanted_by
+from runs.engine.steps.spending import begun_by
 
 
 @dataclass
@@ -346,19 +346,6 @@ class MemoryJournal:
 
 # What is not written where the call's outcome is on record already.
 _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
-
-
-def begun_by(event: e.Event) -> Usage | None:
-    """What an intent's event begins, as the caps count it."""
-    match event:
-        case e.ToolInvoked():
-            return Usage(steps=1, tool_calls=1)
-        case e.ModelRouted():
-            return wanted_by(event)
-        case e.ChildStarted():
-            return Usage(**event.caps)
-        case _:
-            return None
 
 
 def _is_outcome(event: e.Event) -> bool:

@@ -19,10 +19,12 @@ from ledger.append import append, justified, locked_head, override
 from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.errors import IllegalTransition
-from ledger.models import Head
+from ledger.models import Event, Head
 from runs.engine.driver import waiting_state
-from runs.engine.tape import Tape
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import WaitSpec
 from runs.journal import notify, wait_hooks
+from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
 
@@ -74,6 +76,14 @@ def is_stopped(run: Run) -> bool:
 def open_waits(run: Run) -> list[Wait]:
     """What the run waits for, oldest first."""
     return list(run.waits.filter(resolved_at__isnull=True).order_by("opened_at"))
+
+
+def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
+    """Store the row of a wait that somebody else than the run's worker opens. Its event is the caller's to write."""
+    Wait.objects.create(
+        id=spec.id, run=run, slot=spec.slot, attempt=spec.attempt, kind=spec.kind, n=spec.n, opened_at=now,
+        deadline=spec.deadline, detail=spec.detail,
+    )  # fmt: skip
 
 
 def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
@@ -132,9 +142,16 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
     withdraw_waits(run, by=by, now=now)
 
 
-def end_as_cancelled(run: Run, head: Head, tape: Tape, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
+def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
     """End a run from outside: at once, where nothing is under way and nothing in doubt; else its worker does it, once
     that is settled. Returns the event that tells of it."""
+    try:
+        tape = tape_of(run)
+    except JournalBroken as broken:
+        # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays
+        # possible.
+        finish_cancelled(run, head, by=by, now=now)
+        return e.RunCancelled(by=by, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=payload)
     in_doubt = [
         s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
     ]
@@ -150,6 +167,18 @@ def end_as_cancelled(run: Run, head: Head, tape: Tape, *, by: str, payload: dict
     elif run.owner is None and run.state in WAITING and not is_asked:
         wake(run, now=now)
     return e.CancelRequested(by=by, payload=payload)
+
+
+def held_by(run: Run) -> str | None:
+    """Who holds a paused run, or asked for its pause; None where nobody does but its budget."""
+    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
+    for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
+        event = e.decode(row.clear)
+        if isinstance(event, (e.RunResumed, e.RunRetried)):
+            return None
+        if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
+            return event.by
+    return None
 
 
 # What follows an act besides: called in its transaction with the action's name and the run.

@@ -37,7 +37,7 @@ from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.starting import budget_for
-from runs.services.command import Act, end_as_cancelled, finish_cancelled, make_ready, resolve, save, unpause, wake
+from runs.services.command import Act, end_as_cancelled, make_ready, resolve, save, unpause, wake
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -185,16 +185,7 @@ def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
     is_stopped = run.owner is None and run.waits.filter(kind="operator", resolved_at__isnull=True).exists()
     if run.state in ENDED or (act.head.is_cancel_requested and not is_stopped):
         raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
-    try:
-        tape = tape_of(run)
-    except JournalBroken as broken:
-        # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays
-        # possible.
-        finish_cancelled(run, act.head, by=by.ref, now=act.now)
-        return act.done(
-            e.RunCancelled(by=by.ref, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=act.payload)
-        )
-    return act.done(end_as_cancelled(run, act.head, tape, by=act.by.ref, payload=act.payload, now=act.now))
+    return act.done(end_as_cancelled(run, act.head, by=act.by.ref, payload=act.payload, now=act.now))
 
 
 @transaction.atomic

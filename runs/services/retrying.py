@@ -25,6 +25,7 @@ from runs.engine.tape import Tape, payload_of
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services.calls import tool_here
+from runs.services.command import open_wait
 
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 
@@ -98,9 +99,6 @@ def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
         old = run.waits.get(slot=name, attempt=slot.current, kind=Wait.Kind.WEBHOOK, n=n)
         promised = datetime.fromisoformat(payload_of(slot.now.accepted)["deadline"])
         spec = WaitSpec(str(run.id), name, slot.current, "webhook", n + 1, now + (promised - old.opened_at), old.detail)
-        Wait.objects.create(
-            id=spec.id, run=run, slot=name, attempt=spec.attempt, kind=spec.kind, n=spec.n, opened_at=now,
-            deadline=spec.deadline, detail=spec.detail,
-        )  # fmt: skip
+        open_wait(run, spec, now=now)
         opened.append(spec.opened())
     return opened

@@ -34,7 +34,7 @@ from runs.fleet.incidents import standing
 from runs.fleet.procfs import is_running
 from runs.journal import notify
 from runs.models import ENDED, Incident, Process, Run, State, Wait
-from runs.services.command import make_ready, save
+from runs.services.command import make_ready, open_wait, save
 from runs.workers.failure_detector import Watcher
 
 log = logging.getLogger("runs.workers.failover")
@@ -231,9 +231,7 @@ def _stop_for_operator(
         now + ATTENTION,
         {"title": "Needs an operator", "reason": reason},
     )
-    Wait.objects.create(
-        id=spec.id, run=run, slot=spec.slot, kind=spec.kind, opened_at=now, deadline=spec.deadline, detail=spec.detail
-    )
+    open_wait(run, spec, now=now)
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
     needed = e.OperatorNeeded(reason=reason, payload={"problem": problem} | ({"history": history} if history else {}))

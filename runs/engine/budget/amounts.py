@@ -32,6 +32,7 @@ class Usage:
 
 
 NOTHING_USED = Usage()
+A_CALL = Usage(steps=1, tool_calls=1)
 RESOURCES = tuple(f.name for f in fields(Usage))
 
 

@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
-from runs.engine.journal import Batch, Grant, Reply, Usage
+from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
@@ -27,8 +28,6 @@ from runs.engine.steps.send import come_back_later, one_try
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
-
-STEP = Usage(steps=1, tool_calls=1)
 
 
 async def call_tool(
@@ -49,8 +48,7 @@ async def call_tool(
     else:
         if call.record.belied is not None:
             await doubt.ask_anew(call, call.record.belied)
-        visit.afford(slot, call.attempt, STEP)  # before people are asked about what can't be paid for
-        await _intend(call, await gates.passed(call) if call.may_be_gated else None)
+        await _intend(call, await _passed(call) if call.may_be_gated else None)
     # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
     with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
         outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
@@ -93,10 +91,16 @@ def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------
 
 
+async def _passed(call: LogicalCall) -> tuple[str, str] | None:
+    """The grant that the call goes out under. Nobody is asked about what can't be paid for."""
+    call.visit.afford(call.slot, call.attempt, A_CALL)
+    return await gates.passed(call)
+
+
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
     visit, tool = call.visit, call.tool
-    visit.afford(call.slot, call.attempt, STEP, is_reserved=True)
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         call.park_on_timer()
         visit.check_stop()
@@ -151,7 +155,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
         )
     entries = call.booked("committed", result, external_id=external_id)
     late = call.late(result=result, external_id=external_id)
-    reply = await _commit(call, Batch([event], entries, usage=STEP), late)
+    reply = await _commit(call, Batch([event], entries, usage=A_CALL), late)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)
     return outcome.output
@@ -162,7 +166,7 @@ async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
     wait = call.wait("webhook", call.past.last_wait("webhook")[0], within=answer.within)
     payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
     event = e.ToolAccepted(slot=call.slot, attempt=call.attempt, tool=call.tool.name, payload=payload)
-    reply = await _commit(call, Batch([event], wait=wait, usage=STEP), call.late(accepted=payload))
+    reply = await _commit(call, Batch([event], wait=wait, usage=A_CALL), call.late(accepted=payload))
     call.visit.boundary(reply)
     call.visit.park(wait)
 
@@ -173,7 +177,7 @@ async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, code=no.code,
         requested_hash=call.requested_hash, payload=payload,
     )  # fmt: skip
-    batch = Batch([event], call.booked("failed", payload), usage=STEP)
+    batch = Batch([event], call.booked("failed", payload), usage=A_CALL)
     call.visit.boundary(await _commit(call, batch, call.late(failure=payload | {"code": no.code})))
     raise ToolFailure(call.tool.name, no.code, no.message, no.details)
 

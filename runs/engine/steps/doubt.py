@@ -17,9 +17,10 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import digest_of, plain
 from runs.engine.errors import ToolFailure, brief
-from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, Usage, WaitSpec
+from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import log
 from runs.engine.steps.logical_call import LogicalCall, Settled
@@ -150,7 +151,7 @@ async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool) ->
 
 
 async def _settle(call: LogicalCall, answer: Happened) -> Settled:
-    batch = replace(happened(call.intent(), call.tool, answer), usage=Usage(steps=1, tool_calls=1))
+    batch = replace(happened(call.intent(), call.tool, answer), usage=A_CALL)
     reply = await call.visit.commit(batch)
     if not reply.is_done:
         call.visit.stop(Stopped("overtaken"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger import events as e
-from runs.engine.budget.amounts import Breach, Usage
+from runs.engine.budget.amounts import A_CALL, Breach, Usage
 from runs.engine.budget.meter import Call
 from runs.engine.journal import ATTENTION, Batch, Journal, WaitSpec
 from runs.engine.tape import Tape
@@ -17,12 +17,23 @@ def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
     made."""
     for name, slot in tape.slots.items():
         for attempt, known in slot.attempts.items():
-            if known.route is not None:
-                yield (name, attempt), wanted_by(known.route)
-            elif isinstance(known.intent, e.ChildStarted) and known.result is None:
-                yield (name, attempt), Usage(**known.intent.caps)
-            elif isinstance(known.intent, e.ToolInvoked) and not (known.result or known.accepted or known.is_settled):
-                yield (name, attempt), Usage(steps=1, tool_calls=1)
+            is_open = not (known.result or known.accepted or known.is_settled)
+            wanted = begun_by(known.route) if known.route else begun_by(known.intent) if is_open else None
+            if wanted is not None:
+                yield (name, attempt), wanted
+
+
+def begun_by(event: e.Event | None) -> Usage | None:
+    """What an intent's event begins, as the caps count it; None for any other."""
+    match event:
+        case e.ToolInvoked():
+            return A_CALL
+        case e.ModelRouted():
+            return wanted_by(event)
+        case e.ChildStarted():
+            return Usage(**event.caps)
+        case _:
+            return None
 
 
 def wanted_by(route: e.ModelRouted) -> Usage:

@@ -18,18 +18,28 @@ from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
-from ledger.models import Event, Head
+from ledger.models import Head
 from runs.engine.agents import registry
 from runs.engine.budget.amounts import Caps
 from runs.engine.budget.limits import Budget
-from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
+from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks
-from runs.journal.reader import tape_of
 from runs.models import ENDED, Run, State, Wait
 from runs.services.budgets import prices
 from runs.services.budgets.starting import check_limit
-from runs.services.command import Act, end_as_cancelled, finish_cancelled, journal, locked, resolve, save, unpause, wake
+from runs.services.command import (
+    Act,
+    end_as_cancelled,
+    held_by,
+    journal,
+    locked,
+    open_wait,
+    resolve,
+    save,
+    unpause,
+    wake,
+)
 
 TIME = "time"
 
@@ -65,7 +75,7 @@ def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str, m
     for wait in asked:
         resolve(wait, "raised", by=by.ref, now=act.now)
         events.append(resolved(wait, "raised", by=by.ref))
-    if asked and _stands_still(run, head) and not is_paused_by_person(run):
+    if asked and _stands_still(run, head) and held_by(run) is None:
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:
@@ -136,18 +146,6 @@ def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -
         )
 
 
-def is_paused_by_person(run: Run) -> bool:
-    """Whether a person, and not its budget alone, holds the run."""
-    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND, e.RunRetried.KIND)
-    for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
-        event = e.decode(row.clear)
-        if isinstance(event, (e.RunResumed, e.RunRetried)):
-            return False
-        if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
-            return True
-    return False
-
-
 def _resource(wait: Wait) -> str | None:
     """What a question is about; None where its row doesn't say."""
     return wait.detail.get("resource") if isinstance(wait.detail, dict) else None
@@ -171,15 +169,7 @@ def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
         return
     head.refresh_from_db(fields=["seq", "chain"])
     payload = {"justification": "nobody raised the budget before the deadline", "resource": _resource(wait)}
-    try:
-        tape = tape_of(run)
-    except JournalBroken as broken:
-        finish_cancelled(run, head, by=by.ref, now=now)
-        in_flight = [f"unknown: the journal can't be read ({broken})"]
-        event: e.Event = e.RunCancelled(by=by.ref, in_flight=in_flight, payload=payload)
-    else:
-        event = end_as_cancelled(run, head, tape, by=by.ref, payload=payload, now=now)
-    journal(run.id, event, by=by)
+    journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
 
 
 @transaction.atomic
@@ -200,10 +190,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
                               "most": given, "used": taken, "reserved": 0, "wanted": 0}  # fmt: skip
     spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
-    Wait.objects.create(
-        id=spec.id, run=run, slot=spec.slot, attempt=0, kind="budget", n=0, opened_at=now, deadline=spec.deadline,
-        detail=detail,
-    )  # fmt: skip
+    open_wait(run, spec, now=now)
     events: list[e.Event] = [
         e.BudgetExceeded(resource=TIME, most=given, used=taken, reserved=0, wanted=0),
         spec.opened(),

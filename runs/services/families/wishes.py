@@ -15,12 +15,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from ledger import events as e
 from ledger.errors import DurableAgentsError, IllegalTransition
-from ledger.models import Event
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle
-from runs.services.budgets.raising import is_paused_by_person
 from runs.services.families.ends import BATCH, FAMILY, tell_parent
 
 log = logging.getLogger("runs.services.families")
@@ -52,7 +49,7 @@ def follow(action: str, run: Run) -> None:
 def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
     """Bring children to where their parents are: of one run, or of all; so many of each kind. Returns how many were
     moved."""
-    paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if is_paused_by_person(run)]
+    paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
         _each(_rows(_CANCEL, parent), lifecycle.cancel, "its parent was cancelled", most)
         + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
@@ -91,14 +88,7 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
 
 def is_paused_by_family(run: Run) -> bool:
     """Whether it is its parent's pause that holds it, and nobody's besides."""
-    kinds = (e.PauseRequested.KIND, e.RunPaused.KIND, e.RunResumed.KIND)
-    for row in Event.objects.filter(run_id=run.pk, kind__in=kinds).order_by("-seq")[:8]:
-        event = e.decode(row.clear)
-        if isinstance(event, e.RunResumed):
-            return False
-        if isinstance(event, e.PauseRequested) or (isinstance(event, e.RunPaused) and ":" in event.by):
-            return event.by == FAMILY.ref
-    return False
+    return command.held_by(run) == FAMILY.ref
 
 
 def register() -> None:
