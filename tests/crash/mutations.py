@@ -74,8 +74,8 @@ MUTANTS = [
     Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
-        "an intent is recorded after the call", CALLS, "        await _intend(call, await gates.passed(call) if call.may_be_gated else None)\n",
-        "        grant = await gates.passed(call) if call.may_be_gated else None\n        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
+        "an intent is recorded after the call", CALLS, "        await _intend(call, await _passed(call) if call.may_be_gated else None)\n",
+        "        grant = await _passed(call) if call.may_be_gated else None\n        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
         "        await tool._function(call.args, call.tool_call())\n        await _intend(call, grant)\n", LIGHT,
     ),
     Mutant(
@@ -210,10 +210,10 @@ MUTANTS = [
     Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
     Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
-    Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and not", "    if not asked and _stands_still(run, head) and not", "tests/runs/test_budgets.py -k raise"),
+    Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and held", "    if not asked and _stands_still(run, head) and held", "tests/runs/test_budgets.py -k raise"),
     Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and held_by(run) is None:", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
     Mutant("a raise leaves the worker that was to stop", RAISING, "            act.flag(pause=False)  # its", "            pass  # its", "tests/runs/test_budget_time.py -k before_its_worker"),
-    Mutant("a pause of before a retry holds a raise up", RAISING, "(e.RunResumed, e.RunRetried)", "e.RunResumed", "tests/runs/test_budgets.py -k retried"),
+    Mutant("a pause of before a retry holds a raise up", "runs/services/command.py", "(e.RunResumed, e.RunRetried)", "e.RunResumed", "tests/runs/test_budgets.py -k retried"),
     Mutant("giving up forgets calls in doubt", "runs/services/command.py", "if run.owner is None and not in_doubt and not", "if run.owner is None and not", "tests/runs/test_budgets.py -k doubt"),
     Mutant("time that is up while a cap is asked about is forgotten", RAISING, "        return  # people are being asked about something else", "        run.time_up_at = None\n        save(run, \"time_up_at\", now=database_now())\n        return  # people are being asked about something else", "tests/runs/test_budget_time.py -k 'two_who or afterwards'"),
     Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
