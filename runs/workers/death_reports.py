@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from uuid import UUID
@@ -17,6 +18,8 @@ from runs.fleet import members, procfs
 from runs.workers.failover import worker_died
 
 BEAT_SECONDS = 5.0
+# The supervisor and the fleet's rows tell of one death within a turn or two: no more deaths than this come between.
+REMEMBERED = 256
 log = logging.getLogger("runs.workers.supervisor")
 
 
@@ -27,6 +30,7 @@ class Clerk:
         self._signs = signs
         self._deaths: dict[UUID, str] = {}
         self._delayed: set[UUID] = set()
+        self._taken: deque[UUID] = deque(maxlen=REMEMBERED)
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._is_closing = False
@@ -37,9 +41,11 @@ class Clerk:
         self._thread.start()
 
     def report(self, incarnation: UUID, proof: str) -> None:
-        """A worker is proven dead: its runs are to go on elsewhere. Returns at once."""
+        """A worker is proven dead: its runs are to go on elsewhere. Returns at once. Told a second time, it says
+        nothing: who is buried stays buried."""
         with self._lock:
-            self._deaths.setdefault(incarnation, proof)
+            if incarnation not in self._taken:
+                self._deaths.setdefault(incarnation, proof)
         self._woken.set()
 
     def beat_now(self) -> None:
@@ -91,6 +97,7 @@ class Clerk:
         members.bury(incarnation)
         self._patience.reset()
         with self._lock:
+            self._taken.append(incarnation)
             self._deaths.pop(incarnation, None)
         # Recovery says what became of the runs; of the report itself there is news only if it was late.
         log.log(
