@@ -28,7 +28,7 @@ from runs.models import Run
 
 PAGE = 50
 DECISIONS = ("approve", "reject")
-OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget")
+OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models")
 ACTS = ("start", "answer", "signal", "declare_dead", "price", "budget_default")
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

@@ -47,21 +47,22 @@ def check_budget_queue() -> None:
 
 
 def check_model() -> None:
-    """The model that DURABLEAGENTS_MODEL names can be asked. Raises ImproperlyConfigured."""
-    name = settings.DURABLEAGENTS.model
-    if not name:
+    """The models that DURABLEAGENTS_MODEL names can be asked. Raises ImproperlyConfigured."""
+    names = settings.DURABLEAGENTS.models
+    if not names:
         return
     from pydantic_ai.exceptions import UserError
 
-    from runs.engine.steps.model_request import real_model
+    from runs.engine.thinking.request import real_model
 
-    try:
-        real_model(name)
-    except (UserError, ImportError, ValueError) as error:
-        reason = " ".join(str(error).split()).partition(". To try")[0][:300]
-        raise ImproperlyConfigured(
-            f"DURABLEAGENTS_MODEL={name!r}: {reason}; expected provider:model, such as openai:gpt-5"
-        ) from error
+    for name in names:
+        try:
+            real_model(name)
+        except (UserError, ImportError, ValueError) as error:
+            reason = " ".join(str(error).split()).partition(". To try")[0][:300]
+            raise ImproperlyConfigured(
+                f"DURABLEAGENTS_MODEL={name!r}: {reason}; expected provider:model, such as openai:gpt-5"
+            ) from error
 
 
 def check_key() -> None:

@@ -48,7 +48,7 @@ class Environment(BaseSettings):
     slots: int = Field(default=50, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SLOTS")
     agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
     queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
-    model: str | None = Field(default=None, validation_alias="DURABLEAGENTS_MODEL")
+    models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
@@ -79,7 +79,7 @@ class Environment(BaseSettings):
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
-    @field_validator("agents", "allowed_hosts", "trusted_proxies", mode="before")
+    @field_validator("agents", "models", "allowed_hosts", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: raising a run's, and the prices that they are counted by."""
+"""Over HTTP: raising a run's budget, moving it to other models, and the prices that both are counted by."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
-from ledger.web.roles import roles
+from ledger.web.roles import OPERATOR, roles
 from runs.api.present import one, price_row
-from runs.api.schemas import PricePage, RunRow
+from runs.api.schemas import AskedPage, AskedRow, PricePage, RunRow
 from runs.services import authority, lifecycle
-from runs.services.bodies import BudgetBody
+from runs.services.bodies import BudgetBody, ModelsBody
 from runs.services.budgets import prices, raising
 from runs.services.budgets.starting import most_of
+from runs.services.thinking import moving
 
 
 class RunBudget(ApiView):
@@ -34,6 +35,27 @@ class RunBudget(ApiView):
         most = most_of(request.auth)
         raising.set_budget(run_id, body.budget, by=by, justification=body.justification, most=most)
         return Response(one(run_id))
+
+
+class RunModels(ApiView):
+    """Which models a run asks. It keeps those that it began with, until somebody moves it."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
+
+    @described("List the models that a run asks", AskedPage)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        lifecycle.find(run_id)
+        return self._now(run_id)
+
+    @described("Move a run to other models", AskedPage, body=ModelsBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        body = read_body(request, ModelsBody)
+        moving.move(run_id, body.models, assistant=body.assistant, by=self.by, justification=body.justification)
+        return self._now(run_id)
+
+    def _now(self, run_id: UUID) -> Response:
+        rows = [AskedRow.of(asked) for asked in moving.asked_by(run_id)]
+        return Response({"results": rows, "next": None})
 
 
 class Prices(ApiView):

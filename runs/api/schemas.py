@@ -171,6 +171,18 @@ class RunPage(Page):
     results: list[RunRow]
 
 
+class AskedRow(Shape):
+    """Which models an assistant's requests go to: the first that serves."""
+
+    assistant: str = Field(description="Empty: every one that the run hasn't asked by yet.")
+    models: list[str]
+    by: str = Field(description="Who said so; `system:settings` is what counted when the run began to ask.")
+
+
+class AskedPage(Page):
+    results: list[AskedRow]
+
+
 class SentRow(Shape):
     """A signal that a run was sent."""
 

@@ -13,6 +13,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
+    path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),
     path("prices", budgets.Prices.as_view(), name="api-prices"),
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),

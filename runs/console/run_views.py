@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -26,8 +27,9 @@ from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
 from runs.services import authority, lifecycle, questions, reconciling
-from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
+from runs.services.bodies import AnswerBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
+from runs.services.thinking import moving
 
 TABS = {
     "timeline": "Timeline",
@@ -71,6 +73,8 @@ class RunPage(Page):
         self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None
     ) -> HttpResponse:
         sight = sight_of(request)
+        if refused is not None and refused.act == authority.MODELS:
+            sight = replace(sight, tab="transcript")  # where its form is
         dossier = gather(run_id, sight)
         context: dict[str, Any] = {
             "d": dossier, "run": dossier.run, "story": dossier.story, "look": dossier.look, "tab": sight.tab,
@@ -79,6 +83,8 @@ class RunPage(Page):
         }  # fmt: skip
         context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
         context["budget"] = budgets.block(dossier.run, dossier.head, dossier.waits, may=may, refused=refused)
+        if sight.tab == "transcript":
+            context["asked"] = moving.asked_by(run_id)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         not_done = refused or wrong
@@ -183,6 +189,26 @@ class Budgets(RunPage):
             return self.tell(request, run_id, Refused(authority.BUDGET, error, form.kept))
         messages.success(request, "The budget is set. It is on the record.", extra_tags="ok")
         return redirect("run", run_id=run_id)
+
+
+class Models(RunPage):
+    """Moving a run to other models."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(ModelsBody, models=str.split)
+            moving.move(
+                run_id, body.models, assistant=body.assistant, by=self.acting(request),
+                justification=body.justification,
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused(authority.MODELS, error, form.kept))
+        messages.success(request, "From the next request on the run asks them. It is on the record.", extra_tags="ok")
+        return redirect(f"{reverse('run', args=[run_id])}?tab=transcript")
 
 
 class Answers(RunPage):

@@ -14,6 +14,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/retries", run_views.Retries.as_view(), name="retries"),
     path("runs/<uuid:run_id>/reconciliations", run_views.Reconciliations.as_view(), name="reconciliations"),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
+    path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),

@@ -3,6 +3,7 @@ share."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,35 @@ from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.errors import DefinitionError
 from runs.engine.tools import LONGEST, Tool, must_be_stable
+
+SCRIPTED = "scripted:"
+UNAVAILABLE = "model_unavailable"
+SMALLEST_WINDOW = 1000
+MOST_MODELS = 8
+_MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
+
+
+def check_models(where: str, models: Sequence[str]) -> list[str]:
+    """The models, each of which may be one by its name. Raises DefinitionError."""
+    if isinstance(models, str) or len(models) > MOST_MODELS or len(set(models)) < len(models):
+        raise DefinitionError(f"{where}, models: give a list of {MOST_MODELS} different ones at most")
+    for model in models:
+        if not isinstance(model, str) or not _MODEL.fullmatch(model):
+            raise DefinitionError(f"{where}, models: {model!r} is not provider:model, such as openai:gpt-5")
+    return list(models)
+
+
+def _whole(whose: str, name: str, value: Any, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        none = ", or None" if name in ("most_tokens", "window") else ""
+        raise DefinitionError(f"{whose}: {name} is {value!r}: give a whole number from {least}{none}")
+
+
+def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: bool = False) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (0 < value < most or (is_zero_fine and 0 <= value <= most)):
+        unit = "seconds, more than none" if name == "timeout" else f"a number from 0 to {most:g}"
+        raise DefinitionError(f"{whose}: {name} is {value!r}: give {unit}")
 
 
 @dataclass(frozen=True)
@@ -26,6 +56,12 @@ class Assistant:
     again as after any outage. `most_tokens` is the most that one answer may have, which the provider is told
     (None: what the provider thinks fit, and a budget sets aside 4096 for it).
 
+    `models` are those that it asks, as `provider:model`, the next where one doesn't serve (none: those of the
+    installation); a run keeps those that it began with, until a person moves it. `window` is how many tokens they read
+    at most: a conversation that comes near is made short by a recorded step (None: never). `max_repairs` (3) is how
+    many answers in a row may be of no use, each of which the model is told, before the node gets ModelFailure.
+    `temperature` is sent along if it is given.
+
     Raises DefinitionError for what is no text, model, tool, or positive number.
     """
 
@@ -37,6 +73,10 @@ class Assistant:
     max_turns: int = 12
     timeout: float = 300.0
     most_tokens: int | None = None
+    models: Sequence[str] = ()
+    window: int | None = None
+    max_repairs: int = 3
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
         whose = f"assistant {self.name!r}"
@@ -46,17 +86,23 @@ class Assistant:
         for t in self.tools:
             if not isinstance(t, Tool):
                 raise DefinitionError(f"{whose}: {t!r} is not a tool: register it with @tool(replay_class=…)")
-        if isinstance(self.max_turns, bool) or not isinstance(self.max_turns, int) or self.max_turns < 1:
-            raise DefinitionError(f"{whose}: max_turns is {self.max_turns!r}: give a whole number from 1")
-        most = self.most_tokens
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise DefinitionError(f"{whose}: most_tokens is {most!r}: give a whole number from 1, or None")
-        if (
-            isinstance(self.timeout, bool)
-            or not isinstance(self.timeout, (int, float))
-            or not 0 < self.timeout < LONGEST.total_seconds()
-        ):
-            raise DefinitionError(f"{whose}: timeout is {self.timeout!r}: give seconds, more than none")
+        _whole(whose, "max_turns", self.max_turns)
+        _whole(whose, "max_repairs", self.max_repairs, least=0)
+        if self.most_tokens is not None:
+            _whole(whose, "most_tokens", self.most_tokens)
+        if self.window is not None:
+            _whole(whose, "window", self.window, least=SMALLEST_WINDOW)
+        _number(whose, "timeout", self.timeout, LONGEST.total_seconds())
+        if self.temperature is not None:
+            _number(whose, "temperature", self.temperature, 2.0, is_zero_fine=True)
+        for model in check_models(whose, self.models):
+            if model.startswith(SCRIPTED):
+                raise DefinitionError(f"{whose}, models: {model!r} is what `offline` is called on the record")
+
+    def settings(self) -> dict[str, Any]:
+        """What the provider is told beside the messages, as it stands on record."""
+        known = {"timeout": self.timeout, "max_tokens": self.most_tokens, "temperature": self.temperature}
+        return {name: value for name, value in known.items() if value is not None}
 
     def tool(self, name: str) -> Tool | None:
         """The assistant's tool of that `name`; None for any other."""
@@ -74,7 +120,8 @@ class ModelTurn:
 
 
 class ModelRefused(Exception):
-    """The provider refused the request for good."""
+    """The provider refused the request for good. With the code UNAVAILABLE it is the model that isn't to be had (no
+    access, no credit, gone): another one may do it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -25,8 +25,9 @@ from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
-from runs.engine.steps.model_loop import ask_once, think
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
+from runs.engine.thinking.loop import think
+from runs.engine.thinking.question import ask_once
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger.entries import Entry as Entry
-from ledger.events import Event, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
+from ledger.events import Event, ModelsChosen, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
 from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.amounts import Usage as Usage
@@ -262,6 +262,10 @@ class Journal(Protocol):
     async def signal(self, name: str, n: int) -> SignalReceived:
         """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is
         none."""
+        ...
+
+    async def models(self) -> Sequence[ModelsChosen]:
+        """Which models the run asks: every choice on record, in order. Raises JournalBroken."""
         ...
 
     async def leave(

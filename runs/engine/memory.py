@@ -206,6 +206,10 @@ class MemoryJournal:
                 return event
         raise JournalBroken(f"there is no signal {name} number {n}")
 
+    async def models(self) -> list[e.ModelsChosen]:
+        self._fence()
+        return [event for event in self.run.events if isinstance(event, e.ModelsChosen)]
+
     async def commit(self, batch: Batch) -> Reply:
         self._fence()
         is_refused = batch.is_intent and (self._reply().stop is not None or self._is_belied(*_call_of(batch)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs.engine.assistants import Assistant, ModelTurn
+from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
 from runs.engine.outcomes import LateAnswer, StopReason
@@ -61,8 +61,9 @@ class RetryPolicy:
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
-    back. `hand_in` takes an answer that this process may no longer record. `route` says which model an assistant's
-    request goes to, and what that costs; `budget_queue` is the queue that is asked to raise a budget, beside the
+    back. `hand_in` takes an answer that this process may no longer record. `models` are those that an assistant's
+    requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
+    serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue that is asked to raise a budget, beside the
     operators; `price_patience` how many seconds a missing price is waited for. `queues` are those that somebody
     decides, `people` the queues and roles that may be asked; None: any."""
 
@@ -74,7 +75,10 @@ class Runtime:
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    route: Callable[[Assistant], Route] = lambda assistant: Route(f"scripted:{assistant.name}")
+    models: Callable[[Assistant], Sequence[str]] = lambda assistant: [f"{SCRIPTED}{assistant.name}"]
+    route: Callable[[str], Route] = Route
+    resting: dict[str, float] = field(default_factory=dict)
+    model_rest: float = 30.0
     budget_queue: str = ""
     price_patience: float = 8.0
     queues: Collection[str] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -37,6 +37,7 @@ class Visit:
         self.places, self.recalled = Places(generation, number), Recall(tape)
         self._closing = asyncio.Event()
         self._writing = asyncio.Lock()
+        self.choosing = asyncio.Lock()  # of the models that the run asks, which is put on record once
         self.outcome: Parked | Exceeded | Stopped | Broken | Crashed | None = None
         self.is_over = False  # the node has ended
         self.is_torn = False  # a write was cut off in the middle, so nothing more is written
@@ -172,6 +173,12 @@ class Visit:
             async with self._writing:
                 known = await self._shielded(self.journal.signal(name, n))
         return known
+
+    async def models(self) -> Sequence[e.ModelsChosen]:
+        """Which models the run asks: every choice on record, in order."""
+        async with self._writing:
+            chosen: Sequence[e.ModelsChosen] = await self._shielded(self.journal.models())
+            return chosen
 
     async def _shielded(self, writing: Coroutine[Any, Any, T]) -> T:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""

@@ -4,18 +4,20 @@ sent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from ledger.actors import Lease
 from ledger.errors import StaleLease
-from ledger.events import SignalReceived
+from ledger.events import ModelsChosen, SignalReceived
+from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import History, Reply
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
-from runs.journal.reader import EVENTS, SIGNAL, STANDING, checked, cut_of, newest_sound, read, standing
+from runs.journal.reader import AT_SLOT, EVENTS, SIGNAL, STANDING, checked, cut_of, newest_sound, read, standing
 
 _MAY_REPEAT = """
 SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
@@ -60,6 +62,17 @@ class Lookups:
             raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
         return event
 
+    async def models(self) -> Sequence[ModelsChosen]:
+        """Every choice of the models that the run asks, in order. Raises JournalBroken."""
+        rows = await patiently(
+            lambda: self._rows(AT_SLOT, self._run_id, CHOICE), f"run {self._run_id}, reading which models it asks"
+        )
+        events = [checked(self._run_id, row)[1] for row in rows]
+        chosen = [event for event in events if isinstance(event, ModelsChosen)]
+        if len(chosen) < len(events) or [event.n for event in chosen] != list(range(len(chosen))):
+            raise JournalBroken(f"run {self._run_id}: what is on record at {CHOICE} is no row of choices")
+        return chosen
+
     async def may_repeat(self, lease: Lease, slot: str, attempt: int) -> Reply:
         """Done where nobody asked for a stop and the attempt's outcome isn't on record."""
         head = await patiently(
@@ -74,6 +87,10 @@ class Lookups:
     async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:
         async with self._pool.connection() as connection:
             return await (await connection.execute(query, parameters)).fetchone()
+
+    async def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        async with self._pool.connection() as connection:
+            return await (await connection.execute(query, parameters)).fetchall()
 
     def _check_lease(self, lease: Lease, epoch: int, token: UUID | None) -> None:
         if (epoch, token) != (lease.epoch, lease.token):

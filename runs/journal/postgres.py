@@ -21,7 +21,7 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import first_line
-from ledger.events import Event, SignalReceived
+from ledger.events import Event, ModelsChosen, SignalReceived
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
 from runs.journal.births import child_statement
@@ -163,6 +163,9 @@ class PgJournal:
 
     async def signal(self, name: str, n: int) -> SignalReceived:
         return await self._lookups.signal(name, n)
+
+    async def models(self) -> Sequence[ModelsChosen]:
+        return await self._lookups.models()
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:
         async with self._committing:

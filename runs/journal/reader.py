@@ -59,6 +59,7 @@ STANDING = """
 )
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
+AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
     SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
     AND later.kind = 'RunRetried')"""

@@ -25,6 +25,7 @@ from runs.models import Run, Wait
 STOPPING = ("pause", "resume", "cancel")
 SETTLING = ("retry", "reconcile")
 BUDGET = "budget"
+MODELS = "models"
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
 # Who may have the budgets' queue: which of them does, the installation says.
@@ -57,7 +58,7 @@ class Standing:
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
         held = frozenset(held)
-        return frozenset(action for action in (*STOPPING, *SETTLING, BUDGET) if self.role(action, held, person))
+        return frozenset(action for action in (*STOPPING, *SETTLING, BUDGET, MODELS) if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
         """Why not, to be raised."""
@@ -66,7 +67,8 @@ class Standing:
             others = f", or whoever is in charge of the queue {queue}," if queue else ""
             return Forbidden(f"Only an operator{others} may set what a run may use.")
         if action not in STOPPING:
-            return Forbidden(f"Only an operator may {action} a run.")
+            what = "choose the models of" if action == MODELS else action
+            return Forbidden(f"Only an operator may {what} a run.")
         own = sorted(queue for queue, role in wait_hooks.queues.items() if role in set(held))
         reasons = [f"this run has never waited at your queue ({', '.join(own)})"] if own else []
         reasons += ["you didn't start this run"] if INTEGRATOR in held else []
@@ -153,7 +155,7 @@ def _first(run: Run) -> Run:
 
 
 _DID = {
-    "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
+    "models": "chose the models of this run", "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
     "signal": "sent this run a signal",
 }  # fmt: skip
 

@@ -44,6 +44,13 @@ class BudgetBody(SteerBody):
     budget: Budget
 
 
+class ModelsBody(SteerBody):
+    """Whom to ask from now on, in this order; of all assistants, unless one is named."""
+
+    models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)]
+    assistant: Annotated[str, Field(max_length=200)] = ""
+
+
 class ReconcileBody(SteerBody):
     """What became of a call whose outcome is unknown."""
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
+from ledger.kinds.models import COMPACTS
 from runs.story.effects import message_of
 from runs.story.lines import Fact, Line
 
@@ -261,6 +262,10 @@ def prompts(line: Line) -> list[Said]:
     """What a request adds: instructions, prompts, answers that no other event holds."""
     said = []
     for message in _messages(line.payload):
+        if isinstance(message.get(COMPACTS), int):
+            what = f"The {message[COMPACTS]} oldest messages are made shorter: what is answered stands for them from here on."
+            said.append(Said("engine", line.at, line.seq, what, title="nears the window"))
+            continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:
             said.append(Said("system", line.at, line.seq, message["instructions"], title="instructions"))
         if isinstance(message.get("prompt"), str):

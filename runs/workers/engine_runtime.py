@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from functools import partial
 
 from django.conf import settings
 
 from ledger.web.roles import ROLES
 from runs import failpoints
 from runs.engine.runtime import Runtime
-from runs.engine.steps.model_request import request_model
+from runs.engine.thinking.request import request_model
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.services.budgets import prices
@@ -25,9 +24,10 @@ def runtime(threads: Executor | None = None) -> Runtime:
     """The engine's surroundings in a worker process."""
     return Runtime(
         hasher=hasher(),
-        request_model=partial(request_model, model=settings.DURABLEAGENTS.model),
+        request_model=request_model,
         callback_url=callback_url,
         hit=failpoints.hit,
+        models=prices.models_of,
         route=prices.route,
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads,

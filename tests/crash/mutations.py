@@ -39,7 +39,7 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
-    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/steps/model_loop.py", "runs/services/budgets/raising.py",
+    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/loop.py", "runs/services/budgets/raising.py",
 )  # fmt: skip
 
 ENDS, WISHES, READER, CHILD = (

@@ -11,14 +11,15 @@ from uuid import UUID
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.agents import Agent
+from runs.engine.assistants import SCRIPTED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.prices import Price, Route
 from runs.engine.canonical import keyed_hasher
 from runs.engine.driver import Driver
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
 from runs.engine.runtime import Control, RetryPolicy, Runtime
-from runs.engine.steps.model_request import request_model
 from runs.engine.tape import Tape
+from runs.engine.thinking.request import request_model
 from tests.world import AT_ONCE, Killed
 
 HASHER = keyed_hasher(b"a key for tests")
@@ -59,7 +60,9 @@ class Story:
             hit=self._hit,
             threads=self.threads,
             retry=self.retry,
-            route=lambda assistant: Route(assistant.name, self.prices.get(assistant.name)),
+            models=lambda assistant: assistant.models or [f"{SCRIPTED}{assistant.name}"],
+            route=lambda model: Route(model, self.prices.get(model.removeprefix(SCRIPTED))),
+            model_rest=0.0,
             budget_queue="finance_po",
             price_patience=0.0,
         )

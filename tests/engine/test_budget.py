@@ -18,7 +18,7 @@ from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.budget.prices import Route
 from runs.engine.errors import NotServed
-from runs.engine.steps.model_request import request_model
+from runs.engine.thinking.request import request_model
 from tests.engine.story import Story
 from tests.engine.test_crashes import PRICE, Death, MortalJournal, sum_of_debits
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -173,7 +173,7 @@ async def test_a_model_without_a_price_costs_nobody_knows_what(tools: Toolbox) -
 async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -> None:
     asked: list[int] = []
 
-    async def model(assistant: Any, messages: Any) -> ModelTurn:
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
         asked.append(1)
         return await request_model(assistant, messages)
 
@@ -211,7 +211,7 @@ async def test_wherever_a_worker_dies_nothing_is_debited_twice_or_forgotten(
 
     requests: list[int] = []
 
-    async def model(assistant: Any, messages: Any) -> ModelTurn:
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
         requests.append(1)
         return await request_model(assistant, messages)
 
@@ -262,7 +262,7 @@ async def test_what_the_provider_refuses_costs_nothing_and_counts(tools: Toolbox
 
 
 async def test_a_cancelled_run_tells_of_the_request_that_it_left_behind(tools: Toolbox) -> None:
-    async def model(assistant: Any, messages: Any) -> ModelTurn:
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
         story.control.ask("cancel")
         story.run.is_cancel_requested = True
         raise TransportError("never read")
@@ -282,7 +282,7 @@ async def test_a_price_that_was_put_in_a_moment_ago_is_waited_for(tools: Toolbox
     class Patient(Story):
         @property
         def runtime(self) -> Any:
-            routed = lambda assistant: Route(assistant.name, next(looks, PRICE))  # noqa: E731
+            routed = lambda model: Route(model, next(looks, PRICE))  # noqa: E731
             return replace(super().runtime, route=routed, price_patience=5.0)
 
     patient = Patient(story.agent, caps=story.caps)
@@ -333,7 +333,7 @@ async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Tool
     """The cap was set while there was one, or the model is another one now: an operator looks, and nothing goes out."""
     asked: list[int] = []
 
-    async def model(assistant: Any, messages: Any) -> ModelTurn:
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
         asked.append(1)
         return await request_model(assistant, messages)
 
@@ -350,7 +350,7 @@ def once(*troubles: BaseException) -> Callable[..., Any]:
     """A model whose first answers are these."""
     left = list(troubles)
 
-    async def model(assistant: Any, messages: Any) -> ModelTurn:
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
         if left:
             raise left.pop(0)
         return await request_model(assistant, messages)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from durableagents import Assistant, Context, End
 from ledger import events as e
 from runs.engine.runtime import RetryPolicy, Runtime
-from runs.engine.steps.model_request import request_model
+from runs.engine.thinking.request import request_model
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -162,7 +162,7 @@ async def test_a_headline_that_fails_stops_nobody_from_deciding(tools: Toolbox) 
 async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> None:
     asked: list[str] = []
 
-    async def silent(assistant: Assistant, messages: list[Any]) -> Any:
+    async def silent(assistant: Assistant, messages: list[Any], model: str) -> Any:
         asked.append(assistant.name)
         if len(asked) < 3:
             await asyncio.Event().wait()
@@ -192,7 +192,7 @@ async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> Non
 
 
 def test_a_providers_client_asks_once_and_leaves_the_rest_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.engine.steps.model_request import real_model
+    from runs.engine.thinking.request import real_model
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")

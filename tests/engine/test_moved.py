@@ -23,7 +23,7 @@ class Given(BaseModel):
 
 
 def _at(address: str) -> Runtime:
-    async def no_model(assistant: Assistant, messages: list[object]) -> ModelTurn:
+    async def no_model(assistant: Assistant, messages: list[object], model: str) -> ModelTurn:
         raise AssertionError("nobody thinks here")
 
     return Runtime(

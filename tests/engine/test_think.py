@@ -33,7 +33,7 @@ from durableagents import (
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
-from runs.engine.steps.model_request import request_model
+from runs.engine.thinking.request import request_model
 from tests.engine.story import Story
 from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 
@@ -283,7 +283,7 @@ def flaky(*troubles: BaseException) -> Any:
     """A provider that raises these first."""
     left = list(troubles)
 
-    async def request(assistant: Assistant, messages: list[Any]) -> ModelTurn:
+    async def request(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         if left:
             raise left.pop(0)
         return await request_model(assistant, messages)
@@ -328,7 +328,7 @@ async def test_a_bug_around_the_model_fails_the_run_and_no_node_hides_it(tools: 
 
 
 async def test_an_answer_that_is_no_json_fails_the_run_once(tools: Toolbox) -> None:
-    async def odd(assistant: Assistant, messages: list[Any]) -> ModelTurn:
+    async def odd(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         return ModelTurn("m", {"parts": [float("nan")]}, 1, 1)
 
     story = Story(thinking(tools, Mind([final()])), model=odd)
@@ -352,7 +352,7 @@ async def test_a_plain_model_request_is_a_step_too(tools: Toolbox) -> None:
 async def test_a_cancel_does_not_wait_for_the_models_answer(tools: Toolbox) -> None:
     asked = asyncio.Event()
 
-    async def silent(assistant: Assistant, messages: list[Any]) -> ModelTurn:
+    async def silent(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         asked.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -368,7 +368,7 @@ async def test_a_cancel_does_not_wait_for_the_models_answer(tools: Toolbox) -> N
 async def test_what_is_only_known_is_counted(tools: Toolbox) -> None:
     """Tokens and calls come from the provider's own figures, once per recorded turn."""
 
-    async def counted(assistant: Assistant, messages: list[Any]) -> ModelTurn:
+    async def counted(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         turn = await request_model(assistant, messages)
         return ModelTurn(turn.model, turn.response, 100, 7)
 

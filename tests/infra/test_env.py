@@ -21,7 +21,7 @@ def test_defaults_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch
     found = env.load()
     assert found.data == env.CHECKOUT / ".data"
     assert (found.port, found.sandbox_port, found.sandbox_smtp_port) == (8000, 8001, 8002)
-    assert (found.workers, found.slots, found.agents, found.model) == (2, 50, [], None)
+    assert (found.workers, found.slots, found.agents, found.models) == (2, 50, [], [])
     assert found.base_url == "http://127.0.0.1:8000"
     assert not found.is_demo and not found.is_production
 

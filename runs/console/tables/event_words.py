@@ -54,6 +54,13 @@ def _caps(caps: object) -> str:
     return ", ".join(told).replace("usd micro ", "") or "no caps"
 
 
+def _models(event: dict[str, Any]) -> str:
+    """Whose requests go where."""
+    named = event["models"] if isinstance(event["models"], list) else []
+    whose = visible(event["assistant"]) or "every assistant"
+    return f"{whose} asks {', '.join(visible(model) for model in named) or '—'}"
+
+
 def _words(value: object) -> str:
     return escape(words(value))
 
@@ -167,6 +174,11 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ModelResponded": lambda f, _: f"{_turn(f)} · {_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out",
     "ModelFailed": _code,
     "ModelRouted": lambda f, _: f"{_plain(f['model'])} · set aside {_amounts(f)}",
+    "ModelsChosen": lambda f, _: f"{_models(f)} · by {visible(f['by'])}",
+    "TranscriptCompacted": lambda f, _: (
+        f"{_plain(f['messages'])} messages made short · about {_plain(f['tokens_before'])} tokens, "
+        f"then {_plain(f['tokens_after'])}"
+    ),
     "BudgetSet": lambda f, _: f"{_caps(f['caps'])} · by {visible(f['by'])}",
     "BudgetDebited": lambda f, _: _amounts(f) + (" · estimated: its answer was lost" if f.get("is_estimate") else ""),
     "BudgetExceeded": lambda f, _: f"{visible(words(f['resource']))}: {_plain(f['used'])} of {_plain(f['most'])} used",

@@ -23,7 +23,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an assistant's request goes: the `model` that is asked, and what it costs; None: nobody has said."""
+    """Where a request goes: the `model` that is asked, and what it costs; None: nobody has said."""
 
     model: str
     price: Price | None = None

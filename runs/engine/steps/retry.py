@@ -25,13 +25,15 @@ async def attempts(
     one_try: Callable[[int], Awaitable[T]],
     past: Attempt,
     come_back_later: Callable[[Exception], Awaitable[NoReturn]],
+    *,
+    is_short: bool = False,
 ) -> T:
     """Try, from number 1 on, until a try gives an outcome or raises something else than trouble that passes.
 
-    A round in place begins anew after each timer that `past` tells of. When its time is used up, `come_back_later`
-    parks the run.
+    A round in place begins anew after each timer that `past` tells of; each later one `is_short`, and the first where
+    there is another way. When its time is used up, `come_back_later` parks the run, or takes that way.
     """
-    policy, round_ = visit.runtime.retry, past.waits_of("timer")
+    policy, round_ = visit.runtime.retry, max(past.waits_of("timer"), int(is_short))
     tries, began = 0, time.monotonic()
     while True:
         tries += 1

@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow
 
 from ledger.clock import database_now
 from runs.engine.agents import Agent
-from runs.engine.assistants import Assistant
+from runs.engine.assistants import SCRIPTED, Assistant
 from runs.engine.budget.prices import Price, Route
 from runs.models import Price as PriceRow
 
@@ -81,21 +81,25 @@ class PriceTable:
 table = PriceTable()
 
 
-def model_of(assistant: Assistant) -> str:
-    """The model that an assistant's requests go to, as the journal and the price table name it."""
-    return settings.DURABLEAGENTS.model or f"scripted:{assistant.name}"
+def models_of(assistant: Assistant) -> list[str]:
+    """The models that an assistant's requests go to in a run that begins now, as the journal and the price table name
+    them. Its own, or the installation's; without any of these, and where the installation names none for one that can
+    do without, its own function."""
+    installed = settings.DURABLEAGENTS.models
+    if not installed and (assistant.offline is not None or not assistant.models):
+        return [f"{SCRIPTED}{assistant.name}"]
+    return list(assistant.models or installed)
 
 
-def route(assistant: Assistant) -> Route:
-    """Where an assistant's request goes, and what it costs by what this process knows of the prices."""
-    model = model_of(assistant)
+def route(model: str) -> Route:
+    """A model, and what it costs by what this process knows of the prices."""
     return Route(model, table.of(model))
 
 
 def unpriced(agent: Agent) -> list[str]:
     """The models of an agent of which nobody has said what they cost."""
     table.read()
-    return sorted({model for a in agent.assistants if table.of(model := model_of(a)) is None})
+    return sorted({model for a in agent.assistants for model in models_of(a) if table.of(model) is None})
 
 
 def in_force() -> list[PriceRow]:

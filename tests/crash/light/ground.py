@@ -155,7 +155,7 @@ async def _warm_up(outside: Any) -> None:
     from durableagents.demo import upstream
     from runs.connections import dsn
     from runs.engine.assistants import responses
-    from runs.engine.steps.model_request import request_model
+    from runs.engine.thinking.request import request_model
     from runs.journal.digests import hasher
     from tests.crash.agents import agent, helper, thinker
 

@@ -4,9 +4,9 @@ function."""
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from runs.engine.assistants import Assistant, ModelRefused, ModelTurn, responses
+from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, TransportError
 from runs.engine.steps.retry import seconds_asked
 from runs.engine.tools import FINAL
@@ -16,27 +16,30 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
 _PASSING = frozenset({408, 409, 425, 429})
+# It is this provider, or this model of its, that won't: no key, no credit, no right, no such model, a region's law.
+_ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
 
 
-async def request_model(assistant: Assistant, messages: list[Any], *, model: str | None = None) -> ModelTurn:
-    """Ask once. Raises NotServed (worth asking again, and costs nothing), TransportError (worth asking again, and may
-    have been paid for) or ModelRefused (it isn't)."""
+async def request_model(assistant: Assistant, messages: list[Any], model: str = SCRIPTED) -> ModelTurn:
+    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. Raises NotServed (worth
+    asking again, and costs nothing), TransportError (worth asking again, and may have been paid for) or ModelRefused
+    (it isn't)."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
+    chosen = _scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)
     try:
-        chosen = real_model(model) if model else _scripted(assistant)
         response = await model_request(
             chosen,
             messages,
-            model_settings=_settings(assistant),
+            model_settings=cast("ModelSettings", assistant.settings()),
             model_request_parameters=_parameters(assistant),
         )
     except ModelHTTPError as error:
         if error.status_code >= 500 or error.status_code in _PASSING:
             problem = f"the model's provider answered {error.status_code}"
             raise NotServed(problem, retry_after=_retry_after(error)) from error
-        raise ModelRefused("model_refused", str(error)) from error
+        raise ModelRefused(UNAVAILABLE if error.status_code in _ELSEWHERE else "model_refused", str(error)) from error
     except ModelAPIError as error:
         trouble = NotServed if _is_unreached(error) else TransportError
         raise trouble(f"the model's provider can't be reached: {error}") from error
@@ -44,9 +47,16 @@ async def request_model(assistant: Assistant, messages: list[Any], *, model: str
         raise ModelRefused("model_error", str(error)) from error
     used = response.usage
     plain = responses().dump_python(response, mode="json")
-    return ModelTurn(
-        response.model_name or str(model or assistant.name), plain, used.input_tokens or 0, used.output_tokens or 0
-    )
+    return ModelTurn(response.model_name or model, plain, used.input_tokens or 0, used.output_tokens or 0)
+
+
+def _real_model(name: str) -> Model:
+    from pydantic_ai.exceptions import UserError
+
+    try:
+        return real_model(name)
+    except (UserError, ImportError, ValueError) as error:  # no such provider here, or its key is missing
+        raise ModelRefused(UNAVAILABLE, str(error)) from error
 
 
 def real_model(name: str) -> Model:
@@ -60,13 +70,6 @@ def real_model(name: str) -> Model:
     if getattr(client, "max_retries", 0):
         client.max_retries = 0  # type: ignore[union-attr]
     return model
-
-
-def _settings(assistant: Assistant) -> ModelSettings:
-    settings: ModelSettings = {"timeout": assistant.timeout}
-    if assistant.most_tokens is not None:
-        settings["max_tokens"] = assistant.most_tokens
-    return settings
 
 
 def _is_unreached(error: BaseException) -> bool:
@@ -92,7 +95,7 @@ def _scripted(assistant: Assistant) -> Model:
 
     if assistant.offline is None:
         raise ModelRefused("no_model", f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one")
-    return FunctionModel(assistant.offline, model_name=f"scripted:{assistant.name}")
+    return FunctionModel(assistant.offline, model_name=f"{SCRIPTED}{assistant.name}")
 
 
 def _parameters(assistant: Assistant) -> ModelRequestParameters:

@@ -1,0 +1,255 @@
+"""One model request: replayed if it is on record, else made, with its intent before and its answer after.
+
+Which models it may go to is on record before the first goes out, so an installation's new setting is for runs to come.
+Where one doesn't serve, the next of them is asked; what came of each is on record with what was set aside for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from ledger import events as e
+from ledger.kinds.models import BY_SETTING, CHOICE
+from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
+from runs.engine.budget.amounts import Usage
+from runs.engine.budget.prices import Route
+from runs.engine.canonical import plain
+from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
+from runs.engine.journal import Batch, WaitSpec
+from runs.engine.outcomes import Broken, Crashed
+from runs.engine.places import path_of
+from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.spending import debit, lost, wanted_by
+from runs.engine.tape import Attempt, payload_of
+from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
+from runs.engine.visit import Visit
+
+T = TypeVar("T")
+# What is set aside for an answer whose length nobody limits, in tokens.
+USUAL_ANSWER = 4096
+PRICE_REST_SECONDS = 0.5
+
+
+class _NextModel(Exception):
+    """This one doesn't serve, and there is another."""
+
+
+class Question:
+    """The `turn`-th request of the conversation at the path `conversation`, which stands at `slot`. `added` is what it
+    adds that no other event holds; `beside` gives the events that go on record with the answer."""
+
+    def __init__(
+        self, visit: Visit, slot: str, assistant: Assistant, messages: list[Any],
+        conversation: str, turn: int, request_hash: str, added: Any,
+        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
+    ) -> None:  # fmt: skip
+        self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
+        self.conversation = visit.places.at(conversation)
+        self.request_hash, self.added, self.beside = request_hash, added, beside
+        record = visit.recall(slot, "model", request_hash)
+        self.past: Attempt = record.now
+        self.attempt = record.current
+        self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
+        self.route: Route | None = None
+        self.models: list[str] = []  # those that may still be asked, the first of them now
+
+    @property
+    def is_on_record(self) -> bool:
+        """Whether it went out already, or was to."""
+        return self.past.intent is not None
+
+    async def answer(self) -> Any:
+        """The model's response. Raises ModelFailure."""
+        visit, past = self.visit, self.past
+        match past.result:
+            case e.ModelResponded():
+                return responses().validate_python(payload_of(past.result)["response"])
+            case e.ModelFailed():
+                raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
+        waiting = past.open_wait("timer")
+        if waiting is not None:
+            visit.park(WaitSpec(visit.run_id, self.slot, self.attempt, "timer", waiting, visit.journal.now()))
+        if past.route is not None:
+            await self._lose(past.route)
+        await self._choose()
+        while True:
+            try:
+                given = await attempts(visit, self._try, past, self._pass_on, is_short=len(self.models) > 1)
+            except _NextModel:
+                self.models.pop(0)
+                continue
+            return await self._record(given)
+
+    # --- whom to ask --------------------------------------------------------------------------------------------------
+
+    async def _choose(self) -> None:
+        """What the journal says last; where it says nothing yet, what the installation says now, which is then put on
+        record. A model that lately didn't serve this worker is asked after the others."""
+        visit, name = self.visit, self.assistant.name
+        async with visit.choosing:
+            while True:
+                choices = await visit.models()
+                ours = [choice for choice in choices if choice.assistant in ("", name)]
+                if ours:
+                    break
+                models = list(visit.runtime.models(self.assistant))
+                chosen = e.ModelsChosen(slot=CHOICE, n=len(choices), assistant=name, models=models, by=BY_SETTING)
+                await visit.commit(Batch([chosen]))  # not done where a person's came first: then that is what counts
+        resting = visit.runtime.resting
+        self.models = sorted(ours[-1].models, key=lambda model: resting.get(model, 0.0) > time.monotonic())
+
+    async def _routed(self) -> Route:
+        """Where it goes, and what that costs. A price that was put in a moment ago may not have come here yet: under a
+        cap in dollars it is waited for, before anybody is asked for it."""
+        visit, until = self.visit, time.monotonic() + self.visit.runtime.price_patience
+        while True:
+            route = visit.runtime.route(self.models[0])
+            is_needed = visit.meter.caps.usd_micro is not None and route.price is None
+            if not is_needed or time.monotonic() >= until:
+                return route
+            await visit.rest(PRICE_REST_SECONDS)
+
+    async def _pass_on(self, trouble: Exception) -> NoReturn:
+        """It lasts: the next model, if there is one, else a timer."""
+        if self.sent is not None:  # nobody served it: what was set aside for it is free again
+            await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))
+            self.sent = None
+        self._rest_model()
+        if len(self.models) > 1:
+            raise _NextModel from trouble
+        await park_for_retry(
+            self.visit, self.slot, self.past, trouble,
+            attempt=self.attempt, tool="model", title="Model request", call={},
+        )  # fmt: skip
+
+    def _rest_model(self) -> None:
+        self.visit.runtime.resting[self.models[0]] = time.monotonic() + self.visit.runtime.model_rest
+
+    # --- what is on record before it goes out -------------------------------------------------------------------------
+
+    async def _intend(self) -> e.ModelRouted:
+        """Put on record that the request goes out, to which model, and what is set aside for the answer."""
+        visit, past, assistant = self.visit, self.past, self.assistant
+        route = await self._routed()
+        tokens_in = tokens_of(self.messages) + tokens_of_tools(assistant)
+        tokens_out = assistant.most_tokens or USUAL_ANSWER
+        event = e.ModelRouted(
+            slot=self.slot, attempt=self.attempt, n=past.routes, model=route.model, price=route.version,
+            tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=route.cost(tokens_in, tokens_out),
+            payload={"settings": assistant.settings()},
+        )  # fmt: skip
+        visit.check_stop()
+        if event.usd_micro is None and visit.meter.caps.usd_micro is not None:
+            problem = f"the run has a cap in dollars, and {route.model} has no price: put one in, then retry"
+            visit.stop(Broken("no_price", {"model": route.model, "problem": problem}))
+        visit.afford(self.slot, self.attempt, wanted_by(event), is_reserved=True)
+        events: list[e.Event] = [event]
+        if past.intent is None:
+            past.intent = e.ModelRequested(
+                slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
+                model=assistant.name, request_hash=self.request_hash, payload=self.added,
+            )  # fmt: skip
+            events.insert(0, past.intent)
+        await visit.commit(Batch(events, is_intent=True))
+        past.routes += 1
+        self.route = route
+        return event
+
+    async def _lose(self, sent: e.ModelRouted) -> None:
+        """A request whose answer nobody will hear may have been paid for: it stands on record with what was set
+        aside."""
+        await self.visit.commit(Batch([lost(sent)]))
+        self.sent = self.past.route = None
+
+    # --- the request --------------------------------------------------------------------------------------------------
+
+    async def _try(self, number: int) -> ModelTurn:
+        """One request; an outage of the provider is tried again, and never fails the run."""
+        visit = self.visit
+        if self.sent is None:
+            self.sent = await self._intend()
+        try:
+            visit.runtime.hit("CP2", "model")
+            given = await _unless_cancelled(visit, self._in_time())
+            visit.runtime.hit("CP4", "model")
+            plain(given.response)  # what can't be put on record would be asked for again and again
+            return given
+        except ModelRefused as refusal:
+            if refusal.code == UNAVAILABLE and len(self.models) > 1:
+                await self._pass_on(refusal)
+            await self._refused(refusal)
+        except Passing as trouble:
+            if not isinstance(trouble, NotServed):
+                await self._lose(self.sent)
+            raise
+        except (Exception, asyncio.CancelledError) as bug:
+            if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            visit.stop(Crashed("model_error", f"{self.assistant.name}: {brief(bug)}", traceback_of(bug)))
+
+    async def _in_time(self) -> ModelTurn:
+        """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
+        limit, name = self.assistant.timeout, self.assistant.name
+        try:
+            async with asyncio.timeout(limit):
+                return await self.visit.runtime.request_model(self.assistant, self.messages, self.models[0])
+        except TimeoutError as error:
+            raise TransportError(f"{name}: no answer from the model within {limit:g} s") from error
+
+    # --- what is on record after it -----------------------------------------------------------------------------------
+
+    async def _refused(self, refusal: ModelRefused) -> NoReturn:
+        event = e.ModelFailed(
+            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn, code=refusal.code,
+            payload={"message": str(refusal)},
+        )  # fmt: skip
+        batch = Batch([event, self._debit(0, 0)], usage=Usage(steps=1))
+        self.visit.boundary(await self.visit.commit(batch))
+        raise ModelFailure(refusal.code, str(refusal)) from refusal
+
+    def _debit(self, tokens_in: int, tokens_out: int, *, model_calls: int = 1) -> e.BudgetDebited:
+        """What the request under way used."""
+        assert self.sent is not None and self.route is not None
+        cost = self.route.cost(tokens_in, tokens_out)
+        return debit(self.sent, model_calls=model_calls, tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=cost)
+
+    async def _record(self, given: ModelTurn) -> Any:
+        event = e.ModelResponded(
+            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
+            tokens_in=given.tokens_in, tokens_out=given.tokens_out,
+            payload={"model": given.model, "response": given.response},
+        )  # fmt: skip
+        events = [event, self._debit(given.tokens_in, given.tokens_out), *self.beside(given)]
+        reply = await self.visit.commit(Batch(events, usage=Usage(steps=1)))
+        self.visit.runtime.hit("CP6", "model")
+        self.visit.boundary(reply)
+        return responses().validate_python(given.response)
+
+
+async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> str:
+    """One request without tools; the text of the answer. Raises ModelFailure."""
+    from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
+
+    task = {"assistant": assistant.name, "instructions": assistant.instructions, "prompt": prompt}
+    request = ModelRequest(parts=[UserPromptPart(content=prompt)], instructions=assistant.instructions)
+    question = Question(visit, slot, assistant, [request], path_of(slot), 0, visit.runtime.hasher(task), task)
+    response = await question.answer()
+    return "".join(p.content for p in response.parts if isinstance(p, TextPart))
+
+
+async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:
+    """Await something that has no effect; a cancel of the run doesn't wait for its answer."""
+    answer = asyncio.ensure_future(asking)
+    cancelled = asyncio.ensure_future(visit.control.cancelled.wait())
+    try:
+        await asyncio.wait({answer, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            visit.check_stop()
+        return await answer
+    finally:
+        answer.cancel()
+        cancelled.cancel()
