@@ -11,9 +11,9 @@ COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages i
 
 
 class ModelsChosen(Event, fact="models"):
-    """From here on the requests of `assistant` (empty: of every one) go to the first of `models` that serves; the slot is
-    always `models`, and `n` counts. By `system:settings` where it is what the installation said when the run first asked. Payload:
-    the justification, where a person moved it."""
+    """From here on the requests of `assistant` (empty: of every one) go to the first of `models` that serves; the slot
+    is always `models`, and `n` counts. By `system:settings` where it is what the installation said when the run first
+    asked. Payload: the justification, where a person moved it."""
 
     n: int
     assistant: str
@@ -22,8 +22,9 @@ class ModelsChosen(Event, fact="models"):
 
 
 class TranscriptCompacted(Event, fact="compacted"):
-    """The answer of this slot stands for the `messages` oldest of its conversation, the prompt not among them, from here
-    on. Tokens are estimates, of the whole conversation. Payload: `of`, a digest of each message that was made short."""
+    """The answer of this slot stands for the `messages` oldest of its conversation, the prompt not among them, from
+    here on. Tokens are estimates, of the whole conversation. Payload: `of`, a digest of each message that was made
+    short."""
 
     conversation: str
     model: str

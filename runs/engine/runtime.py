@@ -63,9 +63,9 @@ class Runtime:
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
     back. `hand_in` takes an answer that this process may no longer record. `models` are those that an assistant's
     requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
-    serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue that is asked to raise a budget, beside the
-    operators; `price_patience` how many seconds a missing price is waited for. `queues` are those that somebody
-    decides, `people` the queues and roles that may be asked; None: any."""
+    serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
+    that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
+    for. `queues` are those that somebody decides, `people` the queues and roles that may be asked; None: any."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]

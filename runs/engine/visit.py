@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -160,9 +160,8 @@ class Visit:
 
     async def check_repeat(self, slot: str, attempt: int) -> None:
         """Make sure that a call that is announced already may go out once more. Unwinds if not."""
-        async with self._writing:
-            self.check_stop()
-            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt))
+        self.check_stop()
+        reply: Reply = await self.look_up(self.journal.may_repeat(slot, attempt))
         if not reply.is_done:
             self.stop(Stopped(reply.stop or "overtaken"))
 
@@ -170,15 +169,13 @@ class Visit:
         """A signal that a call of this visit took; it may have come long before the visit."""
         known = self.tape.signals.get((name, n))
         if known is None:
-            async with self._writing:
-                known = await self._shielded(self.journal.signal(name, n))
+            known = await self.look_up(self.journal.signal(name, n))
         return known
 
-    async def models(self) -> Sequence[e.ModelsChosen]:
-        """Which models the run asks: every choice on record, in order."""
+    async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
+        """What the journal answers: one question at a time, and none while something is written."""
         async with self._writing:
-            chosen: Sequence[e.ModelsChosen] = await self._shielded(self.journal.models())
-            return chosen
+            return await self._shielded(asking)
 
     async def _shielded(self, writing: Coroutine[Any, Any, T]) -> T:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""

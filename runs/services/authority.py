@@ -155,8 +155,8 @@ def _first(run: Run) -> Run:
 
 
 _DID = {
-    "models": "chose the models of this run", "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
-    "signal": "sent this run a signal",
+    "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
+    "signal": "sent this run a signal", "models": "chose the models of this run",
 }  # fmt: skip
 
 

@@ -263,7 +263,7 @@ def prompts(line: Line) -> list[Said]:
     said = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
-            what = f"The {message[COMPACTS]} oldest messages are made shorter: what is answered stands for them from here on."
+            what = f"The {message[COMPACTS]} oldest messages are made shorter: the answer stands for them from here on."
             said.append(Said("engine", line.at, line.seq, what, title="nears the window"))
             continue
         if isinstance(message.get("instructions"), str) and message["instructions"]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
 
 import httpx
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 
 from durableagents import (
@@ -214,10 +215,37 @@ thinker = Assistant(
     name="thinker", instructions="Call keyed once.", output=Thought, tools=[keyed], offline=_script, most_tokens=100
 )
 
+_ASIDE = "So that the window fills, a good deal is said beside it. " * 16
+
+
+def _ponder(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Read four companies, call the keyed tool, give its answer back: by what the conversation still holds, or by what
+    stands for the rest of it."""
+    told = " ".join(str(getattr(part, "content", None) or part) for message in messages for part in message.parts)
+    read = max((int(n) for n in re.findall(r"'n': (200[0-9])", told)), default=1999)
+    booked = re.findall(r"keyed answered: \{'id': '([^']+)'\}", told) + [
+        part.content["id"] for message in messages for part in message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == "keyed" and isinstance(part.content, dict)
+        and "id" in part.content
+    ]  # fmt: skip
+    if booked:
+        call = ToolCallPart(info.output_tools[0].name, {"id": booked[-1]}, tool_call_id="call-end")
+    elif read < 2003:
+        call = ToolCallPart("pure", {"n": read + 1}, tool_call_id=f"call-{read + 1}")
+    else:
+        call = ToolCallPart("keyed", {"n": 1000}, tool_call_id="call-keyed")
+    return ModelResponse(parts=[TextPart(_ASIDE), call])
+
+
+ponderer = Assistant(
+    name="ponderer", instructions="Read, then call keyed once.", output=Thought, tools=[pure, keyed], offline=_ponder,
+    most_tokens=100, window=1200, max_turns=20,
+)  # fmt: skip
+
 agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
     title="Crash test", description="Does what its input says, and is killed meanwhile.",
-    tools=list(CALLS.values()), assistants=[thinker],
+    tools=list(CALLS.values()), assistants=[thinker, ponderer],
 )  # fmt: skip
 
 
@@ -252,6 +280,8 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return "slept"
         case "think":
             return str((await ctx.think(thinker, "Do it.")).id)
+        case "ponder":
+            return str((await ctx.think(ponderer, "Read them all.")).id)
         case "values":
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case _ if step in FAMILIES:

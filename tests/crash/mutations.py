@@ -39,9 +39,10 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
-    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/loop.py", "runs/services/budgets/raising.py",
+    "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/question.py", "runs/services/budgets/raising.py",
 )  # fmt: skip
 
+COMPACTION, WHOM = "runs/engine/thinking/compaction.py", "tests/engine/test_whom_it_asks.py"
 ENDS, WISHES, READER, CHILD = (
     "runs/services/families/ends.py", "runs/services/families/wishes.py", "runs/journal/reader.py", "runs/engine/steps/children.py",
 )  # fmt: skip
@@ -219,6 +220,18 @@ MUTANTS = [
     Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
     Mutant("under a cap in dollars what has no price is free", THINK, "if event.usd_micro is None and visit", "if False and visit", "tests/engine/test_budget.py -k no_price"),
     Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        raise", "    if False:\n        raise", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
+    # --- whom a run asks, and how long a conversation gets
+    Mutant("a run asks what the installation says now", THINK, "self.models = sorted(ours[-1].models,", "self.models = sorted(visit.runtime.models(self.assistant),", WHOM),
+    Mutant("whom it asks is not on record", THINK, "                await visit.commit(Batch([chosen]))  # not", "                ours = [chosen]\n                break  # not", WHOM),
+    Mutant("a request that nobody served stays set aside", THINK, "            await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))\n", "            pass\n", WHOM),
+    Mutant("a refused request is taken to the next model", THINK, "if refusal.code == UNAVAILABLE and len", "if len", WHOM),
+    Mutant("a model that doesn't serve is asked for ever", THINK, "            raise _NextModel from trouble\n", "            pass\n", WHOM),
+    Mutant("a resumed conversation is as long as it was", COMPACTION, "            if COMPACTS in known:\n", "            if False:\n", WHOM),
+    Mutant("what stands for a conversation may be longer than it", COMPACTION, "return said if len(said) <= most else", "return said if True else", WHOM),
+    Mutant("a turn's answers are kept without its calls", COMPACTION, "            count -= 2\n", "            count -= 1\n", WHOM),
+    Mutant("no answer of use is asked for without end", "runs/engine/thinking/loop.py", "if repairs > assistant.max_repairs and", "if False and", WHOM),
+    Mutant("anybody moves a run to other models", "runs/services/authority.py", "        if action not in STOPPING:\n            return None\n", "        if action == MODELS:\n            return ROLES[0]\n        if action not in STOPPING:\n            return None\n", "tests/runs/test_models_moved.py"),
+    Mutant("a model without a price is taken under a cap in dollars", "runs/services/thinking/moving.py", "if head.cap_usd_micro is not None and unknown:", "if False:", "tests/runs/test_models_moved.py"),
     # --- children
     Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
     Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),

@@ -29,7 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
-from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODEL, PRICE, raised
+from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, raised
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -91,7 +91,8 @@ class Stack(Installation):
         query = """INSERT INTO runs_price (model, usd_micro_in, usd_micro_out, valid_from, set_by, set_at)
                    VALUES (%s, %s, %s, clock_timestamp(), 'user:schedule', clock_timestamp())"""
         with self.database() as connection:
-            connection.execute(query, [MODEL, *PRICE])
+            for model in MODELS:
+                connection.execute(query, [model, *PRICE])
 
     def kill_up_and_start_again(self) -> None:
         """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""

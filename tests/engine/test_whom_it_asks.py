@@ -146,7 +146,7 @@ async def test_branches_that_begin_at_once_put_each_choice_on_record_once() -> N
     "models", [["gpt"], ["a:b", "a:b"], "openai:gpt", [f"a:{i}" for i in range(9)], ["a:b c"], [f"{SCRIPTED}x"], [7]]
 )
 def test_what_is_no_list_of_models_is_refused_by_name(models: Any) -> None:
-    with pytest.raises(DefinitionError, match="mind.*models"):
+    with pytest.raises(DefinitionError, match=r"mind.*models"):
         Assistant(name="mind", instructions="", output=Done, models=models)
 
 

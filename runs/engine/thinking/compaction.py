@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models.function import AgentInfo
 
 # How full the window is when a conversation is made short. Of what the prompt, the tools and the answer leave of that:
-# what the newest turns may take, which stay as they are, and what may stand for the others. The rest is for turns to come.
+# what the newest turns may take, which stay as they are, and what may stand for the others. The rest is for those to
+# come.
 FULL, KEPT, SHORT = 0.75, 0.4, 0.25
 MOST = "most"
 _INSTRUCTIONS = (
@@ -139,8 +140,8 @@ class Conversation:
         self._short, self._turns = text, self._turns[count:]
 
     def _too_old(self, kept: int) -> int:
-        """How many of the oldest messages don't stay as they are: all but the newest turns that have `kept` characters. A
-        turn's calls and their answers stay together."""
+        """How many of the oldest messages don't stay as they are: all but the newest turns that have `kept` characters.
+        A turn's calls and their answers stay together."""
         count = len(self._turns)
         while count >= 2:
             kept -= characters_of(self._turns[count - 1]) + characters_of(self._turns[count - 2])

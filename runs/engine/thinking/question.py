@@ -92,7 +92,7 @@ class Question:
         visit, name = self.visit, self.assistant.name
         async with visit.choosing:
             while True:
-                choices = await visit.models()
+                choices = await visit.look_up(visit.journal.models())
                 ours = [choice for choice in choices if choice.assistant in ("", name)]
                 if ours:
                     break

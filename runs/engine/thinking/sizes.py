@@ -43,8 +43,8 @@ def tokens_of_tools(assistant: Assistant) -> int:
 
 def shown(answer: Any, window: int | None) -> Any:
     """A tool's answer as a model gets it: as it is, or where it is too large its beginning, its end, its size in
-    characters and the SHA-256 of the whole, which is on the journal. `window` is the model's, in tokens: no answer takes
-    more than a quarter of it."""
+    characters and the SHA-256 of the whole, which is on the journal. `window` is the model's, in tokens: no answer
+    takes more than a quarter of it."""
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
     most = LONGEST_OBSERVATION if window is None else min(LONGEST_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
     if len(text) <= most:

@@ -119,4 +119,6 @@ def _check_priced(head: Head, models: Sequence[str]) -> None:
 
 
 def _refused(field: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"{problem[:1].upper()}{problem[1:]}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+    return InvalidInput(
+        f"{problem[:1].upper()}{problem[1:]}.", errors=[{"field": field, "problem": problem, "fix": fix}]
+    )

@@ -23,7 +23,7 @@ from runs.fleet.procfs import tie_to_parent
 from tests.conftest import CHECKOUT, plain_env
 from tests.crash.checker import Finding
 from tests.crash.light.plan import draw
-from tests.crash.steps import MODEL, PRICE
+from tests.crash.steps import MODELS, PRICE
 from tests.crash.tally import Tally
 
 Report = Callable[[str, Tally], None]
@@ -111,7 +111,8 @@ def _put_price() -> None:
 
     from runs.services.budgets import prices
 
-    prices.put(MODEL, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
+    for model in MODELS:
+        prices.put(model, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
     connection.close()  # no lane may share it
 
 

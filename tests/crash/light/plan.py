@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, THOUGHTS
 
 CALLS = (
     "pure",
@@ -20,7 +20,7 @@ CALLS = (
     "unsafe",
     "unsafe_gated",
     "unsafe_hooked",
-    "think",
+    *THOUGHTS,
     *GATHERED,
     *FAMILIES,
     "signal",
@@ -126,7 +126,7 @@ def _points(dice: random.Random, jobs: tuple[tuple[str, ...], ...]) -> tuple[str
     drawn: list[str] = []
     for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
         n = dice.randrange(len(jobs))
-        calls = [step for step in jobs[n] if (step in EFFECTS and step != "think") or step == "pure"]
+        calls = [step for step in jobs[n] if (step in EFFECTS and step not in THOUGHTS) or step == "pure"]
         point, tool = dice.choice(POINTS), dice.choice(["", *calls])
         at = f"@{tool}" if tool and point in _AT_A_TOOL else ""
         then = "+" if drawn and dice.random() < 0.7 else ""
