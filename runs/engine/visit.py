@@ -160,17 +160,16 @@ class Visit:
 
     async def check_repeat(self, slot: str, attempt: int) -> None:
         """Make sure that a call that is announced already may go out once more. Unwinds if not."""
-        self.check_stop()
-        reply: Reply = await self.look_up(self.journal.may_repeat(slot, attempt))
+        async with self._writing:
+            self.check_stop()
+            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt))
         if not reply.is_done:
             self.stop(Stopped(reply.stop or "overtaken"))
 
     async def signal(self, name: str, n: int) -> e.SignalReceived:
         """A signal that a call of this visit took; it may have come long before the visit."""
         known = self.tape.signals.get((name, n))
-        if known is None:
-            known = await self.look_up(self.journal.signal(name, n))
-        return known
+        return known or await self.look_up(self.journal.signal(name, n))
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
         """What the journal answers: one question at a time, and none while something is written."""
