@@ -24,10 +24,10 @@ _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
 def check_models(where: str, models: Sequence[str]) -> list[str]:
     """The models, each of which may be one by its name. Raises DefinitionError."""
     if isinstance(models, str) or len(models) > MOST_MODELS or len(set(models)) < len(models):
-        raise DefinitionError(f"{where}, models: give a list of {MOST_MODELS} different ones at most")
+        raise DefinitionError(f"{where}: give a list of {MOST_MODELS} different ones at most")
     for model in models:
         if not isinstance(model, str) or not _MODEL.fullmatch(model):
-            raise DefinitionError(f"{where}, models: {model!r} is not provider:model, such as openai:gpt-5")
+            raise DefinitionError(f"{where}: {model!r} is not provider:model, such as openai:gpt-5")
     return list(models)
 
 
@@ -95,7 +95,7 @@ class Assistant:
         _number(whose, "timeout", self.timeout, LONGEST.total_seconds())
         if self.temperature is not None:
             _number(whose, "temperature", self.temperature, 2.0, is_zero_fine=True)
-        for model in check_models(whose, self.models):
+        for model in check_models(f"{whose}, models", self.models):
             if model.startswith(SCRIPTED):
                 raise DefinitionError(f"{whose}, models: {model!r} is what `offline` is called on the record")
 

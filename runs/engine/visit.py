@@ -169,7 +169,7 @@ class Visit:
     async def signal(self, name: str, n: int) -> e.SignalReceived:
         """A signal that a call of this visit took; it may have come long before the visit."""
         known = self.tape.signals.get((name, n))
-        return known or await self.look_up(self.journal.signal(name, n))
+        return await self.look_up(self.journal.signal(name, n)) if known is None else known
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
         """What the journal answers: one question at a time, and none while something is written."""

@@ -36,6 +36,8 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-cancel", "POST"): STOP,
     # The installation says who besides operators: see test_budget.py.
     ("api-run-budget", "POST"): STOP - {"integrator"},
+    ("api-run-models", "GET"): EVERY,
+    ("api-run-models", "POST"): OPERATE,
     ("api-prices", "GET"): EVERY,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,

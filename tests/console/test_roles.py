@@ -25,6 +25,7 @@ READ = {
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
+    "models": {"operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
@@ -38,7 +39,7 @@ PATHS = {
     "pauses": "/runs/{run}/pauses", "resumptions": "/runs/{run}/resumptions",
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
-    "budgets": "/runs/{run}/budgets",
+    "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
     "answers": "/runs/{run}/answers/{id}", "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

@@ -93,7 +93,9 @@ def _check_names(models: Sequence[str]) -> None:
     try:
         check_models("models", real)
     except DefinitionError as error:
-        raise _refused("models", str(error), "a list such as openai:gpt-5, anthropic:claude-sonnet-4-0") from error
+        raise _refused(
+            "models", str(error).removeprefix("models: "), "a list such as openai:gpt-5, anthropic:claude-sonnet-4-0"
+        ) from error
     if len(set(models)) < len(models):
         raise _refused("models", "one is named twice", "name each once")
     for model in real:
