@@ -30,15 +30,8 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
     wanted, most = asked or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(_defaults(agent, tags)).tightest(most)
-    if budget.usd is not None and (unknown := prices.unpriced(agent)):
-        raise InvalidInput(
-            f"A budget in dollars{'' if wanted.usd is not None else ', as the defaults give it,'} needs the price of "
-            f"every model that {agent.graph_id} asks; there is none for {', '.join(unknown)}.",
-            errors=[
-                {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
-                for model in unknown
-            ],
-        )
+    if budget.usd is not None:
+        prices.check_priced(agent, "" if wanted.usd is not None else ", as the defaults give it,")
     return budget
 
 
