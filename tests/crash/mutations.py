@@ -224,7 +224,7 @@ MUTANTS = [
     Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),
     Mutant("what a child used is added with every telling", ENDS, "        _debit(head, new)\n", "        _debit(head, new + new)\n", LIGHT),
     Mutant("a child is made in a commit of its own", STORE, "            reply = await self._commit(batch.events, statement, values, made)\n", "            reply = await self._commit(batch.events, statement, values)\n            async with self.pool.connection() as apart:\n                for extra, parameters in made:\n                    await apart.execute(extra, parameters)\n", f"{ATTACKED} -k wire_loses"),
-    Mutant("a cancel doesn't go down", WISHES, "{_PAIRS} p.state = 'cancelled' AND", "{_PAIRS} false AND", f"{FAMILY} -k cancel"),
+    Mutant("a cancel doesn't go down", WISHES, "{_PAIRS} above = 'cancelled' AND", "{_PAIRS} false AND", f"{FAMILY} -k cancel"),
     Mutant("a pause doesn't go down", WISHES, "        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, \"its parent was paused\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a pause held back stays so", WISHES, "        + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, \"its parent goes on\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a person paused goes on with its parent", WISHES, "filter(is_paused_by_family, _rows(_RESUME, parent))", "_rows(_RESUME, parent)", f"{FAMILY} -k pause"),
