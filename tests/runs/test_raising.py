@@ -3,6 +3,7 @@ has set since."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +12,17 @@ import pytest
 from durableagents import Context, End, TransportError
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
+from runs.engine.budget.amounts import NOTHING_USED, Usage
 from runs.engine.budget.limits import Budget
+from runs.engine.steps.spending import lost, reserved_by
+from runs.journal.reader import tape_of
 from runs.models import Run, Wait
+from runs.queries.reserved import reserved
 from runs.services import lifecycle
 from runs.services.budgets.asked import StaleBudget
 from runs.services.budgets.raising import set_budget, time_is_up
 from runs.workers import timers
+from tests.runs.situations import NOT_ENDED, Situations
 from tests.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now, overrides
 from tests.runs.test_budgets import (
     WHY,
@@ -31,6 +37,7 @@ from tests.runs.test_budgets import (
     thinking,
 )
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+from tests.writing import intend, record
 
 pytestmark = pytest.mark.django_db
 
@@ -253,3 +260,28 @@ def test_a_pause_and_a_raise_at_once_leave_it_paused_or_going(stage: Stage, tool
     lifecycle.resume(run.id, by=OLGA, justification=WHY)
     assert stage.drive() == "completed"
     is_sound(run)
+
+
+# --- what is set aside, as lists tell it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("situation", NOT_ENDED)
+def test_what_is_set_aside_is_what_a_worker_would_count(stage: Stage, tools: Toolbox, situation: str) -> None:
+    run = fresh(Situations(stage, tools).make(situation))
+    counted = sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
+    assert reserved([run], {run.pk: head(run)}).get(run.pk, NOTHING_USED) == counted
+
+
+def test_a_request_and_a_child_are_set_aside_until_they_are_over(stage: Stage, tools: Toolbox) -> None:
+    run = start(ordering(tools, "order"))
+    journal = stage.take(run)
+    stage.wait(journal.load())
+    routed = e.ModelRouted(slot="0.1/1", n=0, model="m", price=1, tokens_in=3, tokens_out=4, usd_micro=7)
+    stage.wait(intend(journal, [routed]))
+    aside = Usage(steps=1, model_calls=1, tokens_in=3, tokens_out=4, usd_micro=7)
+    assert reserved([run], {run.pk: head(run)}) == {run.pk: aside}
+    stage.wait(record(journal, [lost(routed)]))
+    assert reserved([run], {run.pk: head(run)}) == {}
+    again = replace(routed, n=1)
+    stage.wait(intend(journal, [again]))
+    assert reserved([run], {run.pk: head(run)}) == {run.pk: aside}
