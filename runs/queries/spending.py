@@ -12,13 +12,10 @@ from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.limits import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text
+from runs.services.budgets.asked import LABELS
 
 # As a budget calls them, where the engine has another name.
 NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
-LABELS = {
-    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
-    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +97,11 @@ class Exceeded:
     def queue(self) -> str:
         """Whom it asks, besides the operators; empty: nobody else."""
         return detail_text(self.wait, "queue")
+
+    @property
+    def held_by(self) -> str:
+        """Who has paused it besides, so that a raise doesn't set it going; empty: nobody."""
+        return detail_text(self.wait, "held_by")
 
     @property
     def label(self) -> str:

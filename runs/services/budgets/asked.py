@@ -22,6 +22,10 @@ from runs.journal.reader import tape_of
 from runs.models import Run, Wait
 
 TIME = "time"
+LABELS = {
+    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
+    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
+}  # fmt: skip
 NEEDS_TIME = "Needs more time"
 
 
@@ -32,7 +36,7 @@ class StaleBudget(DurableAgentsError):
 
     def __init__(self, seen: Budget, now: Budget, changed: Sequence[str]) -> None:
         pairs = [(name, _said(seen, name), _said(now, name)) for name in changed]
-        told = ", ".join(f"{name.replace('_', ' ')} {was} then, {is_now} now" for name, was, is_now in pairs)
+        told = ", ".join(f"{LABELS[name]} {was} then, {is_now} now" for name, was, is_now in pairs)
         super().__init__(
             f"The caps have been set since you looked: {told}. Nothing was changed; look again, then set them.",
             errors=[
@@ -45,7 +49,9 @@ class StaleBudget(DurableAgentsError):
 
 def _said(budget: Budget, name: str) -> str:
     value = getattr(budget, name)
-    return "no cap" if value is None else f"{value:,}"
+    if value is None:
+        return "no cap"
+    return f"${value:,}" if name == "usd" else f"{value:,} seconds" if name == "wall_seconds" else f"{value:,}"
 
 
 def check_seen(seen: Budget, now: Budget) -> None:
