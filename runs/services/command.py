@@ -43,9 +43,10 @@ def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] 
 
 
 def save(run: Run, *fields: str, now: datetime) -> None:
-    """Store what a transition changed."""
+    """Store what a transition changed. Who watches the run's parent sees it there, too."""
     run.updated_at = now
     run.save(update_fields=["state", "updated_at", *fields])
+    notify.ring_above(run.parent)
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
