@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 
@@ -20,8 +20,10 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms import Beside, Bound, Value
 from runs.console.tables.waits import amount_of, amounts_of
+from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Usage
 from runs.engine.budget.limits import usd_of
+from runs.engine.budget.prices import A_MILLION
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
 from runs.queries.reserved import reserved
@@ -29,6 +31,7 @@ from runs.queries.spending import Exceeded, Share
 from runs.services import authority
 from runs.services.bodies import BudgetBody
 from runs.services.budgets.asked import budget_of, caps_of
+from runs.services.budgets.starting import outlook
 
 HOUR = 3600
 _LABELS = {
@@ -101,6 +104,23 @@ def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
     """The caps that were typed into the start form, as the API takes them; a field that was left empty is left out.
     Raises InvalidInput for hours that are no number."""
     return {name: _value(name, text) for name, text in _typed(texts, AT_START).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What the page of an agent says of the budget that a run of it would have: `defaults` cap by cap, and what keeps
+    any from being started."""
+
+    defaults: list[str]
+    hindrance: str
+
+    @classmethod
+    def of(cls, agent: Agent) -> Self:
+        """As the defaults and prices are now."""
+        found = outlook(agent)
+        time = found.defaults.wall_seconds or int(TIME_TO_LIVE.total_seconds())
+        stated = {**found.defaults.stated(), "wall_seconds": time}
+        return cls([f"{spending.LABELS[name]} {_said(name, value)}" for name, value in stated.items()], found.hindrance)
 
 
 def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
@@ -298,14 +318,16 @@ def changes(before: Any, after: Any) -> list[str]:
     was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
-    names = [name for name in _LABELS if was.get(name) != is_now.get(name)]
-    return [f"{spending.LABELS[name]}: {_said(name, was)} → {_said(name, is_now)}" for name in names]
+    pairs = [(name, was.get(name), is_now.get(name)) for name in _LABELS]
+    return [f"{spending.LABELS[name]}: {_said(name, a)} → {_said(name, b)}" for name, a, b in pairs if a != b]
 
 
-def _said(name: str, caps: Mapping[str, Any]) -> str:
-    value = caps.get(name)
+def _said(name: str, value: Any) -> str:
+    """An amount of a budget as people write it, or as a record holds it."""
     if value is None:
         return "no cap"
+    if isinstance(value, Decimal):
+        return f"${usd_of(int(value * A_MILLION))}"
     return f"${value}" if name == "usd" else amount_of(name, value) if isinstance(value, int) else str(value)
 
 

@@ -13,7 +13,7 @@ from ledger.models import Event, Head, OverrideRecord
 from runs.console import budgets
 from runs.console.tables.waits import amounts_of
 from runs.engine.budget.limits import Budget
-from runs.models import Run, Wait
+from runs.models import BudgetDefault, Run, Wait
 from runs.services import lifecycle
 from runs.services.budgets import raising
 from tests.console.conftest import SHOP, Reader, filled_in, start, text_of
@@ -322,3 +322,16 @@ def test_a_wrong_cap_starts_nothing_and_is_marked(operator: Reader, name: str, t
 )
 def test_a_comma_groups_thousands_and_is_no_decimal(typed: str, meant: Any) -> None:
     assert budgets.at_start({"budget.model_calls": typed}) == {"model_calls": meant}
+
+
+def test_the_start_form_says_which_defaults_hold_and_what_keeps_it_from_starting(operator: Reader) -> None:
+    page, _ = opened(operator)
+    assert "Defaults here: time 90 d" in page
+    row = BudgetDefault.objects.create(agent="buyer", budget={"usd": "5.5", "model_calls": 200, "wall_seconds": 3600})
+    page, _ = opened(operator)
+    assert "Defaults here: dollars $5.50 · model calls 200 · time 1 h 00 m" in page
+    BudgetDefault.objects.filter(pk=row.pk).update(budget={"gold": 1})
+    page, _ = opened(operator)
+    assert "nothing is started under it" in page
+    assert operator.get("/agents/buyer@1.0.0").status_code == 200
+    assert "nothing is started under it" in operator.read("/agents/buyer@1.0.0")
