@@ -4,13 +4,14 @@ run."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 import pydantic
 from django import forms
 from django.apps import apps
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -25,7 +26,7 @@ from durableagents.models import ApiKey
 from ledger.append import acted
 from ledger.web.misfit import problems
 from ledger.web.roles import actor
-from runs.engine.agents import registry
+from runs.engine.agents import Agent, registry
 from runs.engine.budget.limits import Budget, usd_of
 from runs.engine.budget.prices import A_MILLION
 from runs.models import BudgetDefault, Price
@@ -37,6 +38,16 @@ _MONEY: dict[str, Any] = {
     "min_value": 0, "max_value": 10**6, "decimal_places": 6, "help_text": "For a million tokens, to the millionth.",
 }  # fmt: skip
 _MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
+
+
+def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) -> None:
+    """Say which agents no run can be started of under a budget in dollars: a model of theirs has no price."""
+    if not (isinstance(budget, dict) and budget.get("usd") is not None):
+        return
+    for agent in agents:
+        if models := prices.unpriced(agent):
+            words = f"No run of {agent.graph_id} is started under this: there is no price for {', '.join(models)}."
+            messages.warning(request, f"{words} Set it under Prices, or take the dollars out.")
 
 
 def checked_budget(given: Any) -> dict[str, Any]:
@@ -53,6 +64,26 @@ def checked_budget(given: Any) -> dict[str, Any]:
     return budget.model_dump(mode="json", exclude_none=True)
 
 
+class OfBudgets(admin.ModelAdmin):
+    """Rows with a budget. One that keeps runs from being started says so, also to who only looks."""
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:  # fmt: skip
+        """As Django's."""
+        row = self.get_object(request, object_id) if object_id and request.method == "GET" else None
+        if row is not None:
+            warn_unpriced(request, row.budget, agents_of(row))
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+
+def agents_of(row: ApiKey | BudgetDefault) -> list[Agent]:
+    """Whom a budget may be for: a tag's and a key's for any that has runs with it."""
+    name = row.agent if isinstance(row, BudgetDefault) else ""
+    return [agent for agent in registry.agents() if not name or name in (agent.name, agent.graph_id)]
+
+
 class KeyForm(forms.ModelForm):
     """A key, and what it may give."""
 
@@ -63,7 +94,7 @@ class KeyForm(forms.ModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):
+class ApiKeyAdmin(OfBudgets):
     """Keys are issued and revoked, never changed or deleted: who used one stays known."""
 
     list_display = ("name", "user", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
@@ -82,6 +113,7 @@ class ApiKeyAdmin(admin.ModelAdmin):
         """The key itself is kept nowhere; the answer shows it."""
         token = issue_key(obj.user, obj.name, expires_at=obj.expires_at, budget=obj.budget)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
+        warn_unpriced(request, obj.budget, agents_of(obj))
         obj.shown_once = token
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -185,7 +217,7 @@ class DefaultForm(forms.ModelForm):
 
 
 @admin.register(BudgetDefault)
-class BudgetDefaultAdmin(admin.ModelAdmin):
+class BudgetDefaultAdmin(OfBudgets):
     """What a run may use where its start names nothing else. Each change is an act on record."""
 
     form = DefaultForm
@@ -195,6 +227,7 @@ class BudgetDefaultAdmin(admin.ModelAdmin):
         before = BudgetDefault.objects.filter(pk=obj.pk).first() if change else None
         super().save_model(request, obj, form, change)
         self._record(request, before, obj)
+        warn_unpriced(request, obj.budget, agents_of(obj))
 
     def delete_model(self, request: HttpRequest, obj: BudgetDefault) -> None:
         self._record(request, obj, None)

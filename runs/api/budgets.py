@@ -33,7 +33,7 @@ class RunBudget(ApiView):
         body = read_body(request, BudgetBody)
         by = replace(self.by, role=role)
         most = most_of(request.auth)
-        raising.set_budget(run_id, body.budget, by=by, justification=body.justification, most=most)
+        raising.set_budget(run_id, body.budget, by=by, justification=body.justification, most=most, seen=body.if_caps)
         return Response(one(run_id))
 
 

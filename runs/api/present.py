@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from runs.api.schemas import (
     AgentRow,
     Amounts,
     BudgetRow,
+    Caps,
     ChildCounts,
     ChildRow,
     ExceededRow,
@@ -32,10 +33,13 @@ from runs.api.schemas import (
     WaitRow,
 )
 from runs.engine.agents import Agent
+from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, Price, Run, State, Wait
 from runs.queries import families, spending
+from runs.queries.reserved import reserved
+from runs.services.budgets.asked import budget_of
 from runs.services.lifecycle import Accepted, find
 
 
@@ -72,7 +76,7 @@ def _child_row(wait: Wait) -> ChildRow | None:
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    """Runs with their heads, open waits and endings, in four further queries however many they are."""
+    """Runs with their heads, open waits and endings, in five further queries however many they are."""
     ids = [run.id for run in runs]
     heads = families.heads(ids)
     waits = families.open_waits(ids)
@@ -81,9 +85,18 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     drivable = agent_versions.drivable() if is_any_ready else frozenset()
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
+    aside = reserved(runs, heads)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
-        run_row(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], evidence)
+        run_row(
+            run,
+            heads[run.id],
+            waits.get(run.id, []),
+            endings.get(run.id),
+            blocked[run.id],
+            evidence,
+            aside.get(run.id, amounts.NOTHING_USED),
+        )
         for run in runs
     ]
 
@@ -117,9 +130,10 @@ def run_row(
     ending: Any = None,
     blocked: str | None = None,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
+    aside: amounts.Usage = amounts.NOTHING_USED,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
-    it; `evidence` what its waits for an operator are about."""
+    it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way."""
     is_over = run.state in ENDED
     return RunRow.of(
         run,
@@ -138,7 +152,7 @@ def run_row(
         pause_requested=head.is_pause_requested,
         cancel_requested=head.is_cancel_requested,
         usage=Usage.of(head),
-        budget=budget_row(run, head, () if is_over else waits),
+        budget=budget_row(run, head, () if is_over else waits, aside),
         parent=None if run.parent is None else ParentRow.of(
             run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
         ),
@@ -154,13 +168,15 @@ def _counts(states: Mapping[str, int]) -> ChildCounts:
     return ChildCounts.of(counted, **{name: counted[name] for name in ChildCounts.model_fields})
 
 
-def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
-    """What a run may use, and has used."""
-    all_ = spending.shares(head)
+def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: amounts.Usage = amounts.NOTHING_USED) -> BudgetRow:
+    """What a run may use, has used, and has set `aside`."""
+    all_ = spending.shares(head, aside)
     asked = spending.exceeded(waits)
+    time = budget_of(run, head, waits).wall_seconds
     return BudgetRow.of(
         run,
-        caps=Amounts.of(run, **{one.name: one.shown(one.cap) for one in all_}),
+        caps=Caps.of(run, wall_seconds=time, **{one.name: one.shown(one.cap) for one in all_}),
+        reserved=Amounts.of(run, **{one.name: one.shown(one.reserved) for one in all_}),
         used=Amounts.of(run, **{one.name: one.shown(one.used) for one in all_}),
         left=Amounts.of(run, **{one.name: one.shown(one.left) for one in all_}),
         cost_usd=spending.cost_usd(head),
@@ -168,6 +184,7 @@ def budget_row(run: Run, head: Head, waits: Iterable[Wait]) -> BudgetRow:
         exceeded=None if asked is None else ExceededRow.of(
             asked, wait_id=asked.wait.id, most=asked.shown(asked.at_most), used=asked.shown(asked.used),
             wanted=asked.shown(asked.wanted), reserved=asked.shown(asked.reserved),
+            enough={name: spending.Share(name, 0, None).shown(least) for name, least in asked.enough.items()},
         ),
     )  # fmt: skip
 

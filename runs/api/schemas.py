@@ -67,17 +67,27 @@ class ExceededRow(Shape):
     used: int | str | None
     reserved: int | str | None = Field(description="Set aside for calls whose outcome is not on record.")
     wanted: int | str | None
+    enough: dict[str, int | str] = Field(
+        description="The least that each cap has to be for it to go on: all of them, by their names."
+    )
     since: datetime
     until: datetime = Field(description="When it ends as cancelled if nobody raises it.")
     queue: str = Field(description="Who is asked besides the operators; empty: nobody.")
 
 
-class BudgetRow(Shape):
-    """What a run may use, and has used."""
+class Caps(Amounts):
+    """The most that a run may use; null: no cap."""
 
-    caps: Amounts
+    wall_seconds: int | None = Field(description="The time from its start, waits included.")
+
+
+class BudgetRow(Shape):
+    """What a run may use, has used, and has set aside."""
+
+    caps: Caps
     used: Amounts
-    left: Amounts
+    reserved: Amounts = Field(description="Set aside for calls whose outcome is not on record.")
+    left: Amounts = Field(description="What is neither used nor set aside.")
     cost_usd: str | None = Field(description="What it cost so far; null where a model that it asked has no price.")
     unpriced_calls: int = Field(description="Model requests of whose cost nobody knows anything.")
     time_up_at: datetime | None = Field(description="When people are asked whether it may go on; null once they are.")

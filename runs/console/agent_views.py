@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from ledger.web.page_base import Page, SharedPage
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.tally import Tally
+from runs.console import budgets
 from runs.console.graph_svg import Drawing, draw
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions, incidents, members
@@ -52,6 +53,7 @@ class AgentPage(Page):
             "tools": cards_of(agent).values(),
             "drawing": graph_of(agent),
             "schema": agent.input.model_json_schema(),
+            "beforehand": budgets.Beforehand.of(agent),
             "recent": run_list.cards(
                 list(Run.objects.filter(agent=agent.name, version=agent.version).order_by("-created_at")[:5])
             ),

@@ -9,22 +9,29 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import ROUND_UP, Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
+from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_forms import Refused, Sent, in_words
 from runs.console.forms import Beside, Bound, Value
-from runs.console.tables.waits import amount_of
+from runs.console.tables.waits import amount_of, amounts_of
+from runs.engine.agents import Agent
+from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Usage
 from runs.engine.budget.limits import usd_of
+from runs.engine.budget.prices import A_MILLION
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
+from runs.queries.reserved import reserved
 from runs.queries.spending import Exceeded, Share
 from runs.services import authority
 from runs.services.bodies import BudgetBody
+from runs.services.budgets.asked import budget_of, caps_of
+from runs.services.budgets.starting import outlook
 
 HOUR = 3600
 _LABELS = {
@@ -33,6 +40,7 @@ _LABELS = {
 }  # fmt: skip
 AT_START = ("usd", "model_calls", "tool_calls", "wall_seconds")
 NO_CAP = "none"
+SEEN = "if_caps"
 _WHOLE = re.compile(r"-?[0-9]{1,16}")
 _GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # 1,000,000; what is anything else is no number
 _HOURS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
@@ -46,12 +54,12 @@ class BudgetForm(forms.Form):
 
     def __init__(
         self, names: tuple[str, ...] = tuple(_LABELS), *, data: Mapping[str, str] | None = None,
-        shown: Mapping[str, str] = MappingProxyType({}),
+        shown: Mapping[str, str] = MappingProxyType({}), notes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(data=data)
         for name in names:
             widget = forms.TextInput({"inputmode": "decimal", "autocomplete": "off"})
-            schema = {"title": _LABELS[name]}
+            schema = {"title": _LABELS[name], "description": notes.get(name, "")}
             self.fields[f"budget.{name}"] = Value(
                 schema, key=name, required=False, shown=shown.get(name), widget=widget
             )
@@ -76,7 +84,15 @@ class BudgetForm(forms.Form):
         for problem in error.extra.get("errors", []):
             name = str(problem.get("field", ""))
             is_here = name in self.fields
-            self.add_error(name if is_here else None, in_words(problem) if is_here else f"{name}: {in_words(problem)}")
+            self.add_error(
+                name if is_here else None, in_words(problem) if is_here else f"{called(name)}: {in_words(problem)}"
+            )
+
+
+def called(field: str) -> str:
+    """What a form calls a field of the body."""
+    known = {**{f"budget.{name}": label for name, label in _LABELS.items()}, SEEN: "The caps as the page showed them"}
+    return known.get(field, field)
 
 
 def beside() -> dict[str, Beside]:
@@ -90,19 +106,47 @@ def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
     return {name: _value(name, text) for name, text in _typed(texts, AT_START).items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What the page of an agent says of the budget that a run of it would have: `defaults` cap by cap, and what keeps
+    any from being started."""
+
+    defaults: list[str]
+    hindrance: str
+
+    @classmethod
+    def of(cls, agent: Agent) -> Self:
+        """As the defaults and prices are now."""
+        found = outlook(agent)
+        time = found.defaults.wall_seconds or int(TIME_TO_LIVE.total_seconds())
+        stated = {**found.defaults.stated(), "wall_seconds": time}
+        return cls([f"{spending.LABELS[name]} {_said(name, value)}" for name, value in stated.items()], found.hindrance)
+
+
 def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     return {name: text for name in names if (text := texts.get(f"budget.{name}", "").strip())}
 
 
 def sent(form: Sent) -> BudgetBody:
     """The form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
-    form.check([*(f"budget.{name}" for name in _LABELS), "justification"])
+    form.check([*(f"budget.{name}" for name in _LABELS), SEEN, "justification"])
     typed = _typed(form.texts, tuple(_LABELS))
     caps = {name: None if text.lower() == NO_CAP else _value(name, text) for name, text in typed.items()}
     found = {"budget": caps, "justification": form.texts.get("justification", "")}
+    if seen := form.texts.get(SEEN):
+        found[SEEN] = _read(seen)
     if problems := unstorable(found):
         raise does_not_fit(problems, "form")
     return fit(BudgetBody, found, "form")
+
+
+def _read(seen: str) -> Any:
+    """The caps as the page showed them. Raises InvalidInput for what no page of ours holds."""
+    try:
+        return strict_json.loads(seen.encode("utf-8", "replace"))
+    except strict_json.MalformedJSON:
+        problem = {"field": SEEN, "problem": "can't be read", "fix": "reload the page"}
+        raise InvalidInput("Nobody can tell for which caps the form was filled in.", errors=[problem]) from None
 
 
 def _value(name: str, text: str) -> Any:
@@ -131,21 +175,35 @@ class Bar:
         return spending.LABELS[self.share.name]
 
     @property
-    def used(self) -> str:
-        return amount_of(self.share.name, self.share.used)
-
-    @property
-    def cap(self) -> str:
-        return amount_of(self.share.name, self.share.cap)
-
-    @property
-    def left(self) -> str:
-        return amount_of(self.share.name, self.share.left)
+    def said(self) -> list[str]:
+        """What is used, the cap, what is left, and what is set aside: dollars to the same place."""
+        share = self.share
+        return amounts_of(share.name, share.used, share.cap, share.left, share.reserved)
 
     @property
     def tone(self) -> str:
         """`bad` where it is used up, `hold` where little is left."""
         return "bad" if self.share.percent >= 100 else "hold" if self.share.percent >= 80 else "work"
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A cap that is too small for what the run would begin. Amounts as people say them, dollars to the same place."""
+
+    name: str
+    pairs: list[tuple[str, str]]
+
+    @property
+    def label(self) -> str:
+        return spending.LABELS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The parent of a run, where it has less left than the run may use: dollars as people say them."""
+
+    run: Run
+    left: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +214,13 @@ class BudgetBlock:
     head: Head
     asked: Exceeded | None
     raised: BudgetForm | None
+    aside: Usage
+    seen: str
+    above: Above | None
 
     @property
     def bars(self) -> list[Bar]:
-        return [Bar(share) for share in spending.shares(self.head) if share.cap is not None]
+        return [Bar(share) for share in spending.shares(self.head, self.aside) if share.cap is not None]
 
     @property
     def cost(self) -> str:
@@ -181,67 +242,112 @@ class BudgetBlock:
         """Who raises it besides the operators; empty: nobody."""
         return authority.raises_budgets() or ""
 
-    def amount(self, number: int | None) -> str:
-        return amount_of(self.asked.resource, number) if self.asked is not None else ""
+    @property
+    def shorts(self) -> list[Short]:
+        """What it stands still at, cap by cap."""
+        if self.asked is None:
+            return []
+        known = {share.name: share for share in spending.shares(self.head, self.aside)}
+        names = [self.asked.resource, *(name for name in self.asked.enough if name != self.asked.resource)]
+        return [_short(name, self.asked, known.get(name)) for name in names if name in _LABELS]
 
     @property
-    def most(self) -> str:
-        return self.amount(self.asked.at_most) if self.asked is not None else ""
-
-    @property
-    def used(self) -> str:
-        return self.amount(self.asked.used) if self.asked is not None else ""
-
-    @property
-    def reserved(self) -> str:
-        """What is set aside for calls whose outcome is not on record; empty where nothing is."""
-        return self.amount(self.asked.reserved) if self.asked is not None and self.asked.reserved else ""
-
-    @property
-    def wanted(self) -> str:
-        """What the next call would take; empty where it asks for time."""
-        return self.amount(self.asked.wanted) if self.asked is not None and self.asked.wanted else ""
-
-    @property
-    def first(self) -> Bound | None:
-        """The field of the cap that it stands still at."""
-        known = self.asked is not None and self.asked.resource in _LABELS
-        return self.raised.get(self.asked.resource) if known and self.raised and self.asked else None
+    def firsts(self) -> list[Bound]:
+        """The fields of the caps that it stands still at."""
+        return [self.raised.get(short.name) for short in self.shorts] if self.raised else []
 
     @property
     def others(self) -> list[Bound]:
         """The fields of the other caps."""
-        first = self.first
-        return [field for field in self.raised.all if first is None or field.name != first.name] if self.raised else []
+        firsts = {field.name for field in self.firsts}
+        return [field for field in self.raised.all if field.name not in firsts] if self.raised else []
 
     @property
     def is_other_wrong(self) -> bool:
         return any(field.errors for field in self.others)
 
 
+def _short(name: str, asked: Exceeded, share: Share | None) -> Short:
+    if share is None:
+        given, passed = (amount_of(name, n) for n in (asked.at_most, asked.used))
+        return Short(name, [("given", given), ("passed", passed)])
+    least = asked.enough.get(name)
+    wanted = None if least is None else max(least - share.used - share.reserved, 0)
+    said = amounts_of(name, share.cap, share.used, share.reserved, share.left, wanted, least)
+    return Short(
+        name, [*zip(("cap", "used", "set aside", "left", "needed next", "enough would be"), said, strict=True)]
+    )
+
+
 def block(
-    run: Run, head: Head, waits: list[Wait], *, may: frozenset[str], refused: Refused | None = None
+    run: Run, head: Head, waits: list[Wait], *, may: frozenset[str], parent: tuple[Run, Head] | None = None,
+    refused: Refused | None = None,
 ) -> BudgetBlock:  # fmt: skip
     """What the page of a run says of its budget. Where setting it was `refused`, with what was typed."""
     asked = None if run.state in ENDED else spending.exceeded(waits)
+    is_capped = caps_of(head) != UNLIMITED
+    aside = reserved([run], {run.pk: head}).get(run.pk, NOTHING_USED) if is_capped else NOTHING_USED
+    seen = budget_of(run, head, waits).model_dump_json()
+    above = _above(*parent, head) if parent is not None and run.state not in ENDED else None
     if authority.BUDGET not in may or run.state in ENDED:
-        return BudgetBlock(run, head, asked, None)
+        return BudgetBlock(run, head, asked, None, aside, seen, above)
     ours = refused if refused is not None and refused.act == authority.BUDGET else None
-    form = BudgetForm(data=ours.typed) if ours else BudgetForm(shown=_next(asked))
-    if asked is not None and asked.resource in _LABELS:
-        form.get(asked.resource).field.required = True  # as it is drawn; whether it may be empty, the service says
+    notes = {name: f"at least {amount_of(name, least)}" for name, least in (asked.enough if asked else {}).items()}
+    form = BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(shown=_next(asked), notes=notes)
+    for name in asked.enough if asked is not None else ():
+        form.get(name).field.required = True  # as it is drawn; whether it may be empty, the service says
     if ours:
         form.mark(ours.error)
-    return BudgetBlock(run, head, asked, form)
+    return BudgetBlock(run, head, asked, form, aside, seen, above)
+
+
+def _above(parent: Run, above: Head, head: Head) -> Above | None:
+    """A child's caps are set aside in its parent's, as they were when it began. Raised further, they may be more than
+    the parent has: that one stops then."""
+    caps = {share.name: share.cap for share in spending.shares(head)}
+    narrow = [
+        share for share in spending.shares(above)
+        if share.left is not None and ((most := caps[share.name]) is None or most > share.left)
+    ]  # fmt: skip
+    words = [f"{amount_of(share.name, share.left)} {spending.LABELS[share.name]}" for share in narrow]
+    return Above(parent, words) if words else None
+
+
+def changes(before: Any, after: Any) -> list[str]:
+    """What became of the caps between two states of an act's record: nothing where the record tells of none."""
+    was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
+    if not (isinstance(was, dict) and isinstance(is_now, dict)):
+        return []
+    pairs = [(name, was.get(name), is_now.get(name)) for name in _LABELS]
+    return [f"{spending.LABELS[name]}: {_said(name, a)} → {_said(name, b)}" for name, a, b in pairs if a != b]
+
+
+def _said(name: str, value: Any) -> str:
+    """An amount of a budget as people write it, or as a record holds it."""
+    if value is None:
+        return "no cap"
+    if isinstance(value, Decimal):
+        return f"${usd_of(int(value * A_MILLION))}"
+    return f"${value}" if name == "usd" else amount_of(name, value) if isinstance(value, int) else str(value)
+
+
+def enough_words(asked: Exceeded) -> str:
+    """What a run still needs, in a sentence."""
+    least = [f"{amount_of(name, most)} {spending.LABELS[name]}" for name, most in asked.enough.items()]
+    return f"It needs at least {' and '.join(least)}." if least else "It needs more."
 
 
 def _next(asked: Exceeded | None) -> dict[str, str]:
-    """A cap that lets the run go on for as long again."""
-    if asked is None or asked.used is None or asked.at_most is None:
+    """Caps that let the run go on for as long again."""
+    if asked is None:
         return {}
-    enough = 2 * max(asked.at_most, asked.used + (asked.reserved or 0) + (asked.wanted or 0))
-    if asked.resource == "usd":
-        return {"usd": usd_of(-(-enough // 10_000) * 10_000)}  # whole cents
-    if asked.resource == "wall_seconds":
-        return {"wall_seconds": str(-(-enough // HOUR))}
-    return {asked.resource: str(enough)}
+    shown: dict[str, str] = {}
+    for name, least in asked.enough.items():
+        most = (asked.at_most or 0) if name == asked.resource else 0
+        enough = 2 * max(most, least)
+        shown[name] = str(enough)
+        if name == "usd":
+            shown[name] = usd_of(-(-enough // 10_000) * 10_000)  # whole cents
+        elif name == "wall_seconds":
+            shown[name] = str(max(round(enough / HOUR), -(-least // HOUR)))
+    return shown

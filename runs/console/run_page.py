@@ -159,6 +159,7 @@ class Dossier:
     cut: int = 0
     parent: Run | None = None
     children: list[Card] = field(default_factory=list)
+    parent_head: Head | None = None
 
     @property
     def url(self) -> str:
@@ -181,6 +182,11 @@ class Dossier:
     @property
     def about(self) -> str:
         return subject(self.story.input)
+
+    @property
+    def above(self) -> tuple[Run, Head] | None:
+        """Its parent with its head, where both are there."""
+        return (self.parent, self.parent_head) if self.parent and self.parent_head else None
 
     @property
     def name(self) -> str:
@@ -374,7 +380,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
             place: seq for wait in waits if (seq := fold.questions.get(place := (wait.slot, wait.n)))
         }
     # The head is read after the events: what is shown as current is never newer than what it is said to be.
-    heads = families.heads(kin.ids)
+    heads = families.heads([*kin.ids, *([kin.parent.pk] if kin.parent else [])])
     head = heads.get(run_id)
     is_headless = head is None
     head = head or Head.standing_in(run_id)
@@ -407,6 +413,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         cut,
         kin.parent,
         run_list.carded(kin.children, heads, open_waits),
+        heads.get(kin.parent.pk) if kin.parent else None,
     )
 
 

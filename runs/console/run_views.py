@@ -25,7 +25,7 @@ from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
 from runs.engine.agents import registry
 from runs.models import Run, Wait
-from runs.queries import run_list
+from runs.queries import run_list, spending
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
@@ -82,9 +82,13 @@ class RunPage(Page):
             "questions": open_questions(dossier.waits, roles(request.user), wrong, dossier.put), "lane": dossier.lane,
         }  # fmt: skip
         context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
-        context["budget"] = budgets.block(dossier.run, dossier.head, dossier.waits, may=may, refused=refused)
         if sight.tab == "transcript":
             context["asked"] = moving.asked_by(run_id)
+        block = context["budget"] = budgets.block(
+            dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
+        )
+        if block.asked is not None and block.asked.held_by:
+            context["may"] = may - {"pause"}  # somebody has
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         not_done = refused or wrong
@@ -184,10 +188,17 @@ class Budgets(RunPage):
             run = lifecycle.find(run_id)
             role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
             body = budgets.sent(form)
-            raising.set_budget(run_id, body.budget, by=actor(request, role), justification=body.justification)
+            raising.set_budget(
+                run_id, body.budget, by=actor(request, role), justification=body.justification, seen=body.if_caps
+            )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused(authority.BUDGET, error, form.kept))
-        messages.success(request, "The budget is set. It is on the record.", extra_tags="ok")
+        waits = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
+        if (asked := spending.exceeded(waits)) is None:
+            messages.success(request, "The budget is set. It is on the record.", extra_tags="ok")
+        else:
+            words = f"The budget is set, and on the record, but isn't enough. {budgets.enough_words(asked)}"
+            messages.warning(request, words, extra_tags="hold")
         return redirect("run", run_id=run_id)
 
 

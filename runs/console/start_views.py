@@ -99,6 +99,7 @@ class StartPage(Page):
     def _show(self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, **more: Any) -> HttpResponse:
         context = {"agent": agent, "agents": registry.agents(), "form": form, "token": marks.token_of(request, mark)}
         more.setdefault("caps", budgets.BudgetForm(budgets.AT_START))
+        context["beforehand"] = budgets.Beforehand.of(agent)
         error = more.get("error")
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 

@@ -230,10 +230,10 @@ class Driver:
         reply = await self._load()
         if reply.stop is not None:
             return await self._stopped(reply.stop)
-        breach = self.meter.breach(over.wanted)
-        if breach is None:
+        breaches = self.meter.breaches(over.wanted)
+        if not breaches:
             return None
-        event, wait = wait_for_raise(self.journal, over.slot, breach, self.runtime.budget_queue)
+        event, wait = wait_for_raise(self.journal, over.slot, breaches, over.wanted, self.runtime.budget_queue)
         await self.journal.commit(Batch([event, wait.opened()], wait=wait))
         return await self._stand_still(wait)
 

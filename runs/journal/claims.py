@@ -62,6 +62,12 @@ class Claim:
     is_solo: bool
 
     @property
+    def parent(self) -> str | None:
+        """The run that started it as a step."""
+        kind, _, starter = self.created_by.partition(":")
+        return starter if kind == "run" else None
+
+    @property
     def reply(self) -> Reply:
         """The claim as an answer of the journal."""
         return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)

@@ -56,6 +56,13 @@ def ring(run_id: UUID, seq: int) -> None:
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
+def ring_above(parent: UUID | None) -> None:
+    """Tell those who watch a run that one of its children is in another state: its own journal has not grown, so they
+    are told of no `seq`, and read again."""
+    if parent is not None:
+        ring(parent, 0)
+
+
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
     """Send a notification that may be lost: what it tells of is on disk, and whoever misses it looks again within
     seconds.
@@ -131,6 +138,11 @@ class AsyncBell:
         key = str(run_id)
         self._pending[key] = max(seq, self._pending.get(key, 0))
         self._rung.set()
+
+    def ring_above(self, parent: str | None) -> None:
+        """As the function, for a child that was taken or let go of."""
+        if parent is not None:
+            self.ring(parent, 0)
 
     async def _run(self) -> None:
         patience = Patience()

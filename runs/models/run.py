@@ -96,6 +96,12 @@ class Run(models.Model):
             models.Index(
                 fields=["parent", "-created_at"], condition=models.Q(parent__isnull=False), name="runs_run_children"
             ),
+            # Of children the few that are at work: whom a pause, a cancel and a resume go down to.
+            models.Index(
+                fields=["parent", "id"],
+                condition=models.Q(parent__isnull=False, ended_at__isnull=True),
+                name="runs_run_children_active",
+            ),
             models.Index(
                 fields=["ended_at"],
                 condition=models.Q(parent__isnull=False, ended_at__isnull=False, is_told=False),

@@ -42,12 +42,17 @@ _CHILD = """(
 
 
 # A run, the one that started it, and some of those that it started: first those that stand still for a person, then
-# those that go on; the newest of each.
+# those that go on; the newest of each. Those that have ended are looked at no further than they are shown.
 _AROUND = """
-    SELECT %s UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
-        SELECT id FROM runs_run WHERE parent = %s ORDER BY CASE
-            WHEN state = 'waiting_human' THEN 0 WHEN state = 'paused' THEN 1 WHEN ended_at IS NULL THEN 2 ELSE 3 END,
-            created_at DESC, id DESC LIMIT %s)"""
+    SELECT %s::uuid UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
+        SELECT id FROM (
+            (SELECT id, created_at, CASE state WHEN 'waiting_human' THEN 0 WHEN 'paused' THEN 1 ELSE 2 END AS rank
+             FROM runs_run WHERE parent = %s AND ended_at IS NULL
+             ORDER BY rank, created_at DESC, id DESC LIMIT %s)
+            UNION ALL
+            (SELECT id, created_at, 3 AS rank FROM runs_run WHERE parent = %s AND ended_at IS NOT NULL
+             ORDER BY created_at DESC, id DESC LIMIT %s)
+        ) AS children ORDER BY rank, created_at DESC, id DESC LIMIT %s)"""
 _RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
 
 
@@ -67,8 +72,9 @@ class Around:
 
 def around(run_id: UUID, *, most: int) -> Around | None:
     """A run, its parent and some of its children, in one query; None where there is no such run."""
-    ids = RawSQL(_AROUND, [run_id, run_id, run_id, most])
-    found = {run.id: run for run in Run.objects.filter(id__in=ids)}
+    found = {
+        run.id: run for run in Run.objects.filter(id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most]))
+    }
     run = found.pop(run_id, None)
     if run is None:
         return None

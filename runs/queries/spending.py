@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ledger.models import Head
-from runs.engine.budget.amounts import RESOURCES
+from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.limits import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text
+from runs.services.budgets.asked import LABELS
 
 # As a budget calls them, where the engine has another name.
 NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
-LABELS = {
-    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
-    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +25,12 @@ class Share:
     name: str
     used: int
     cap: int | None
+    reserved: int = 0
 
     @property
     def left(self) -> int | None:
-        """What may still be used; never less than nothing."""
-        return None if self.cap is None else max(self.cap - self.used, 0)
+        """What may still be begun: neither used nor set aside; never less than nothing."""
+        return None if self.cap is None else max(self.cap - self.used - self.reserved, 0)
 
     @property
     def percent(self) -> int:
@@ -46,9 +44,12 @@ class Share:
         return usd_of(amount) if self.name == "usd" and amount is not None else amount
 
 
-def shares(head: Head) -> list[Share]:
-    """All that is counted of a run."""
-    return [Share(NAMES.get(name, name), getattr(head, name), getattr(head, f"cap_{name}")) for name in RESOURCES]
+def shares(head: Head, aside: Usage = NOTHING_USED) -> list[Share]:
+    """All that is counted of a run, which has so much set `aside`."""
+    return [
+        Share(NAMES.get(name, name), getattr(head, name), getattr(head, f"cap_{name}"), getattr(aside, name))
+        for name in RESOURCES
+    ]
 
 
 def cost_usd(head: Head) -> str | None:
@@ -66,7 +67,8 @@ def cost_words(head: Head) -> str:
 @dataclass(frozen=True, slots=True)
 class Exceeded:
     """The cap that a run stands still at, and until when somebody may raise it. `reserved` is what is set aside for
-    calls whose outcome is not on record. An amount is None where the row doesn't say."""
+    calls whose outcome is not on record; `enough` is the least that each cap has to be for it to go on. An amount is
+    None where the row doesn't say."""
 
     wait: Wait
     resource: str
@@ -74,6 +76,14 @@ class Exceeded:
     used: int | None
     wanted: int | None
     reserved: int | None
+    enough: dict[str, int]
+
+    @property
+    def left(self) -> int | None:
+        """What neither is used nor set aside; never less than nothing."""
+        if self.at_most is None or self.used is None:
+            return None
+        return max(self.at_most - self.used - (self.reserved or 0), 0)
 
     @property
     def since(self) -> datetime:
@@ -87,6 +97,11 @@ class Exceeded:
     def queue(self) -> str:
         """Whom it asks, besides the operators; empty: nobody else."""
         return detail_text(self.wait, "queue")
+
+    @property
+    def held_by(self) -> str:
+        """Who has paused it besides, so that a raise doesn't set it going; empty: nobody."""
+        return detail_text(self.wait, "held_by")
 
     @property
     def label(self) -> str:
@@ -104,10 +119,27 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
         return None
     resource = detail_text(wait, "resource")
     most, used, wanted, reserved = (_number(wait, name) for name in ("most", "used", "wanted", "reserved"))
-    return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted, reserved)
+    return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted, reserved, _enough(wait, resource))
+
+
+def _enough(wait: Wait, resource: str) -> dict[str, int]:
+    """By the names that a budget has. An older row tells what it wants of its own cap; time goes on meanwhile."""
+    parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
+    told = wait.detail.get("enough") if isinstance(wait.detail, dict) else None
+    if not isinstance(told, dict):
+        told = {resource: sum(part or 0 for part in parts)} if resource and None not in parts else {}
+    known = {NAMES.get(name, name): least for name, least in told.items() if _is_number(least)}
+    if "wall_seconds" in known:
+        passed = (datetime.now(UTC) - wait.opened_at).total_seconds()
+        known["wall_seconds"] = (_number(wait, "used") or 0) + int(passed) + 1
+    return {name: least for name, least in known.items() if name in LABELS}
 
 
 def _number(wait: Wait, name: str) -> int | None:
     """What the detail says; a row that was damaged says nothing."""
     found = wait.detail.get(name) if isinstance(wait.detail, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return found if _is_number(found) else None
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool)

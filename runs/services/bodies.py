@@ -42,6 +42,9 @@ class BudgetBody(SteerBody):
     """Caps to be set anew. One that is null is lifted, one that isn't named stays."""
 
     budget: Budget
+    if_caps: Budget | None = Field(
+        default=None, description="Caps as they were seen: where one of them is another by now, nothing is set (409)."
+    )
 
 
 class ModelsBody(SteerBody):

@@ -6,8 +6,9 @@ resolved, and the worker sees it at its next step boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -42,9 +43,10 @@ def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] 
 
 
 def save(run: Run, *fields: str, now: datetime) -> None:
-    """Store what a transition changed."""
+    """Store what a transition changed. Who watches the run's parent sees it there, too."""
     run.updated_at = now
     run.save(update_fields=["state", "updated_at", *fields])
+    notify.ring_above(run.parent)
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
@@ -210,13 +212,16 @@ class Act:
         self.head.is_cancel_requested = self.head.is_cancel_requested if cancel is None else cancel
         self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
 
-    def done(self, *events: e.Event, entries: Sequence[Entry] = ()) -> Run:
-        """Append the events, and the override record of whoever acts for themselves, and ring. What the system does to
-        a child has its parent's record, and its reason on its own journal."""
+    def done(
+        self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
+    ) -> Run:
+        """Append the events, and the override record of whoever acts for themselves, and ring. `after` is what the
+        record says besides of what became of the run. What the system does to a child has its parent's record, and its
+        reason on its own journal."""
         if self.by.kind != "system":
             override(
                 self.head, self.action, by=self.by, justification=self.justification, before=self.before,
-                after=snapshot(self.run, self.head),
+                after=snapshot(self.run, self.head) | dict(after),
             )  # fmt: skip
         journal(self.run.id, *events, by=self.by, entries=entries)
         for follow in on_act:

@@ -37,7 +37,7 @@ from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.starting import budget_for
-from runs.services.command import Act, end_as_cancelled, make_ready, resolve, save, unpause, wake
+from runs.services.command import Act, end_as_cancelled, held_by, make_ready, resolve, save, unpause, wake
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -149,8 +149,11 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
-    if run.state in ENDED or run.state == State.PAUSED or act.head.is_pause_requested or act.head.is_cancel_requested:
+    if run.state in ENDED or act.head.is_pause_requested or act.head.is_cancel_requested:
         raise act.refuse("It has been asked to pause already." if act.head.is_pause_requested else "")
+    if run.state == State.PAUSED:
+        _hold(act)
+        return act.done(e.RunPaused(by=by.ref, payload=act.payload))
     if run.owner is not None:
         act.flag(pause=True)
         return act.done(e.PauseRequested(by=by.ref, payload=act.payload))
@@ -160,13 +163,24 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
     return act.done(e.RunPaused(by=by.ref, payload=act.payload))
 
 
+def _hold(act: Act) -> None:
+    """It stands still for its budget: a raise is not to set it going before somebody resumes it."""
+    asked = act.run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
+    if asked is None or held_by(act.run) is not None:
+        raise act.refuse("Somebody has paused it already.")
+    if isinstance(asked.detail, dict):
+        asked.detail["held_by"] = act.by.ref
+        asked.save(update_fields=["detail"])
+
+
 @transaction.atomic
 def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        raise act.refuse("Its budget is used up: raise it, and it goes on by itself.")
+        then = "it goes on by itself" if held_by(run) is None else "resume it then"
+        raise act.refuse(f"It needs more budget: raise that, and {then}.")
     if run.state != State.PAUSED:
         if not act.head.is_pause_requested:
             raise act.refuse("Only a paused run can be resumed.")

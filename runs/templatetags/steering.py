@@ -9,7 +9,7 @@ from django import template
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from runs.console import pieces, timeline_rows
+from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import late_words, looks
 from runs.models import Wait
@@ -120,6 +120,18 @@ def row_words(card: Card) -> SafeString:
 def why(context: template.Context) -> SafeString:
     """Why nothing moves in the run that the page is about, or what does."""
     return looks.why(context["d"])
+
+
+@register.filter
+def called(field: str) -> str:
+    """What a form calls a field of the body."""
+    return budgets.called(field)
+
+
+@register.filter
+def cap_changes(record: Any) -> list[str]:
+    """What an act made of a run's caps, as its record says it: cap by cap."""
+    return budgets.changes(record.before, record.after)
 
 
 @register.simple_tag

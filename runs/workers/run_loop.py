@@ -297,6 +297,7 @@ class Host:
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
         bell.ring(str(claimed.run_id), claimed.seq)
+        bell.ring_above(claimed.parent)
         task = asyncio.create_task(self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}")
         self._active[claimed.run_id] = (task, control)
 
@@ -313,7 +314,7 @@ class Host:
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
             if how == "released":
                 await self._pass_on(journal)
-            if how in ENDS and claimed.created_by.startswith("run:"):
+            if how in ENDS and claimed.parent is not None:
                 self._house.note_end(claimed.run_id)
             is_done = True
         except StaleLease as stale:
@@ -326,6 +327,7 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
+            bell.ring_above(claimed.parent)
             # The run may have been claimed here again already, by a task of its own.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]

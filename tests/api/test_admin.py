@@ -13,6 +13,7 @@ from ledger.models import AccountRecord, ActRecord
 from ledger.web.roles import ROLES
 from runs.models import BudgetDefault, Price
 from tests.api.conftest import START, Api, person
+from tests.api.worker import purchase_agent
 
 pytestmark = pytest.mark.django_db
 
@@ -132,6 +133,29 @@ def test_a_wrong_default_is_not_taken(boss: Client, wrong: dict[str, str]) -> No
     answer = boss.post(f"{DEFAULTS}add/", {"agent": "order", "tag": "", "budget": '{"steps": 9}', **wrong})
     assert answer.status_code == 200 and "errorlist" in answer.content.decode()
     assert not BudgetDefault.objects.exists() and acts() == []
+
+
+def test_dollars_without_a_price_are_warned_of_wherever_they_are_set_and_seen(boss: Client) -> None:
+    told = "No run of purchase@1.0.0 is started under this: there is no price for scripted:"
+    with purchase_agent():
+        form = {"agent": "purchase", "tag": "", "budget": '{"usd": 5}'}
+        assert told in boss.post(f"{DEFAULTS}add/", form, follow=True).content.decode()
+        row = BudgetDefault.objects.get()
+        assert told in boss.get(f"{DEFAULTS}{row.pk}/change/").content.decode()
+        reader = Client()
+        reader.force_login(person("olga", "operator"))
+        page = reader.get("/agents/purchase@1.0.0").content.decode()
+        assert "Until an admin sets it under Prices, none is started." in page
+        ada = person("ada", "integrator")
+        key = {"user": ada.pk, "name": "till", "budget": '{"usd": 5}'}
+        boss.post("/admin/durableagents/apikey/add/", key)
+        assert (
+            told in boss.get(f"/admin/durableagents/apikey/{ApiKey.objects.latest('pk').pk}/change/").content.decode()
+        )
+        boss.post(f"{DEFAULTS}{row.pk}/change/", {**form, "budget": '{"steps": 5}'})
+        assert told not in boss.get(f"{DEFAULTS}{row.pk}/change/").content.decode()
+        BudgetDefault.objects.update(budget=["damaged"])
+        assert boss.get(f"{DEFAULTS}{row.pk}/change/").status_code == 200
 
 
 def test_a_key_is_issued_with_what_it_may_give_and_that_is_on_record(boss: Client) -> None:

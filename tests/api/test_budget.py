@@ -20,6 +20,7 @@ from tests.api.worker import purchase_agent, working
 
 NOTHING = {"usd": None, "tokens_in": None, "tokens_out": None, "model_calls": None, "tool_calls": None, "steps": None}
 PURCHASE = {"agent": "purchase", "input": {"item": "lamp", "amount": 50}}
+UNCAPPED = NOTHING | {"wall_seconds": 90 * 86_400}
 WHY = "The quote is worth it."
 
 
@@ -42,9 +43,10 @@ def started(story: Story, **budget: Any) -> dict[str, Any]:
 def test_a_start_names_its_budget_and_every_answer_tells_it(start: Callable[..., dict[str, Any]], auditor: Api) -> None:
     run = start(budget={"usd": "12.5", "model_calls": 7, "wall_seconds": 3600})
     told = run["budget"]
-    assert told["caps"] == NOTHING | {"usd": "12.50", "model_calls": 7}
+    assert told["caps"] == NOTHING | {"usd": "12.50", "model_calls": 7, "wall_seconds": 3600}
     assert told["used"] == {"usd": "0.00"} | dict.fromkeys(NOTHING.keys() - {"usd"}, 0)
     assert told["left"] == NOTHING | {"usd": "12.50", "model_calls": 7}
+    assert told["reserved"] == told["used"]
     assert (told["cost_usd"], told["unpriced_calls"], told["exceeded"]) == ("0.00", 0, None)
     given = datetime.fromisoformat(told["time_up_at"]) - datetime.fromisoformat(run["created_at"])
     assert abs(given - timedelta(hours=1)) < timedelta(seconds=5)
@@ -57,7 +59,7 @@ def test_a_start_without_one_has_the_time_to_live_and_nothing_else(
     start: Callable[..., dict[str, Any]], auditor: Api
 ) -> None:
     run = start()
-    assert run["budget"]["caps"] == run["budget"]["left"] == NOTHING
+    assert run["budget"]["caps"] == NOTHING | {"wall_seconds": 90 * 86_400} and run["budget"]["left"] == NOTHING
     given = datetime.fromisoformat(run["budget"]["time_up_at"]) - datetime.fromisoformat(run["created_at"])
     assert abs(given - timedelta(days=90)) < timedelta(seconds=5)
     assert auditor.get(f"runs/{run['id']}").json() == run, "to the microsecond what the row says"
@@ -140,9 +142,9 @@ def test_a_key_gives_no_more_than_it_may(db: None) -> None:
     (error,) = refused.json()["errors"]
     assert (error["field"], error["problem"]) == ("budget.usd", "5.000001 is more than this key may give (5.00)")
     assert not Run.objects.exists()
-    assert shop.post("runs", START).json()["budget"]["caps"] == NOTHING | {"usd": "5.00", "steps": 10}
+    assert shop.post("runs", START).json()["budget"]["caps"] == UNCAPPED | {"usd": "5.00", "steps": 10}
     within = shop.post("runs", START | {"budget": {"usd": "0.01", "model_calls": 3}}).json()
-    assert within["budget"]["caps"] == NOTHING | {"usd": "0.01", "steps": 10, "model_calls": 3}
+    assert within["budget"]["caps"] == UNCAPPED | {"usd": "0.01", "steps": 10, "model_calls": 3}
 
 
 @pytest.mark.parametrize(
@@ -189,9 +191,9 @@ def test_a_key_whose_limit_was_damaged_starts_nothing(db: None) -> None:
 def test_defaults_fill_in_what_a_start_leaves_out(start: Callable[..., dict[str, Any]]) -> None:
     BudgetDefault.objects.create(agent="order", budget={"steps": 50, "model_calls": 9})
     BudgetDefault.objects.create(tag="cheap", budget={"model_calls": 4})
-    assert start()["budget"]["caps"] == NOTHING | {"steps": 50, "model_calls": 9}
-    assert start(tags=["cheap"])["budget"]["caps"] == NOTHING | {"steps": 50, "model_calls": 4}
-    assert start(tags=["cheap"], budget={"steps": 60})["budget"]["caps"] == NOTHING | {"steps": 60, "model_calls": 4}
+    assert start()["budget"]["caps"] == UNCAPPED | {"steps": 50, "model_calls": 9}
+    assert start(tags=["cheap"])["budget"]["caps"] == UNCAPPED | {"steps": 50, "model_calls": 4}
+    assert start(tags=["cheap"], budget={"steps": 60})["budget"]["caps"] == UNCAPPED | {"steps": 60, "model_calls": 4}
 
 
 @pytest.mark.parametrize("damaged", [{"steps": -1}, {"gold": 1}, [], "much"])
@@ -214,13 +216,14 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     assert (told["caps"]["tool_calls"], told["used"]["tool_calls"], told["left"]["tool_calls"]) == (0, 0, 0)
     assert told["exceeded"] == {
         "wait_id": wait["id"], "resource": "tool_calls", "most": 0, "used": 0, "reserved": 0, "wanted": 1,
+        "enough": {"tool_calls": 1},
         "since": wait["since"], "until": wait["deadline"], "queue": "",
     }  # fmt: skip
     assert not run["resumable"] and told["cost_usd"] is None and told["unpriced_calls"] == 1
     address = f"runs/{purchases.id}/budget"
     operator = purchases.caller("operator")
     resumed = operator.post(f"runs/{purchases.id}/resume", {"justification": WHY})
-    assert is_problem(resumed, 409, "illegal-state") and "raise it" in resumed.json()["detail"]
+    assert is_problem(resumed, 409, "illegal-state") and "raise that" in resumed.json()["detail"]
 
     raised = operator.post(address, {"budget": {"tool_calls": 9}, "justification": WHY})
     assert raised.status_code == 200 and RunRow.model_validate(raised.json())
@@ -230,7 +233,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     purchases.until("waiting_tool")
     # Lifted, where null; the others stay.
     lifted = operator.post(address, {"budget": {"tool_calls": None, "steps": 99}, "justification": WHY}).json()
-    assert lifted["budget"]["caps"] == NOTHING | {"steps": 99}
+    assert lifted["budget"]["caps"] == UNCAPPED | {"steps": 99}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -243,7 +246,13 @@ def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     told = purchases.until("paused")["budget"]
     assert told["time_up_at"] is None and told["exceeded"]["resource"] == "wall_seconds"
     address = f"runs/{purchases.id}/budget"
-    refused = purchases.caller("operator").post(address, {"budget": {"steps": 9}, "justification": WHY})
+    assert told["caps"]["wall_seconds"] == 3600, "the time that there was"
+    other = purchases.caller("operator").post(address, {"budget": {"steps": 9}, "justification": WHY}).json()
+    assert other["state"] == "paused" and other["budget"]["caps"]["steps"] == 9
+    least = other["budget"]["exceeded"]["enough"]["wall_seconds"]
+    assert 5400 < least < 5500
+    past = {"budget": {"wall_seconds": 5400}, "justification": WHY}
+    refused = purchases.caller("operator").post(address, past)
     assert is_problem(refused, 422) and refused.json()["errors"][0]["field"] == "budget.wall_seconds"
     given = purchases.caller("operator").post(address, {"budget": {"wall_seconds": 7200}, "justification": WHY}).json()
     assert given["budget"]["time_up_at"] is not None and given["budget"]["exceeded"] is None
@@ -298,6 +307,39 @@ def test_a_damaged_wait_hides_no_run(start: Callable[..., dict[str, Any]], audit
     Wait.objects.update(detail=detail if detail is not None else {})
     told = auditor.get("runs").json()["results"][0]["budget"]["exceeded"]
     assert (told["resource"], told["most"], told["used"], told["wanted"]) == ("", None, None, None)
+
+
+def test_a_raise_names_the_caps_that_it_was_decided_on(start: Callable[..., dict[str, Any]], operator: Api) -> None:
+    run = start(budget={"steps": 5, "wall_seconds": 3600})
+    address, seen = f"runs/{run['id']}/budget", run["budget"]["caps"]
+    first = operator.post(address, {"budget": {"steps": 50}, "justification": WHY, "if_caps": seen})
+    assert first.status_code == 200
+    late = operator.post(address, {"budget": {"steps": 9}, "justification": WHY, "if_caps": seen})
+    assert is_problem(late, 409, "stale-budget") and late.json()["caps"]["steps"] == 50
+    assert late.json()["errors"] == [
+        {"field": "budget.steps", "problem": "was 5, is 50 now", "fix": "look again"},
+    ]  # fmt: skip
+    assert Head.objects.get().cap_steps == 50 and OverrideRecord.objects.count() == 1
+    now = first.json()["budget"]["caps"]
+    again = operator.post(address, {"budget": {"steps": 9}, "justification": WHY, "if_caps": now})
+    assert again.json()["budget"]["caps"]["steps"] == 9
+    for wrong in ({"gold": 1}, [], "x", {"steps": -1}, {}):
+        answer = operator.post(address, {"budget": {"steps": 8}, "justification": WHY, "if_caps": wrong})
+        assert is_problem(answer, 422) and answer.json()["errors"][0]["field"].startswith("if_caps"), wrong
+    assert Head.objects.get().cap_steps == 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_too_little_is_answered_with_what_would_be_enough(purchases: Story) -> None:
+    started(purchases, tool_calls=0, steps=1)
+    assert purchases.until("paused")["budget"]["exceeded"]["enough"] == {"steps": 2, "tool_calls": 1}
+    operator, address = purchases.caller("operator"), f"runs/{purchases.id}/budget"
+    told = operator.post(address, {"budget": {"tool_calls": 9}, "justification": WHY}).json()
+    assert (told["state"], told["resumable"]) == ("paused", False)
+    assert told["budget"]["exceeded"]["enough"] == {"steps": 2} and told["budget"]["caps"]["tool_calls"] == 9
+    enough = told["budget"]["exceeded"]["enough"]
+    told = operator.post(address, {"budget": enough, "justification": WHY}).json()
+    assert told["budget"]["exceeded"] is None and told["state"] == "running"
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------

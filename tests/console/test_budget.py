@@ -11,12 +11,14 @@ import pytest
 
 from ledger.models import Event, Head, OverrideRecord
 from runs.console import budgets
+from runs.console.tables.waits import amounts_of
 from runs.engine.budget.limits import Budget
-from runs.models import Run, Wait
+from runs.models import BudgetDefault, Run, Wait
 from runs.services import lifecycle
 from runs.services.budgets import raising
 from tests.console.conftest import SHOP, Reader, filled_in, start, text_of
 from tests.console.stage import settled, working
+from tests.world import OLGA
 
 pytestmark = pytest.mark.django_db
 WHY = "It is worth it."
@@ -54,12 +56,13 @@ def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(oper
     run = stopped_run()
     page = operator.read(f"/runs/{run.id}")
     for said in (
-        "budget used up", "tool calls: 0 of 0 used", "stands still until an operator raises it", "wanted next 1",
+        "needs budget", "tool calls: needs 1, 0 of 0 left", "stands still until an operator raises it",
+        "Tool calls cap 0 used 0 set aside 0 left 0 needed next 1 enough would be 1",
         "who may raise it Operator", "the run ends as cancelled", "what it did stays as it is", "No worker is held.",
     ):  # fmt: skip
         assert said in page, said
     html = operator.get(f"/runs/{run.id}").content.decode()
-    assert re.findall(r'id="act-(\w+)"', html) == ["cancel"], "resuming would not help"
+    assert re.findall(r'id="act-(\w+)"', html) == ["pause", "cancel"], "resuming would not help"
     assert filled_in(html)["budget.tool_calls"] == "2" and filled_in(html)["budget.usd"] == ""
 
 
@@ -117,6 +120,74 @@ def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost(
     assert not OverrideRecord.objects.exists() and Event.objects.filter(run_id=run.pk).count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_raise_that_is_not_enough_says_what_would_be(operator: Reader) -> None:
+    run = stopped_run(tool_calls=0, steps=0)
+    html = operator.get(f"/runs/{run.id}").content.decode()
+    assert (filled_in(html)["budget.tool_calls"], filled_in(html)["budget.steps"]) == ("2", "2")
+    answer = operator.client.post(
+        f"/runs/{run.id}/budgets", {"budget.tool_calls": "5", "justification": WHY}, follow=True
+    )
+    page = text_of(answer)
+    assert "on the record, but isn't enough. It needs at least 1 steps." in page and "Needs more budget" in page
+    assert filled_in(answer.content.decode())["budget.tool_calls"] == "" and "at least 1" in page
+    assert Head.objects.get(pk=run.pk).cap_tool_calls == 5 and Run.objects.get(pk=run.pk).state == "paused"
+    form = filled_in(answer.content.decode()) | {"justification": WHY}
+    assert "It is on the record." in text_of(operator.client.post(f"/runs/{run.id}/budgets", form, follow=True))
+    assert Run.objects.get(pk=run.pk).state == "running"
+
+
+def test_a_form_from_before_somebody_raised_it_shows_both_and_undoes_nothing(operator: Reader) -> None:
+    run = start()
+    opened = filled_in(operator.get(f"/runs/{run.id}").content.decode())
+    raising.set_budget(run.pk, Budget(model_calls=100), by=OLGA, justification="First.")
+    mine = opened | {"budget.model_calls": "9", "justification": "A careful reason."}
+    answer = operator.client.post(f"/runs/{run.id}/budgets", mine)
+    html, page = answer.content.decode(), text_of(answer)
+    assert answer.status_code == 409 and "was no cap, is 100 now" in page and "0 of 100" in page
+    assert filled_in(html)["budget.model_calls"] == "9" and "A careful reason." in html
+    assert "Model calls: was" in page and "budget.model" not in page, "no machine words"
+    assert Head.objects.get(pk=run.pk).cap_model_calls == 100 and OverrideRecord.objects.count() == 1
+    again = operator.client.post(f"/runs/{run.id}/budgets", filled_in(html) | {"justification": WHY})
+    assert again.status_code == 302 and Head.objects.get(pk=run.pk).cap_model_calls == 9
+
+
+@pytest.mark.parametrize("seen", ["{", '{"gold": 1}', "[]", '"x"', "<img>", '{"steps": -1}', "[" * 50_000])
+def test_a_form_whose_caps_can_not_be_read_sets_nothing(operator: Reader, seen: str) -> None:
+    run = start()
+    form = {"budget.steps": "5", "justification": WHY, "if_caps": seen}
+    answer = operator.client.post(f"/runs/{run.id}/budgets", form)
+    assert answer.status_code == 422 and b"<img>" not in answer.content
+    assert Head.objects.get(pk=run.pk).cap_steps is None
+    assert filled_in(answer.content.decode())["budget.steps"] == "5"
+
+
+def test_who_pauses_it_besides_is_named_and_it_waits_to_be_resumed(operator: Reader) -> None:
+    run = overdue_run()
+    operator.post(f"/runs/{run.id}/pauses", justification=WHY)
+    page, html = operator.read(f"/runs/{run.id}"), operator.get(f"/runs/{run.id}").content.decode()
+    assert "paused besides by user:operator: once it is raised, it waits to be resumed" in page
+    assert re.findall(r'id="act-(\w+)"', html) == ["cancel"]
+    operator.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
+    assert Run.objects.get(pk=run.pk).state == "paused"
+    operator.post(f"/runs/{run.id}/resumptions", justification=WHY)
+    assert Run.objects.get(pk=run.pk).state == "pending"
+
+
+def test_what_a_raise_changed_stands_with_its_record(operator: Reader) -> None:
+    run = start()
+    operator.post(f"/runs/{run.id}/budgets", **{"budget.steps": "1,000"}, justification=WHY)
+    operator.post(f"/runs/{run.id}/budgets", **{"budget.steps": "none", "budget.tool_calls": "7"}, justification=WHY)
+    for page in (operator.read(f"/runs/{run.id}", tab="decisions"), operator.read("/audit", action="budget")):
+        assert "steps: no cap → 1,000" in page and "steps: 1,000 → no cap" in page and "tool calls: no cap → 7" in page
+
+
+def test_money_is_told_to_the_same_place() -> None:
+    assert amounts_of("usd", 70, 6_900, 0, None) == ["$0.00007", "$0.00690", "$0.00000", "–"]
+    assert amounts_of("usd", 5_000_000, 10_000) == ["$5.00", "$0.01"]
+    assert amounts_of("steps", 1_000, None) == ["1,000", "–"]
+
+
 def test_without_a_reason_or_with_a_stray_field_nothing_is_set(operator: Reader) -> None:
     run = start()
     for more in ({}, {"justification": WHY, "budget.gold": "1"}, {"justification": WHY, "wait": "x"}):
@@ -140,7 +211,7 @@ def test_a_cap_is_set_and_lifted_also_where_the_run_asks_for_nothing(operator: R
 def test_time_that_is_up_is_asked_for_in_hours(operator: Reader) -> None:
     run = overdue_run()
     page = operator.get(f"/runs/{run.id}")
-    assert "Time used up" in text_of(page) and "cap 1 h 00 m" in text_of(page)
+    assert "Needs more time" in text_of(page) and "given 1 h 00 m" in text_of(page)
     assert filled_in(page.content.decode())["budget.wall_seconds"] == "4"
     operator.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "3.5"}, justification=WHY)
     again = Run.objects.get(pk=run.pk)
@@ -172,9 +243,9 @@ def test_nobody_else_is_offered_the_form_or_may_send_it(
 
 def test_it_stands_where_operators_look_and_goes_when_it_is_raised(operator: Reader, finance: Reader) -> None:
     run = overdue_run()
-    assert "Raise a budget" in operator.read("/") and "budget used up" in operator.read("/runs")
+    assert "Raise a budget" in operator.read("/") and "needs budget" in operator.read("/runs")
     page = operator.read("/reconcile")
-    assert "Time used up" in page and "time : 2 h 00 m of 1 h 00 m used" in page and "Raise" in page
+    assert "Needs more time" in page and "time : 2 h 00 m of 1 h 00 m used" in page and "Raise" in page
     assert 'compact" href="' in finance.get("/reconcile").content.decode() and "Look" in finance.read("/reconcile")
     operator.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
     assert "Every outcome is known" in operator.read("/reconcile") and "Raise a budget" not in operator.read("/")
@@ -251,3 +322,16 @@ def test_a_wrong_cap_starts_nothing_and_is_marked(operator: Reader, name: str, t
 )
 def test_a_comma_groups_thousands_and_is_no_decimal(typed: str, meant: Any) -> None:
     assert budgets.at_start({"budget.model_calls": typed}) == {"model_calls": meant}
+
+
+def test_the_start_form_says_which_defaults_hold_and_what_keeps_it_from_starting(operator: Reader) -> None:
+    page, _ = opened(operator)
+    assert "Defaults here: time 90 d" in page
+    row = BudgetDefault.objects.create(agent="buyer", budget={"usd": "5.5", "model_calls": 200, "wall_seconds": 3600})
+    page, _ = opened(operator)
+    assert "Defaults here: dollars $5.50 · model calls 200 · time 1 h 00 m" in page
+    BudgetDefault.objects.filter(pk=row.pk).update(budget={"gold": 1})
+    page, _ = opened(operator)
+    assert "nothing is started under it" in page
+    assert operator.get("/agents/buyer@1.0.0").status_code == 200
+    assert "nothing is started under it" in operator.read("/agents/buyer@1.0.0")

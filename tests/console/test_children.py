@@ -7,18 +7,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ledger import events as e
+from runs.connections import dsn
+from runs.engine.budget.limits import Budget
+from runs.journal import notify
 from runs.models import Run, Wait
 from runs.services import lifecycle
+from runs.services.budgets import raising
 from tests.api.family import children, family
 from tests.console.conftest import SHOP, Reader, text_of
 from tests.console.stage import settled, until, working
 from tests.console.tape import Tape
 from tests.scale.test_reads import MOST_STATEMENTS
+from tests.world import OLGA
 
 pytestmark = pytest.mark.django_db(transaction=True)
 READY = 1  # of a run that is ready, whether any worker has its version
@@ -186,3 +192,29 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
             assert operator.client.get(path).status_code == 200
         asked = [query["sql"][:150] for query in found.captured_queries]
         assert len(asked) <= MOST_STATEMENTS, (path, "\n".join(asked))
+
+
+def test_a_child_that_was_raised_past_its_parent_says_which_is_the_narrow_one(
+    grown: Callable[..., Run], operator: Reader
+) -> None:
+    run = grown("s")
+    (child,) = until(lambda: children(run, "waiting_event"), "the child")
+    raising.set_budget(run.pk, Budget(tool_calls=7), by=OLGA, justification="Not more.")
+    raising.set_budget(child.pk, Budget(tool_calls=7), by=OLGA, justification="Its share.")
+    assert "drawn from" not in operator.read(f"/runs/{child.pk}")
+    for most in (8, None):
+        raising.set_budget(child.pk, Budget(tool_calls=most), by=OLGA, justification="Go on.")
+        page = operator.read(f"/runs/{child.pk}")
+        assert "is drawn from parent@1.0.0" in page and "only 7 tool calls left" in page
+        assert f'href="/runs/{run.pk}"' in html(operator, f"/runs/{child.pk}")
+    assert "drawn from" not in operator.read(f"/runs/{run.pk}")
+
+
+def test_who_watches_a_parent_is_told_when_a_worker_takes_and_leaves_a_child(grown: Callable[..., Run]) -> None:
+    with psycopg.connect(dsn(), autocommit=True) as link:
+        link.execute(f"LISTEN {notify.CHANNEL}")
+        run = grown("a")
+        until(lambda: len(children(run, "waiting_human")) == 1, "the child's question")
+        rung = [ring for told in link.notifies(timeout=1.0) for ring in notify.parse(told.payload)]
+    of_child = [seq for of, seq in rung if of == str(run.pk) and seq == 0]
+    assert 1 <= len(of_child) <= 4, rung

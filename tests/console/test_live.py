@@ -6,20 +6,22 @@ import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import Group
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from durableagents.server.asgi import application
+from ledger import events as e
 from ledger.actors import Actor
 from runs.console import socket_watch, sockets
-from runs.services import lifecycle
+from runs.models import Run
+from runs.services import command, lifecycle
 from tests.console.conftest import OLGA, Reader, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,6 +119,28 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
     await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     while (told := await link.hear()) != {"run": str(run.id), "seq": 2}:
         assert told["run"] in (None, str(run.id))
+    await link.leave()
+
+
+@transaction.atomic
+def written(run_id: UUID) -> None:
+    """An event of a run that changes nothing about where it stands."""
+    command.journal(run_id, e.RunClaimed(worker="w", host="h", pid=1, epoch=1, cause="start"), by=OLGA)
+
+
+async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: Reader) -> None:
+    parent, child = await database_sync_to_async(start)(), await database_sync_to_async(start)()
+    await Run.objects.filter(pk=child.pk).aupdate(parent=parent.pk, parent_slot="0.1/1", depth=1)
+    link = socket(operator, f"/ws/runs/{parent.id}")
+    await opened(link)
+    for act in (lifecycle.pause, lifecycle.resume, lifecycle.pause):
+        await database_sync_to_async(act)(child.id, by=OLGA, justification="why")
+        while (told := await link.hear()) == {"run": None, "seq": 0}:
+            pass
+        assert told == {"run": str(parent.id), "seq": 0}, "read again: the parent's own journal has not grown"
+    await database_sync_to_async(written)(child.id)
+    await database_sync_to_async(lifecycle.pause)(parent.id, by=OLGA, justification="why")
+    assert (await link.hear())["seq"] == 2, "what a child only writes rings nobody above"
     await link.leave()
 
 

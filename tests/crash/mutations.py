@@ -43,6 +43,8 @@ BUDGETS, METER, THINK, RAISING = (
 )  # fmt: skip
 
 COMPACTION, WHOM = "runs/engine/thinking/compaction.py", "tests/engine/test_whom_it_asks.py"
+ASKED, RAISED = "runs/services/budgets/asked.py", "tests/runs/test_raising.py"
+
 ENDS, WISHES, READER, CHILD = (
     "runs/services/families/ends.py", "runs/services/families/wishes.py", "runs/journal/reader.py", "runs/engine/steps/children.py",
 )  # fmt: skip
@@ -211,15 +213,25 @@ MUTANTS = [
     Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
     Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
-    Mutant("a raise doesn't wake", RAISING, "    if asked and _stands_still(run, head) and held", "    if not asked and _stands_still(run, head) and held", "tests/runs/test_budgets.py -k raise"),
+    Mutant("a raise doesn't wake", RAISING, "    if is_enough and _stands_still(run, head) and held", "    if not is_enough and _stands_still(run, head) and held", "tests/runs/test_budgets.py -k raise"),
     Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and held_by(run) is None:", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
+    Mutant("too little is an answer", ASKED, "    if short := list(breaches(", "    if short := list(() and breaches(", f"{RAISED} -k too_little"),
+    Mutant("a raise counts nothing of what is set aside", ASKED, "        return sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)", "        return NOTHING_USED", f"{RAISED} -k in_doubt"),
+    Mutant("a raise forgets that the time is up", ASKED, "    if run.time_up_at is not None and run.time_up_at <= now:", "    if False:", f"{RAISED} -k ran_out"),
+    Mutant("any raise gives time", ASKED, "resource_of(wait) == TIME and not is_time_given", "False", f"{RAISED} -k something_else"),
+    Mutant("a raise of before undoes one of since", RAISING, "        check_seen(seen, before)\n", "        pass\n", f"{RAISED} -k saw"),
+    Mutant("only the caps that are set are compared", ASKED, "if name in seen.model_fields_set and value", "if value is not None and value", f"{RAISED} -k lifted_since"),
+    Mutant("what is too little begins a new week", RAISING, "            is_enough, wait.detail = False, lacking\n", "            is_enough, wait.detail, wait.deadline = False, lacking, act.now + ATTENTION\n            wait.save()\n", f"{RAISED} -k too_little"),
+    Mutant("the record of a raise tells no caps", RAISING, "    return act.done(*events, after={\"caps\": after})", "    return act.done(*events)", f"{RAISED} -k record"),
+    Mutant("who pauses what waits for its budget holds nothing", "runs/services/lifecycle.py", "        return act.done(e.RunPaused(by=by.ref, payload=act.payload))\n    if run.owner", "        return act.done(e.RunPaused(by=\"budget\", payload=act.payload))\n    if run.owner", f"{RAISED} -k pauses"),
+    Mutant("a child has no time of its agent's own", "runs/engine/steps/children.py", "time=given.time", "time=budget.time", "tests/engine/test_children.py -k own_time"),
+    Mutant("a parent's page hears nothing of its children", "runs/services/command.py", "    notify.ring_above(run.parent)\n", "", "tests/console/test_live.py -k parents_page"),
     Mutant("a raise leaves the worker that was to stop", RAISING, "            act.flag(pause=False)  # its", "            pass  # its", "tests/runs/test_budget_time.py -k before_its_worker"),
     Mutant("a pause of before a retry holds a raise up", "runs/services/command.py", "(e.RunResumed, e.RunRetried)", "e.RunResumed", "tests/runs/test_budgets.py -k retried"),
     Mutant("giving up forgets calls in doubt", "runs/services/command.py", "if run.owner is None and not in_doubt and not", "if run.owner is None and not", "tests/runs/test_budgets.py -k doubt"),
-    Mutant("time that is up while a cap is asked about is forgotten", RAISING, "        return  # people are being asked about something else", "        run.time_up_at = None\n        save(run, \"time_up_at\", now=database_now())\n        return  # people are being asked about something else", "tests/runs/test_budget_time.py -k 'two_who or afterwards'"),
+    Mutant("time that is up while a cap is asked about is forgotten", RAISING, "        return  # people are being asked about something else", "        run.time_up_at = None\n        save(run, \"time_up_at\", now=database_now())\n        return  # people are being asked about something else", "tests/runs/test_budget_time.py -k 'two_who or asked_about'"),
     Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
     Mutant("under a cap in dollars what has no price is free", THINK, "if event.usd_micro is None and visit", "if False and visit", "tests/engine/test_budget.py -k no_price"),
-    Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        raise", "    if False:\n        raise", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
     # --- whom a run asks, and how long a conversation gets
     Mutant("a run asks what the installation says now", THINK, "self.models = sorted(ours[-1].models,", "self.models = sorted(visit.runtime.models(self.assistant),", WHOM),
     Mutant("whom it asks is not on record", THINK, "                await visit.commit(Batch([chosen]))  # not", "                ours = [chosen]\n                break  # not", WHOM),
@@ -232,16 +244,17 @@ MUTANTS = [
     Mutant("no answer of use is asked for without end", "runs/engine/thinking/loop.py", "if repairs > assistant.max_repairs and", "if False and", WHOM),
     Mutant("anybody moves a run to other models", "runs/services/authority.py", "        if action not in STOPPING:\n            return None\n", "        if action == MODELS:\n            return ROLES[0]\n        if action not in STOPPING:\n            return None\n", "tests/runs/test_models_moved.py"),
     Mutant("a model without a price is taken under a cap in dollars", "runs/services/thinking/moving.py", "if head.cap_usd_micro is not None and unknown:", "if False:", "tests/runs/test_models_moved.py"),
+    Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        then", "    if False:\n        then", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
     # --- children
     Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
     Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),
     Mutant("what a child used is added with every telling", ENDS, "        _debit(head, new)\n", "        _debit(head, new + new)\n", LIGHT),
     Mutant("a child is made in a commit of its own", STORE, "            reply = await self._commit(batch.events, statement, values, made)\n", "            reply = await self._commit(batch.events, statement, values)\n            async with self.pool.connection() as apart:\n                for extra, parameters in made:\n                    await apart.execute(extra, parameters)\n", f"{ATTACKED} -k wire_loses"),
-    Mutant("a cancel doesn't go down", WISHES, "{_PAIRS} p.state = 'cancelled' AND", "{_PAIRS} false AND", f"{FAMILY} -k cancel"),
+    Mutant("a cancel doesn't go down", WISHES, "{_PAIRS} above = 'cancelled' AND", "{_PAIRS} false AND", f"{FAMILY} -k cancel"),
     Mutant("a pause doesn't go down", WISHES, "        + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, \"its parent was paused\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a pause held back stays so", WISHES, "        + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, \"its parent goes on\", most)\n", "", f"{FAMILY} -k pause"),
     Mutant("what a person paused goes on with its parent", WISHES, "filter(is_paused_by_family, _rows(_RESUME, parent))", "_rows(_RESUME, parent)", f"{FAMILY} -k pause"),
-    Mutant("a child that its parent paused stays so when that has failed", WISHES, "p.state NOT IN ('paused', 'cancelled') AND", "p.state <> 'paused' AND p.ended_at IS NULL AND", f"{ATTACKED} -k said_so"),
+    Mutant("a child that its parent paused stays so when that has failed", WISHES, "above NOT IN ('paused', 'cancelled') AND", "above NOT IN ('paused', 'cancelled', 'failed', 'completed') AND", f"{ATTACKED} -k said_so"),
     Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
     Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
     Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),

@@ -143,6 +143,17 @@ async def test_many_children_give_their_results_in_order(helper: Agent) -> None:
 # --- its budget -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("asked", "own", "given"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (90, None, 90)])
+async def test_a_child_takes_its_agents_own_time(
+    asked: int | None, own: int | None, given: int, tools: Toolbox
+) -> None:
+    slow = agent_of(ends_with({"ref": "x"}), name="slow", output=Done, budget=Budget(wall_seconds=own))
+    story = Story(parent_of((slow, {}), budget=Budget(wall_seconds=asked) if asked else None))
+    assert await story.drive() == "parked"
+    time = story.run.children[only_child(story)].time
+    assert time is not None and time.total_seconds() == given
+
+
 async def test_what_a_child_may_use_is_set_aside_and_what_it_used_is_debited(helper: Agent, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.child(helper, {}, budget=Budget(tool_calls=4))

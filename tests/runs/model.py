@@ -22,6 +22,7 @@ class Model:
     wants_pause: bool = False
     wants_cancel: bool = False
     is_paused_by_person: bool = False
+    asks_for: str = ""  # what the last question about its budget was about: a cap, or time
     is_broke: bool = False  # it has a cap that lets no call begin
     is_routed: bool = False  # a model request went out, and what it used is not on record
     epoch: int = 0
@@ -96,8 +97,14 @@ class Model:
         self.wake()
 
     def pause(self) -> bool:
-        if self.has_ended or self.state == "paused" or self.wants_pause or self.wants_cancel:
+        if self.has_ended or self.wants_pause or self.wants_cancel:
             return False
+        if self.state == "paused":
+            if self.is_paused_by_person or "budget" not in self.waits:
+                return False
+            self.tells("RunPaused")  # it stands still for its budget, and now for somebody too
+            self.is_paused_by_person = True
+            return True
         if self.is_owned:
             self.wants_pause = True
             self.tells("PauseRequested")
@@ -149,12 +156,15 @@ class Model:
 
     # --- its budget
 
-    def set_budget(self, is_broke: bool) -> bool:
+    def set_budget(self, is_broke: bool, *, has_time: bool, is_late: bool) -> bool:
         if self.has_ended or self.wants_cancel:
             return False
         self.is_broke = is_broke
         asked = self.waits.count("budget")
-        self.waits = self.others
+        if (self.asks_for == "cap" and is_broke) or (self.asks_for == "time" and not has_time) or is_late:
+            asked = 0  # it isn't enough
+        else:
+            self.waits = self.others
         self.tells("BudgetSet", *["WaitResolved"] * asked)
         if asked and not self.is_paused_by_person and (self.state == "paused" or self.wants_pause):
             if self.state == "paused":
@@ -167,6 +177,7 @@ class Model:
         if self.has_ended or self.wants_cancel or "budget" in self.waits:
             return
         self.waits.append("budget")
+        self.asks_for = "time"
         self.tells("BudgetExceeded", "WaitOpened")
         if self.is_owned:
             self.wants_pause = True

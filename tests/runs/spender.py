@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from ledger import events as e
 from ledger.errors import IllegalTransition
+from runs.engine.budget.amounts import A_CALL, Breach
 from runs.engine.budget.limits import Budget
 from runs.engine.journal import WaitSpec
-from runs.engine.steps.spending import lost
+from runs.engine.steps.spending import lacking, lost
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services.budgets import raising
@@ -91,10 +93,12 @@ class Spender(RuleBasedStateMachine):
     @precondition(lambda self: owned(self) and self.model.is_broke and "budget" not in self.model.waits)
     @rule()
     def come_to_the_cap(self) -> None:
-        model, wait = self.model, self.spec("budget", self.next_slot())
+        model, detail = self.model, lacking([Breach("tool_calls", 0, 0, 0, 1)], A_CALL)
+        wait = replace(self.spec("budget", self.next_slot()), detail=detail)
         over = e.BudgetExceeded(resource="tool_calls", most=0, used=0, reserved=0, wanted=1)
         self.write(record(self.journal, [over, wait.opened()], wait=wait))
         model.waits.append("budget")
+        model.asks_for = "cap"
         model.tells("BudgetExceeded", "WaitOpened")
         paused = e.RunPaused(by="budget")
         reply = self.write(self.journal.leave("budget", [paused], state="paused", waits=[wait.id]))
@@ -105,16 +109,19 @@ class Spender(RuleBasedStateMachine):
     # --- people and time
 
     @precondition(now_and_then)
-    @rule(most=st.sampled_from([0, 1, None]))
-    def set_budget(self, most: int | None) -> None:
-        budget = Budget(tool_calls=most, wall_seconds=None)
+    @rule(most=st.sampled_from([0, 1_000, None]), has_time=st.booleans())
+    def set_budget(self, most: int | None, has_time: bool) -> None:
+        """What is too little, or another cap than was asked for, keeps the question open."""
+        budget = Budget(tool_calls=most, **({"wall_seconds": None} if has_time else {}))
         setting = partial(raising.set_budget, self.run.id, budget, by=OLGA, justification=WHY)
-        self.is_done(setting, self.model.set_budget(most == 0))
+        up = Run.objects.get(pk=self.run.pk).time_up_at
+        is_late = up is not None and up <= now() and not has_time
+        self.is_done(setting, self.model.set_budget(most == 0, has_time=has_time, is_late=is_late))
 
     @precondition(lambda self: "budget" in self.model.waits)
     @rule()
     def raise_it(self) -> None:
-        self.set_budget(1)
+        self.set_budget(1_000, has_time=True)
 
     @precondition(now_and_then)
     @rule()

@@ -252,10 +252,8 @@ def test_a_raise_lets_it_go_on_and_is_an_override(stage: Stage, tools: Toolbox, 
     is_sound(run)
 
 
-def test_a_raise_that_is_too_small_is_asked_for_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+def test_a_cap_that_is_lifted_is_gone(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = at_cap(stage, tools, "order", "order", "order")
-    raised(run, tool_calls=1)
-    assert stage.drive() == "paused" and len(outside.requests) == 1 and len(asked(run)) == 1
     raised(run, tool_calls=None)
     assert stage.drive() == "completed" and head(run).cap_tool_calls is None
     is_sound(run)
@@ -332,7 +330,7 @@ def test_a_pause_of_a_failed_and_retried_run_is_over(stage: Stage, tools: Toolbo
 def test_a_resume_is_no_way_around_the_budget(stage: Stage, tools: Toolbox) -> None:
     run = at_cap(stage, tools)
     before = dump()
-    for act in (lifecycle.resume, lifecycle.pause, lifecycle.retry):
+    for act in (lifecycle.resume, lifecycle.retry):
         with pytest.raises(IllegalTransition):
             act(run.id, by=OLGA, justification=WHY)
         assert dump() == before

@@ -264,7 +264,7 @@ LOOKS: dict[str, Look] = {
         "needs an operator", "bad", ("retry", "pause", "cancel"),
         lambda card: visible(words(detail_text(card.wait, "reason", "title") or "see the run")), _stopped,
     ),
-    "exceeded": Look("budget used up", "wait", ("cancel",), _exceeded_row, _exceeded),
+    "exceeded": Look("needs budget", "wait", _STOP, _exceeded_row, _exceeded),
     "paused": Look("paused", "hold", ("resume", "cancel"), _at, _paused),
     "compensating": Look("undoing", "hold", (), _node, _is_so),
     "completed": Look(

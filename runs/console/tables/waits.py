@@ -73,8 +73,21 @@ def _raisers(queue: str) -> str:
 
 
 def spent(asked: Exceeded) -> str:
-    """How much of a cap is used, in few words."""
-    return f"{amount_of(asked.resource, asked.used)} of {amount_of(asked.resource, asked.at_most)} used"
+    """What it needs of a cap and what there is, in few words."""
+    if asked.resource == "wall_seconds" or asked.wanted is None:
+        used, most = amounts_of(asked.resource, asked.used, asked.at_most)
+        return f"{used} of {most} used"
+    wanted, left, most, aside = amounts_of(asked.resource, asked.wanted, asked.left, asked.at_most, asked.reserved)
+    return f"needs {wanted}, {left} of {most} left{f', {aside} set aside' if asked.reserved else ''}"
+
+
+def amounts_of(resource: str, *numbers: int | None) -> list[str]:
+    """Amounts of a resource as people compare them, a dash where the row says nothing: dollars to the same place."""
+    if resource != "usd":
+        return [amount_of(resource, number) for number in numbers]
+    texts = [None if number is None else usd_of(number) for number in numbers]
+    places = max((len(text.partition(".")[2]) for text in texts if text), default=2)
+    return ["–" if text is None else "$" + text + "0" * (places - len(text.partition(".")[2])) for text in texts]
 
 
 def amount_of(resource: str, number: int | None) -> str:

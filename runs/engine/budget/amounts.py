@@ -3,7 +3,7 @@ dollar."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Self
 
@@ -29,6 +29,10 @@ class Usage:
     def of(cls, row: object) -> Self:
         """What a row that has these columns counts."""
         return cls(*(getattr(row, f.name) for f in fields(cls)))
+
+    def stated(self) -> dict[str, int]:
+        """What there is of it."""
+        return {f.name: amount for f in fields(self) if (amount := getattr(self, f.name))}
 
 
 NOTHING_USED = Usage()
@@ -88,15 +92,24 @@ class Breach:
     reserved: int
     wanted: int
 
+    @property
+    def enough(self) -> int:
+        """The least that the cap would have to be."""
+        return self.used + self.reserved + self.wanted
 
-def first_breach(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Breach | None:
-    """The first cap that what is wanted would break. Who has used more than a cap by now (it was lowered, or an answer
-    was longer than was set aside for it) may begin nothing that counts against it."""
+
+def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
+    """The caps that what is wanted would break. Who has used more than a cap by now (it was lowered, or an answer was
+    longer than was set aside for it) may begin nothing that counts against it."""
     for name in RESOURCES:
         most, more = getattr(caps, name), getattr(wanted, name)
         if most is None or not more:
             continue
         now, aside = getattr(used, name), getattr(reserved, name)
         if now + aside + more > most:
-            return Breach(name, most, now, aside, more)
-    return None
+            yield Breach(name, most, now, aside, more)
+
+
+def first_breach(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Breach | None:
+    """The first of them."""
+    return next(breaches(caps, used, reserved, wanted), None)

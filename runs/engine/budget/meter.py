@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import events as e
-from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Breach, Caps, Usage, first_breach
+from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Breach, Caps, Usage, breaches, first_breach
 
 Call = tuple[str, int]  # slot and attempt
 
@@ -29,6 +29,10 @@ class Meter:
             return None
         others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
         return first_breach(self.caps, self.used, others, wanted)
+
+    def breaches(self, wanted: Usage) -> list[Breach]:
+        """All the caps that this would break."""
+        return list(breaches(self.caps, self.used, self.reserved, wanted))
 
     def left(self) -> Caps:
         """What may be begun of each; None where there is no cap."""

@@ -83,7 +83,8 @@ async def _start(
         agent.begin(agent.input.model_validate(checked))
     except (ValidationError, ValueError) as error:
         raise MisusedContext(f"the input does not fit {agent.graph_id}: {error}") from error
-    caps = _share(visit, budget.tightest(agent.budget or NO_BUDGET))
+    given = budget.tightest(agent.budget or NO_BUDGET)
+    caps = _share(visit, given)
     visit.afford(slot, record.current, _expected(caps), is_reserved=True)
     run_id = child_id(visit.run_id, slot, record.current)
     event = e.ChildStarted(
@@ -92,7 +93,7 @@ async def _start(
     )  # fmt: skip
     spec = ChildSpec(
         run_id=run_id, agent=agent.name, version=agent.version, input=checked, tags=tuple(tags), caps=caps,
-        time=budget.time, parent=visit.run_id, slot=slot, attempt=record.current, depth=visit.depth + 1,
+        time=given.time, parent=visit.run_id, slot=slot, attempt=record.current, depth=visit.depth + 1,
         trace_id=visit.trace_id,
     )  # fmt: skip
     wait = _wait(visit, slot, record.current, agent)

@@ -3,7 +3,8 @@ are asked for more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ledger import events as e
 from runs.engine.budget.amounts import A_CALL, Breach, Usage
@@ -67,13 +68,26 @@ async def debit_lost(journal: Journal, tape: Tape) -> None:
         await journal.commit(Batch([lost(route)]))
 
 
-def wait_for_raise(journal: Journal, slot: str, breach: Breach, queue: str) -> tuple[e.BudgetExceeded, WaitSpec]:
-    """The fact that a call at `slot` would break a cap, and the wait for whoever may raise it."""
+def wait_for_raise(
+    journal: Journal, slot: str, breaches: Sequence[Breach], wanted: Usage, queue: str
+) -> tuple[e.BudgetExceeded, WaitSpec]:
+    """The fact that a call at `slot` would break caps, and the wait for whoever may raise them."""
+    first = breaches[0]
     event = e.BudgetExceeded(
-        resource=breach.resource, most=breach.most, used=breach.used, reserved=breach.reserved, wanted=breach.wanted,
+        resource=first.resource, most=first.most, used=first.used, reserved=first.reserved, wanted=first.wanted,
         call=slot,
     )  # fmt: skip
-    detail = {"title": "Budget used up", "queue": queue, "resource": breach.resource, "most": breach.most,
-              "used": breach.used, "reserved": breach.reserved, "wanted": breach.wanted}  # fmt: skip
     name = f"budget/{journal.seq}"
+    detail = {"queue": queue, **lacking(breaches, wanted)}
     return event, WaitSpec(journal.run_id, name, 0, "budget", 0, journal.now() + ATTENTION, detail)
+
+
+def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
+    """What people are told of a call that can't begin: the first cap that it would break, all that it `needs`, and what
+    would be `enough` of each cap that is too small."""
+    first = breaches[0]
+    return {
+        "title": "Needs more budget", "resource": first.resource, "most": first.most, "used": first.used,
+        "reserved": first.reserved, "wanted": first.wanted, "needs": wanted.stated(),
+        "enough": {breach.resource: breach.enough for breach in breaches},
+    }  # fmt: skip

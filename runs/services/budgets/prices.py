@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from ledger.clock import database_now
+from ledger.errors import InvalidInput
 from runs.engine.agents import Agent
 from runs.engine.assistants import SCRIPTED, Assistant
 from runs.engine.budget.prices import Price, Route
@@ -100,6 +101,20 @@ def unpriced(agent: Agent) -> list[str]:
     """The models of an agent of which nobody has said what they cost."""
     table.read()
     return sorted({model for a in agent.assistants for model in models_of(a) if table.of(model) is None})
+
+
+def check_priced(agent: Agent, given: str = "") -> None:
+    """A cap in dollars can be held. Raises InvalidInput where nobody has said what a model of the agent costs; `given`
+    says where the cap comes from."""
+    if unknown := unpriced(agent):
+        raise InvalidInput(
+            f"A budget in dollars{given} needs the price of every model that {agent.graph_id} asks; "
+            f"there is none for {', '.join(unknown)}.",
+            errors=[
+                {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
+                for model in unknown
+            ],
+        )
 
 
 def in_force() -> list[PriceRow]:

@@ -1,14 +1,15 @@
 """A run that came to a cap, or whose time is up: people are asked, raise it, or let it end.
 
 Either way it stands still in `paused` with an open wait of kind `budget`. A cap stops its worker by itself
-(runs/engine/driver.py); the time is watched by the sweeper, here. Raising settles the wait and lets the run go on,
-unless a person had paused it besides. When nobody raises it before the wait's deadline, the run ends as cancelled.
+(runs/engine/driver.py); the time is watched by the sweeper, here. A raise that is enough (see `asked`) settles the wait
+and lets the run go on, unless a person had paused it besides. When nobody raises it before the wait's deadline, the run
+ends as cancelled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -27,6 +28,7 @@ from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services.budgets import prices
+from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, resource_of, time_lacking
 from runs.services.budgets.starting import check_limit
 from runs.services.command import (
     Act,
@@ -41,48 +43,70 @@ from runs.services.command import (
     wake,
 )
 
-TIME = "time"
-
 
 @transaction.atomic
-def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
+def set_budget(
+    run_id: UUID, budget: Budget, *, by: Actor, justification: str, most: Budget | None = None,
+    seen: Budget | None = None,
+) -> Run:  # fmt: skip
     """Set the caps that `budget` names, and lift those that it names as null; the others stay. A run that waited for it
-    goes on. `most` is what the caller may give at most. Raises IllegalTransition for one that has ended, InvalidInput,
-    Forbidden, JustificationRequired, NotFound."""
+    goes on, if that is enough; else it waits on, and its question says what would be. `most` is what the caller may
+    give at most, `seen` the caps as they saw them. Raises IllegalTransition for one that has ended, InvalidInput,
+    StaleBudget, Forbidden, JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     if run.state in ENDED or head.is_cancel_requested:
         raise act.refuse("It is over.")
-    if not budget.model_fields_set:
-        raise InvalidInput(
-            "No cap is named.", errors=[{"field": "budget", "problem": "empty", "fix": "name a cap: usd, steps …"}]
-        )
+    _check_named(budget, "budget")
     _check_most(budget, most)
     asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
+    before = budget_of(run, head, asked)
+    if seen is not None:
+        _check_named(seen, "if_caps")
+        check_seen(seen, before)
     _check_price(run, budget)
-    _check_time(run, budget, asked, now=act.now)
-    before = caps_of(head).stated()
+    _check_time(run, budget, now=act.now)
+    act.before["caps"] = before.model_dump(mode="json", exclude_none=True)
+    was = caps_of(head).stated()
+    _store(run, head, budget)
+    now_set = e.BudgetSet(
+        by=by.ref, caps=caps_of(head).stated(), until="" if run.time_up_at is None else run.time_up_at.isoformat(),
+        payload=act.payload | {"before": was},
+    )  # fmt: skip
+    events: list[e.Event] = [now_set, *_settle(act, asked, is_time_given="wall_seconds" in budget.model_fields_set)]
+    save(run, "time_up_at", now=act.now)
+    still = [wait for wait in asked if wait.resolved_at is None]
+    after = budget_of(run, head, still).model_dump(mode="json", exclude_none=True)
+    return act.done(*events, after={"caps": after})
+
+
+def _store(run: Run, head: Head, budget: Budget) -> None:
+    """Put what a budget names into a run's rows."""
     for name, cap in budget.caps().stated().items() | _lifted(budget):
         setattr(head, f"cap_{name}", cap)
     head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
     if "wall_seconds" in budget.model_fields_set:
         run.time_up_at = None if budget.time is None else run.created_at + budget.time
-    now_set = e.BudgetSet(
-        by=by.ref, caps=caps_of(head).stated(), until="" if run.time_up_at is None else run.time_up_at.isoformat(),
-        payload=act.payload | {"before": before},
-    )  # fmt: skip
-    events: list[e.Event] = [now_set]
+
+
+def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
+    """What the caps as they are now make of what people were asked for: settled, or brought up to date. Once nothing is
+    lacking, the run goes on."""
+    run, head, is_enough = act.run, act.head, bool(asked)
     for wait in asked:
-        resolve(wait, "raised", by=by.ref, now=act.now)
-        events.append(resolved(wait, "raised", by=by.ref))
-    if asked and _stands_still(run, head) and held_by(run) is None:
+        lacking = lacks(run, head, wait, is_time_given=is_time_given, now=act.now)
+        if lacking is None:
+            resolve(wait, "raised", by=act.by.ref, now=act.now)
+            yield resolved(wait, "raised", by=act.by.ref)
+        else:
+            is_enough, wait.detail = False, lacking
+            wait.save(update_fields=["detail"])
+    if is_enough and _stands_still(run, head) and held_by(run) is None:
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:
             act.flag(pause=False)  # its worker has not come to the boundary yet
-        events.append(e.RunResumed(by="budget", state=str(run.state)))
-    save(run, "time_up_at", now=act.now)
-    return act.done(*events)
+        yield e.RunResumed(by="budget", state=str(run.state))
 
 
 def _stands_still(run: Run, head: Head) -> bool:
@@ -90,9 +114,11 @@ def _stands_still(run: Run, head: Head) -> bool:
     return run.state == State.PAUSED or head.is_pause_requested
 
 
-def caps_of(head: Head) -> Caps:
-    """What a run may use."""
-    return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
+def _check_named(budget: Budget, field: str) -> None:
+    if not budget.model_fields_set:
+        raise InvalidInput(
+            "No cap is named.", errors=[{"field": field, "problem": "empty", "fix": "name a cap: usd, steps …"}]
+        )
 
 
 def _check_most(budget: Budget, most: Budget | None) -> None:
@@ -122,33 +148,20 @@ def _check_price(run: Run, budget: Budget) -> None:
     if budget.usd is None:
         return
     try:
-        unknown = prices.unpriced(registry.find(run.graph_id))
+        agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
         return  # its worker knows; what it can't price it doesn't begin
-    if unknown:
-        problem = f"no price for {', '.join(unknown)}"
-        raise InvalidInput(
-            f"A cap in dollars needs the price of every model: {problem}.",
-            errors=[{"field": "budget.usd", "problem": problem, "fix": "an admin sets it under Prices"}],
-        )
+    prices.check_priced(agent)
 
 
-def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -> None:
-    """More time must be time to come; and who was asked for time has to give some."""
-    is_asked = any(_resource(wait) == TIME for wait in asked)
-    is_given = budget.time is not None and run.created_at + budget.time > now
-    is_lifted = "wall_seconds" in budget.model_fields_set and budget.time is None
-    if (budget.time is not None and not is_given) or (is_asked and not (is_given or is_lifted)):
+def _check_time(run: Run, budget: Budget, *, now: datetime) -> None:
+    """More time must be time to come."""
+    if budget.time is not None and run.created_at + budget.time <= now:
         seconds = int((now - run.created_at).total_seconds())
         raise InvalidInput(
             f"The run began {seconds} seconds ago, so it needs more than that.",
             errors=[{"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds}"}],
         )
-
-
-def _resource(wait: Wait) -> str | None:
-    """What a question is about; None where its row doesn't say."""
-    return wait.detail.get("resource") if isinstance(wait.detail, dict) else None
 
 
 def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
@@ -168,7 +181,7 @@ def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
         wake(run, now=now)
         return
     head.refresh_from_db(fields=["seq", "chain"])
-    payload = {"justification": "nobody raised the budget before the deadline", "resource": _resource(wait)}
+    payload = {"justification": "nobody raised the budget before the deadline", "resource": resource_of(wait)}
     journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
 
 
@@ -186,13 +199,13 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
     if head.is_cancel_requested:
         save(run, "time_up_at", now=now)  # it ends as it is
         return
-    taken = int((now - run.created_at).total_seconds())
-    detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
-                              "most": given, "used": taken, "reserved": 0, "wanted": 0}  # fmt: skip
+    lacking = time_lacking(run, given, now=now)
+    held = held_by(run) if run.state == State.PAUSED else None
+    detail = {"queue": settings.DURABLEAGENTS.budget_queue, **lacking} | ({"held_by": held} if held else {})
     spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
     open_wait(run, spec, now=now)
     events: list[e.Event] = [
-        e.BudgetExceeded(resource=TIME, most=given, used=taken, reserved=0, wanted=0),
+        e.BudgetExceeded(resource=TIME, most=given, used=lacking["used"], reserved=0, wanted=0),
         spec.opened(),
     ]
     if run.owner is not None:

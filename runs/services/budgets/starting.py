@@ -29,16 +29,9 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
     where nobody knows what the model costs."""
     wanted, most = asked or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
-    budget = wanted.filled_from(_defaults(agent, tags)).tightest(most)
-    if budget.usd is not None and (unknown := prices.unpriced(agent)):
-        raise InvalidInput(
-            f"A budget in dollars{'' if wanted.usd is not None else ', as the defaults give it,'} needs the price of "
-            f"every model that {agent.graph_id} asks; there is none for {', '.join(unknown)}.",
-            errors=[
-                {"field": "budget.usd", "problem": f"no price for {model}", "fix": "an admin sets it under Prices"}
-                for model in unknown
-            ],
-        )
+    budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
+    if budget.usd is not None:
+        prices.check_priced(agent, "" if wanted.usd is not None else ", as the defaults give it,")
     return budget
 
 
@@ -61,12 +54,36 @@ class KeyBudgetUnreadable(Forbidden):
         super().__init__("What this key may give can't be read, so it starts nothing: ask an admin for another key.")
 
 
-def _defaults(agent: Agent, tags: Iterable[str]) -> Budget:
-    """The tightest of what the agent's code, and the rows for it and for the run's tags, say."""
+def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
+    """The tightest of what the agent's code, and the rows for it and for a run's tags, say. Raises InvalidInput for a
+    row that can't be read."""
     found = agent.budget or NO_BUDGET
     for row in BudgetDefault.objects.filter(Q(agent__in=[agent.name, agent.graph_id]) | Q(tag__in=_names(tags))):
         found = found.tightest(_checked(row))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a run of an agent may use where its start says nothing and it has no tags, and what keeps it from being
+    started at all; empty: nothing."""
+
+    defaults: Budget
+    hindrance: str = ""
+
+
+def outlook(agent: Agent) -> Outlook:
+    """For pages: what a start would run into."""
+    try:
+        defaults = defaults_for(agent)
+    except InvalidInput as error:
+        return Outlook(agent.budget or NO_BUDGET, error.detail)
+    try:
+        if defaults.usd is not None:
+            prices.check_priced(agent, ", as the defaults give it,")
+    except InvalidInput as error:
+        return Outlook(defaults, f"{error.detail} Until an admin sets it under Prices, none is started.")
+    return Outlook(defaults)
 
 
 def _names(tags: Iterable[str]) -> list[str]:

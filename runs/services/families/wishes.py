@@ -23,18 +23,23 @@ from runs.services.families.ends import BATCH, FAMILY, tell_parent
 log = logging.getLogger("runs.services.families")
 FEW = 50
 
-# What is asked already, or waits for a budget, would be refused: it is not looked at again and again.
+# Each child at work, with the state that its parent is in: the few by their own index, and for each its parent and its
+# head by their ids, however many have ended. What is asked already, or waits for a budget, would be refused: it is not
+# looked at again and again.
 _PAIRS = """
-    FROM runs_run c JOIN runs_run p ON p.id = c.parent JOIN ledger_head h ON h.run_id = c.id
-    WHERE c.parent IS NOT NULL AND c.ended_at IS NULL AND NOT h.is_cancel_requested
-      AND (%(parent)s::uuid IS NULL OR c.parent = %(parent)s) AND """
-_TO_PAUSE = "p.state = 'paused' AND c.state NOT IN ('paused', 'compensating') AND NOT h.is_pause_requested"
-_CANCEL = f"SELECT c.id {_PAIRS} p.state = 'cancelled' AND c.id > %(after)s ORDER BY c.id LIMIT %(most)s"
-_PAUSED = f"SELECT DISTINCT p.id {_PAIRS} {_TO_PAUSE}"
-_PAUSE = f"SELECT c.id {_PAIRS} {_TO_PAUSE} AND p.id = ANY(%(of)s) AND c.id > %(after)s ORDER BY c.id LIMIT %(most)s"
-_RESUME = f"""SELECT c.id {_PAIRS} c.state = 'paused' AND p.state NOT IN ('paused', 'cancelled') AND c.id > %(after)s
+    FROM (SELECT id, state, parent, (SELECT state FROM runs_run p WHERE p.id = runs_run.parent) AS above,
+                 (SELECT ARRAY[is_pause_requested, is_cancel_requested] FROM ledger_head h WHERE h.run_id = runs_run.id)
+                 AS asked
+          FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL
+          AND (%(parent)s::uuid IS NULL OR parent = %(parent)s)) AS c
+    WHERE NOT asked[2] AND """
+_TO_PAUSE = "above = 'paused' AND state NOT IN ('paused', 'compensating') AND NOT asked[1]"
+_CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND id > %(after)s ORDER BY id LIMIT %(most)s"
+_PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
+_PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
+_RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND above NOT IN ('paused', 'cancelled') AND id > %(after)s
     AND NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget' AND w.resolved_at IS NULL)
-    ORDER BY c.id LIMIT %(most)s"""
+    ORDER BY id LIMIT %(most)s"""
 _FIRST = UUID(int=0)
 
 

@@ -1,0 +1,17 @@
+"""Children that are at work have an index of their own: among a million that have ended they are few."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("runs", "0020_children")]
+    operations = [
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("ended_at__isnull", True), ("parent__isnull", False)),
+                fields=["parent", "id"],
+                name="runs_run_children_active",
+            ),
+        ),
+    ]

@@ -1,0 +1,124 @@
+"""What a run that stands still for its budget was told to have raised, and whether it has been: its caps as people see
+them, and what its question still lacks.
+
+The row of the question says what is lacking, and is brought up to date when a raise isn't enough. A call that was to
+begin is held against every cap, with what is used and set aside by then, exactly as its worker will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from ledger.errors import DurableAgentsError
+from ledger.models import Head
+from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Caps, Usage, breaches
+from runs.engine.budget.limits import Budget, usd_of
+from runs.engine.errors import JournalBroken
+from runs.engine.steps.spending import lacking, reserved_by
+from runs.journal.reader import tape_of
+from runs.models import Run, Wait
+
+TIME = "time"
+LABELS = {
+    "usd": "dollars", "tokens_in": "tokens in", "tokens_out": "tokens out", "model_calls": "model calls",
+    "tool_calls": "tool calls", "steps": "steps", "wall_seconds": "time",
+}  # fmt: skip
+NEEDS_TIME = "Needs more time"
+
+
+class StaleBudget(DurableAgentsError):
+    """Somebody has set the caps since they were read."""
+
+    status, code, title = 409, "stale-budget", "Not the caps that were seen"
+
+    def __init__(self, seen: Budget, now: Budget, changed: Sequence[str]) -> None:
+        pairs = [(name, _said(seen, name), _said(now, name)) for name in changed]
+        told = ", ".join(f"{LABELS[name]} {was} then, {is_now} now" for name, was, is_now in pairs)
+        super().__init__(
+            f"The caps have been set since you looked: {told}. Nothing was changed; look again, then set them.",
+            errors=[
+                {"field": f"budget.{name}", "problem": f"was {was}, is {is_now} now", "fix": "look again"}
+                for name, was, is_now in pairs
+            ],
+            caps=now.model_dump(mode="json"),
+        )
+
+
+def _said(budget: Budget, name: str) -> str:
+    value = getattr(budget, name)
+    if value is None:
+        return "no cap"
+    return f"${value:,}" if name == "usd" else f"{value:,} seconds" if name == "wall_seconds" else f"{value:,}"
+
+
+def check_seen(seen: Budget, now: Budget) -> None:
+    """Raises StaleBudget where a cap that somebody names as they saw it is another one by now."""
+    changed = [name for name, value in seen if name in seen.model_fields_set and value != getattr(now, name)]
+    if changed:
+        raise StaleBudget(seen, now, changed)
+
+
+def caps_of(head: Head) -> Caps:
+    """What a run may use."""
+    return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
+
+
+def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
+    """The same as people write it, with the time; where more time is `asked` for, the time that there was."""
+    caps: dict[str, Any] = caps_of(head).stated()
+    micro = caps.pop("usd_micro", None)
+    time = next((_known(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
+    if run.time_up_at is not None:
+        time = max(1, round((run.time_up_at - run.created_at).total_seconds()))
+    known = time if isinstance(time, int) and time > 0 else None  # a damaged row says nothing
+    usd = None if micro is None else Decimal(usd_of(micro))
+    return Budget.model_construct(**caps, usd=usd, wall_seconds=known)
+
+
+def resource_of(wait: Wait) -> str | None:
+    """What a question is about; None where its row doesn't say."""
+    found = _known(wait).get("resource")
+    return found if isinstance(found, str) else None
+
+
+def _known(wait: Wait) -> dict[str, Any]:
+    """What its row says; one that was damaged says nothing."""
+    return dict(wait.detail) if isinstance(wait.detail, dict) else {}
+
+
+def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
+    """What a question still lacks under the caps that a run has now, as its row tells it; None: it is answered."""
+    known, wanted = _known(wait), _needs(wait)
+    if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
+        return {**known, **lacking(short, wanted)}
+    if run.time_up_at is not None and run.time_up_at <= now:
+        given = round((run.time_up_at - run.created_at).total_seconds())
+        return {**known, **time_lacking(run, given, now=now)}
+    if resource_of(wait) == TIME and not is_time_given and run.time_up_at is None:
+        return known
+    return None
+
+
+def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
+    """What people are told of a run whose time, so many seconds, is up."""
+    taken = int((now - run.created_at).total_seconds())
+    return {"title": NEEDS_TIME, "resource": TIME, "most": given, "used": taken, "reserved": 0, "wanted": 0,
+            "enough": {TIME: taken + 1}}  # fmt: skip
+
+
+def _needs(wait: Wait) -> Usage:
+    """All that the call which can't begin would use. An older row names only the cap that it came to."""
+    known = _known(wait)
+    needs = known.get("needs", {resource_of(wait): known.get("wanted")})
+    amounts = needs if isinstance(needs, dict) else {}
+    return Usage(**{name: n for name in RESOURCES if isinstance(n := amounts.get(name), int) and n > 0})
+
+
+def _reserved(run: Run) -> Usage:
+    try:
+        return sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
+    except JournalBroken:
+        return NOTHING_USED  # its worker finds that out too, and stops for an operator
