@@ -11,6 +11,8 @@ AGENTS = (
     "durableagents.demo.vendor_onboard",
     "durableagents.demo.warehouse",
     "durableagents.demo.mail_before_gate",
+    "durableagents.demo.literature.paper_reader",
+    "durableagents.demo.literature.literature_review",
 )
 
 # Queue → the role that decides it.

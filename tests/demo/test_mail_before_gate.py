@@ -109,8 +109,8 @@ async def test_a_yes_that_ran_out_before_the_commit_is_asked_for_again(sandbox: 
     story.decide("approved")
     assert await story.drive() == "killed" and executed(sandbox, story) == MAILED
     for wait in story.run.waits.values():
-        if wait.grant_expires_at is not None:
-            wait.grant_expires_at -= timedelta(days=30)
+        if wait.spec.kind == "approval":
+            wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
     assert await story.settle() == "parked" and story.waiting("approval") and executed(sandbox, story) == MAILED
     story.decide("rejected", "Too late.")
     assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
