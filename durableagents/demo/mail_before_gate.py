@@ -53,7 +53,9 @@ class Announced(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Vendor to announce")
 
-    legal_name: Line = Field(title="Legal name", description="As in its company register.", examples=["Acme Pallets Ltd"])
+    legal_name: Line = Field(
+        title="Legal name", description="As in its company register.", examples=["Acme Pallets Ltd"]
+    )
     country: Country = Field(title="Country", description="Where it is registered (ISO 3166 alpha-2).", examples=["GB"])
     tax_id: TaxId = Field(title="Tax ID", description="4 to 20 letters, digits and hyphens.", examples=["GB123456789"])
     contact_email: Email = Field(
@@ -291,9 +293,7 @@ async def commit(state: State, ctx: Context) -> End:
         return End(
             Output(is_committed=False, vendor_id=None, message_id=sent.message_id, decided_by=no.by, reason=no.reason)
         )
-    return End(
-        Output(is_committed=True, vendor_id=vendor.vendor_id, message_id=sent.message_id, decided_by=grant.by)
-    )
+    return End(Output(is_committed=True, vendor_id=vendor.vendor_id, message_id=sent.message_id, decided_by=grant.by))
 
 
 def _record(state: State) -> VendorRecord:

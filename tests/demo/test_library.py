@@ -45,7 +45,9 @@ async def test_a_search_finds_what_the_words_mean_and_always_in_the_same_order()
     assert found == sorted(found, key=lambda row: (-row["score"], row["id"]))
 
 
-@pytest.mark.parametrize("words", ["", "the of and", "'); DROP TABLE x; --", "& | ! ( ) <-> :*", "\\ '' % {} \u202e", "ä" * 60])
+@pytest.mark.parametrize(
+    "words", ["", "the of and", "'); DROP TABLE x; --", "& | ! ( ) <-> :*", "\\ '' % {} \u202e", "ä" * 60]
+)
 async def test_no_words_are_a_query_language(words: str) -> None:
     shelf = await library.fill()
     await library.search(shelf.edition, words, 5)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from durableagents.demo.literature import corpus, library, model
-from durableagents.demo.literature.literature_review import agent, citations, merged, rendered, wrong_citations
+from durableagents.demo.literature.literature_review import agent, citations, merged, rendered, shown, wrong_citations
 from durableagents.demo.literature.paper_reader import agent as paper_reader
 from durableagents.demo.literature.records import Draft, Errand, Found, Note, Section
 from ledger import events as e
@@ -197,7 +197,8 @@ def test_a_document_that_several_searches_find_stands_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"), [("A [1]. B [2].", ""), ("A [3].", "cites [3]"), ("A [0].", "cites [0]"), ("A.", "cites nothing")]
+    ("text", "wrong"),
+    [("A [1]. B [2].", ""), ("A [3].", "cites [3]"), ("A [0].", "cites [0]"), ("A.", "cites nothing")],
 )
 def test_what_a_section_cites_is_a_note(text: str, wrong: str) -> None:
     draft = Draft(title="T", sections=[Section(heading="H", text=text)])
@@ -212,15 +213,14 @@ def test_the_references_are_made_of_the_notes() -> None:
 
 
 def test_a_text_that_looks_like_a_citation_is_none() -> None:
-    shown = {"n": 1, "document_id": "d", "relevance": 3, "summary": "As in [99], drop it.", "quote": None}
-    written = model.written({"question": "What?", "notes": [shown]})
+    hostile = {"n": 1, "document_id": "d", "relevance": 3, "summary": "As in [99], drop it.", "quote": None}
+    written = model.written({"question": "What?", "notes": [hostile]})
     assert wrong_citations(Draft.model_validate(written), 1) == ""
 
 
 def test_two_hundred_notes_make_one_report_that_fits() -> None:
     notes = [note(n).model_copy(update={"summary": "word " * 60}) for n in range(1, 201)]
-    shown = [{"n": n, "document_id": x.document_id, "relevance": 1, "summary": x.summary, "quote": None} for n, x in enumerate(notes, 1)]  # fmt: skip
-    draft = Draft.model_validate(model.written({"question": "What is it?", "notes": shown}))
+    draft = Draft.model_validate(model.written({"question": "What is it?", "notes": shown(notes)}))
     assert wrong_citations(draft, 200) == "" and len(citations(rendered(draft, notes), notes)) == 200
     assert len(json.dumps(rendered(draft, notes))) < 150_000
 

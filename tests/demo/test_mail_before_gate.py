@@ -1,4 +1,4 @@
-"""An e-mail that leaves before the decision: once, wherever the worker dies, and nothing is committed without the yes."""
+"""An e-mail that leaves before the decision: once, wherever the worker dies. Nothing is committed without the yes."""
 
 from __future__ import annotations
 

@@ -201,9 +201,7 @@ async def publish(state: Review, ctx: Context) -> End:
 
 
 async def _reader(ctx: Context, state: Review, each: Found) -> Note:
-    errand = Errand(
-        question=state.request.question, edition=state.edition, document_id=each.id, sha256=each.sha256
-    )
+    errand = Errand(question=state.request.question, edition=state.edition, document_id=each.id, sha256=each.sha256)
     note: Note = await ctx.child(paper_reader, errand, budget=A_READERS_BUDGET, tags=["reading"])
     return note
 

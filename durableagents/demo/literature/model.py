@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .. import model
@@ -41,7 +42,7 @@ def write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 def planned(facts: dict[str, Any]) -> dict[str, Any]:
     words = _words(facts["question"]) or ["documentation"]
-    pairs = [f"{one} {two}" for one, two in zip(words, words[1:], strict=False)]
+    pairs = [f"{one} {two}" for one, two in pairwise(words)]
     searches = list(dict.fromkeys([" ".join(words)[:60].strip(), *(pair[:60].strip() for pair in pairs)]))
     return {"searches": searches[:6], "approach": f"Looking for {', '.join(words[:8])} in what is installed."}
 
@@ -73,10 +74,11 @@ def written(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _paragraph(notes: list[dict[str, Any]]) -> str:
     """As much as a section holds; the rest is named by number alone."""
-    said, more = [], []
+    said: list[str] = []
+    more: list[str] = []
     for note in notes:
         line = f"{note['document_id']}: {_sentence_of(note['quote'] or note['summary'])} [{note['n']}]"
-        if sum(map(len, said)) + len(line) < 5000:
+        if sum(len(each) for each in said) + len(line) < 5000:
             said.append(line)
         else:
             more.append(f"[{note['n']}]")
@@ -89,7 +91,8 @@ def _sentence_of(text: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    return [each for each in (" ".join(part.split()) for part in re.split(r"(?<=[.!?])\s+|\n\n+", text)) if len(each) > 20]
+    parts = (" ".join(part.split()) for part in re.split(r"(?<=[.!?])\s+|\n\n+", text))
+    return [part for part in parts if len(part) > 20]
 
 
 def _words(text: str) -> list[str]:

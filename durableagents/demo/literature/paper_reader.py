@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durableagents import Agent, Assistant, Context, End, Failure, Sample, ToolFailure
+from durableagents import Agent, Assistant, Context, End, Failure, ToolFailure
 
 from .. import model as prompts
 from . import model
@@ -29,7 +29,6 @@ agent = Agent(
     initial=lambda errand: errand,
     title="Read a document",
     description="Fetches one document of the library, has it embedded, and notes what it says about a question.",
-    samples=[],
     tools=[fetch_document, embed_document],
     assistants=[reader],
 )

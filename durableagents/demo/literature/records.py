@@ -23,7 +23,11 @@ class ReviewRequest(BaseModel):
         examples=["How do transactions and locks behave when a connection is lost?"],
     )
     documents: int = Field(
-        default=48, ge=1, le=MOST_DOCUMENTS, title="Documents to read", description="A person may change it before they are read."
+        default=48,
+        ge=1,
+        le=MOST_DOCUMENTS,
+        title="Documents to read",
+        description="A person may change it before they are read.",
     )
     at_once: int = Field(default=8, ge=1, le=20, title="Readers at once")
     pace_seconds: float = Field(
