@@ -75,11 +75,11 @@ def site(tmp_path: Path) -> Iterator[Review]:
 
 
 def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twice(site: Review) -> None:
-    given = {"question": QUESTION, "documents": DOCUMENTS, "at_once": AT_ONCE, "pace_seconds": PACE_SECONDS}
+    given = {"topic": QUESTION, "documents": DOCUMENTS, "at_once": AT_ONCE, "pace_seconds": PACE_SECONDS}
     review = site.api("integrator", "/runs", {"agent": "literature-review", "input": given})["id"]
     wait = eventually(lambda: site.api("operator", f"/runs/{review}")["waiting_for"], "the question about the scope")[0]
     assert wait["kind"] == "input" and wait["detail"]["prefilled"]["documents"] == DOCUMENTS
-    agreed = {"answer": {"documents": DOCUMENTS, "leave_out": ""}}
+    agreed = {"answer": wait["detail"]["prefilled"]}
     site.api("operator", f"/runs/{review}/answers/{wait['id']}", agreed)
 
     eventually(lambda: len(site.provider.asked) > 2 * AT_ONCE, "some of it read")

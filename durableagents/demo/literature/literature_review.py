@@ -26,7 +26,7 @@ from .. import model as prompts
 from . import model
 from .corpus import digest
 from .paper_reader import agent as paper_reader
-from .records import Citation, Draft, Errand, Found, Note, Report, Review, ReviewPlan, ReviewRequest, Scope, Unread
+from .records import LONGEST_LIST, Draft, Errand, Found, Note, Report, Review, ReviewPlan, ReviewRequest, Scope, Unread
 from .tools import NoArguments, Publish, Search, open_library, publish_report, search_library
 
 # Several times what one document takes.
@@ -78,12 +78,12 @@ agent = Agent(
     samples=[
         Sample(
             label="Transactions, locks and lost connections",
-            input={"question": "How do transactions and locks behave when a database connection is lost?"},
+            input={"topic": "How do transactions and locks behave when a database connection is lost?"},
         ),
         Sample(
             label="The same at a human's pace: a batch a minute",
             input={
-                "question": "How do transactions and locks behave when a database connection is lost?",
+                "topic": "How do transactions and locks behave when a database connection is lost?",
                 "documents": 96,
                 "at_once": 4,
                 "pace_seconds": 60,
@@ -102,7 +102,7 @@ async def plan(state: Review, ctx: Context) -> str:
     """Open the library, and plan the searches."""
     opened = await ctx.call(open_library, NoArguments())
     state.edition, state.library_sha256 = opened.edition, opened.sha256
-    facts = {"question": state.request.question, "library": {"documents": opened.documents}}
+    facts = {"question": state.request.topic, "library": {"documents": opened.documents}}
     state.plan = await ctx.think(planner, prompts.brief("Plan the searches of this review.", facts))
     return "search"
 
@@ -122,21 +122,24 @@ async def search(state: Review, ctx: Context) -> str:
 @agent.node(to=["read"], title="Agree on the scope")
 async def scope(state: Review, ctx: Context) -> str:
     """A person says how much is read, and what isn't."""
-    sources = ", ".join(sorted({each.source for each in state.found}))
+    packages = sorted({package_of(each) for each in state.found})
     try:
         agreed = await ctx.ask(
             "operator",
-            title=f"{len(state.found)} documents were found, in {sources}. How many of them are to be read?",
+            title=f"{len(state.found)} documents were found. How many are to be read?",
             schema=Scope,
-            prefilled={"documents": min(state.request.documents, len(state.found)), "leave_out": ""},
+            prefilled={
+                "documents": min(state.request.documents, len(state.found)),
+                "packages": ", ".join(packages)[:LONGEST_LIST],
+            },
             within=SCOPE_WITHIN,
         )
     except TimedOut as late:
         raise Failure("Nobody agreed on the scope.", code="no_scope") from late
-    out = {name.strip().casefold() for name in agreed.leave_out.split(",") if name.strip()}
-    left = [each for each in state.found if each.source.rpartition(" ")[0].casefold() not in out]
+    wanted = {name.strip().casefold() for name in agreed.packages.split(",")}
+    left = [each for each in state.found if package_of(each).casefold() in wanted]
     if not left:
-        raise Failure("Every document found was left out.", code="nothing_to_read")
+        raise Failure(f"No document was found in {agreed.packages!r}.", code="nothing_to_read")
     state.to_read, state.found = left[: agreed.documents], []
     return "read"
 
@@ -168,7 +171,7 @@ async def write(state: Review, ctx: Context) -> str:
         raise Failure(f"None of {len(state.unread)} documents could be read.", code="nothing_read")
     task, problem = "Write the review from these notes.", ""
     for _ in range(2):
-        facts = {"question": state.request.question, "notes": shown(state.notes), "problem_of_your_last_draft": problem}
+        facts = {"question": state.request.topic, "notes": shown(state.notes), "problem_of_your_last_draft": problem}
         draft = await ctx.think(writer, prompts.brief(task, facts))
         problem = wrong_citations(draft, len(state.notes))
         if not problem:
@@ -184,15 +187,14 @@ async def publish(state: Review, ctx: Context) -> End:
     published = await ctx.call(publish_report, Publish(title=state.title, sha256=sha256, text=state.report))
     return End(
         Report(
+            report=state.report,
             report_id=published.report_id,
-            title=state.title,
             report_sha256=sha256,
             documents_read=len(state.notes),
             unread=state.unread,
             edition=state.edition,
             library_sha256=state.library_sha256,
-            citations=citations(state.report, state.notes),
-            report=state.report,
+            cited={note.document_id: note.sha256 for _, note in cited(state.report, state.notes)},
         )
     )
 
@@ -201,7 +203,7 @@ async def publish(state: Review, ctx: Context) -> End:
 
 
 async def _reader(ctx: Context, state: Review, each: Found) -> Note:
-    errand = Errand(question=state.request.question, edition=state.edition, document_id=each.id, sha256=each.sha256)
+    errand = Errand(title=each.id, topic=state.request.topic, edition=state.edition, sha256=each.sha256)
     note: Note = await ctx.child(paper_reader, errand, budget=A_READERS_BUDGET, tags=["reading"])
     return note
 
@@ -234,10 +236,10 @@ def shown(notes: list[Note]) -> list[dict[str, object]]:
 def wrong_citations(draft: Draft, notes: int) -> str:
     """What is wrong with a draft's citations; empty where nothing is."""
     for section in draft.sections:
-        cited = [int(n) for n in _CITED.findall(section.text)]
-        if not cited:
+        numbers = [int(n) for n in _CITED.findall(section.text)]
+        if not numbers:
             return f"the section {section.heading!r} cites nothing"
-        if unknown := sorted({n for n in cited if not 1 <= n <= notes}):
+        if unknown := sorted({n for n in numbers if not 1 <= n <= notes}):
             return f"the section {section.heading!r} cites {unknown[:5]}, and the notes are 1 to {notes}"
     return ""
 
@@ -246,18 +248,19 @@ def rendered(draft: Draft, notes: list[Note]) -> str:
     """The report as Markdown, with the references that it cites."""
     body = "\n\n".join(f"## {section.heading}\n\n{section.text}" for section in draft.sections)
     references = "\n".join(
-        f"[{each.n}] {each.document_id} ({each.source}), sha256 {each.sha256}" for each in citations(body, notes)
+        f"[{n}] {note.document_id} ({note.source}), sha256 {note.sha256}" for n, note in cited(body, notes)
     )
     return f"# {draft.title}\n\n{body}\n\n## References\n\n{references}\n"
 
 
-def citations(text: str, notes: list[Note]) -> list[Citation]:
-    """The documents that a text cites, by number."""
-    cited = sorted({int(n) for n in _CITED.findall(text)})
-    return [
-        Citation(n=n, document_id=notes[n - 1].document_id, source=notes[n - 1].source, sha256=notes[n - 1].sha256)
-        for n in cited
-    ]
+def cited(text: str, notes: list[Note]) -> list[tuple[int, Note]]:
+    """The notes that a text cites, with their numbers."""
+    return [(n, notes[n - 1]) for n in sorted({int(n) for n in _CITED.findall(text)})]
+
+
+def package_of(found: Found) -> str:
+    """The package that a document is of, without its version."""
+    return found.source.rpartition(" ")[0]
 
 
 def _known(value: Known | None) -> Known:

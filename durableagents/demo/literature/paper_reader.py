@@ -38,14 +38,14 @@ agent = Agent(
 async def read_document(errand: Errand, ctx: Context) -> End:
     """A text that isn't the one that was found, and a quote that doesn't stand in it, come to nothing."""
     try:
-        text = await ctx.call(fetch_document, Fetch(edition=errand.edition, document_id=errand.document_id))
+        text = await ctx.call(fetch_document, Fetch(edition=errand.edition, document_id=errand.title))
     except ToolFailure as no:
         raise Failure(no.message, code=no.code) from no
     if text.sha256 != errand.sha256:
-        raise Failure(f"{errand.document_id} is not the text that was found", code="another_text")
+        raise Failure(f"{errand.title} is not the text that was found", code="another_text")
     embedded = await ctx.call(embed_document, Embed(document_id=text.document_id, sha256=text.sha256, text=text.body))
     shown = {"id": text.document_id, "source": text.source, "text": text.body}
-    facts = {"question": errand.question, "document": shown}
+    facts = {"question": errand.topic, "document": shown}
     reading = await ctx.think(reader, prompts.brief("Take notes of this document for the question.", facts))
     return End(
         Note(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..fields import Line, MultiLine, ShortLine
 
 MOST_DOCUMENTS = 200
+LONGEST_LIST = 500
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -17,7 +18,7 @@ class ReviewRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Review to write")
 
-    question: MultiLine = Field(
+    topic: MultiLine = Field(
         title="Question",
         description="What the report is to answer, in your words.",
         examples=["How do transactions and locks behave when a connection is lost?"],
@@ -49,8 +50,8 @@ class Scope(BaseModel):
     """What a person says about the reading list."""
 
     documents: int = Field(ge=1, le=MOST_DOCUMENTS, title="Documents to read, from the top of the list")
-    leave_out: Annotated[str, Field(max_length=500)] = Field(
-        default="", title="Packages to leave out", description="Names with commas between them, or nothing."
+    packages: Annotated[str, Field(max_length=LONGEST_LIST)] = Field(
+        title="Packages to read from", description="Names with commas between them: take out what is not to be read."
     )
 
 
@@ -68,9 +69,9 @@ class Errand(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Document to read")
 
-    question: MultiLine = Field(title="Question")
+    title: Line = Field(title="Document", description="As the library names it.", examples=["django.db.transaction"])
+    topic: MultiLine = Field(title="Question")
     edition: ShortLine = Field(title="Edition of the library")
-    document_id: Line = Field(title="Document", examples=["django.db.transaction"])
     sha256: Sha256 = Field(title="Its digest", description="SHA-256 of its text: another text is not read.")
 
 
@@ -132,24 +133,15 @@ class Review(BaseModel):
     report: str = ""
 
 
-class Citation(BaseModel):
-    """A reference of the report: a document that was read, by the digest of its text."""
-
-    n: int
-    document_id: str
-    source: str
-    sha256: Sha256
-
-
 class Report(BaseModel):
-    """The report as it was published, and what it rests on."""
+    """The report as it was published, and what it rests on: each document that it cites, with the digest of the text that
+    was read."""
 
+    report: str
     report_id: str
-    title: str
     report_sha256: Sha256
     documents_read: int
     unread: list[Unread]
     edition: str
     library_sha256: str
-    citations: list[Citation]
-    report: str
+    cited: dict[str, Sha256]
