@@ -7,10 +7,12 @@ import hashlib
 
 import psycopg
 import pytest
+from django.conf import settings
 
-from durableagents import BusinessFailure
+from durableagents import BusinessFailure, TransportError
 from durableagents.demo.literature import corpus, library
 from runs.connections import dsn
+from tests.conftest import free_ports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,6 +29,7 @@ def test_code_is_no_prose_and_docstrings_stand_in_their_order() -> None:
     code = '"""First."""\nX = "not this"\nclass A:\n    """Second\\x00."""\ndef f():\n    """Third \\ud800."""\n'
     assert corpus.prose(code) == "First.\n\nA: Second.\n\nf: Third ?."
     assert corpus.prose("x = 1\n") == ""
+    assert corpus.prose('"""Fine."""\nprint "of another Python"\n') == ""
 
 
 async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
@@ -68,6 +71,32 @@ async def test_an_altered_text_and_an_unknown_one_are_refused() -> None:
     finally:
         with psycopg.connect(dsn()) as connection:
             connection.execute("DELETE FROM durableagents_document")
+
+
+async def test_an_edition_stays_as_it_was_when_another_is_installed() -> None:
+    """An upgrade of a package in the middle of a review changes nothing for it."""
+    with psycopg.connect(dsn()) as connection:
+        body = "What a transaction was before the upgrade."
+        row = ["before", "django.db.transaction", "Django 1.0", body, corpus.digest(body)]
+        connection.execute(library._ADD, row)
+    shelf = await library.fill()
+    assert (await library.fetch("before", "django.db.transaction")).source == "Django 1.0"
+    assert [row["source"] for row in await library.search("before", "transaction", 9)] == ["Django 1.0"]
+    assert (await library.fetch(shelf.edition, "django.db.transaction")).source != "Django 1.0"
+
+
+async def test_a_database_that_does_not_answer_is_asked_again_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = await library.fill()
+    monkeypatch.setitem(settings.DATABASES["default"], "PORT", str(free_ports(1)[0]))
+    for call in (library.fill(), library.search(shelf.edition, "x", 1), library.fetch(shelf.edition, "x")):
+        with pytest.raises(TransportError, match="does not answer"):
+            await call
+
+
+async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "PACKAGES", (*corpus.PACKAGES, "no-such-package"))
+    with pytest.raises(BusinessFailure, match=r"no-such-package is not installed.*requirements\.lock"):
+        await library.fill()
 
 
 async def test_the_search_goes_by_the_index() -> None:

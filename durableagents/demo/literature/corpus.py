@@ -56,8 +56,7 @@ def _of(package: Distribution) -> Iterator[Document]:
         path = PurePosixPath(file)
         if path.suffix != ".py" or path.is_absolute() or ".." in path.parts or _NO_PROSE & set(path.parts):
             continue
-        text = str(package.locate_file(file))
-        with open(text, encoding="utf-8") as module:
+        with open(str(package.locate_file(file)), encoding="utf-8", errors="replace") as module:
             body = prose(module.read())
         if len(body) >= SHORTEST:
             yield Document(_module(path), source, body[:LONGEST].rstrip())
@@ -69,11 +68,16 @@ def _module(path: PurePosixPath) -> str:
 
 
 def prose(code: str) -> str:
-    """What a module's docstrings say, in the order in which they stand, without what no database holds."""
+    """What a module's docstrings say, from the outside in, without what no database holds. Nothing, for what is no
+    program of this Python."""
     if '"""' not in code and "'''" not in code:
         return ""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError):
+        return ""
     said = []
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import psycopg
@@ -45,19 +46,22 @@ class Shelf:
 
 
 async def fill() -> Shelf:
-    """Put the installed edition there, unless it is. Doing it twice changes nothing. Raises TransportError."""
-    name = corpus.edition()
+    """Put the installed edition there, unless it is. Doing it twice changes nothing. Raises TransportError, and
+    BusinessFailure where a package of the corpus isn't installed."""
+    try:
+        name = corpus.edition()
+    except PackageNotFoundError as missing:
+        problem = f"{missing.name} is not installed, and the library is made of it: install requirements.lock"
+        raise BusinessFailure(problem, code="no_corpus") from missing
     async with _connection() as connection:
         if not await _count(connection, name):
-            rows = [
-                (name, each.id, each.source, each.body, each.sha256)
-                for each in await asyncio.to_thread(corpus.documents)
-            ]
+            found = await asyncio.to_thread(corpus.documents)
+            rows = [(name, each.id, each.source, each.body, each.sha256) for each in found]
             async with connection.transaction(), connection.cursor() as cursor:
                 await cursor.executemany(_ADD, rows)
-        found = await (await connection.execute(_DIGEST, [name])).fetchone()
-        assert found is not None
-        return Shelf(name, await _count(connection, name), found[0])
+        row = await (await connection.execute(_DIGEST, [name])).fetchone()
+        assert row is not None
+        return Shelf(name, await _count(connection, name), row[0])
 
 
 async def search(edition: str, words: str, most: int) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from durableagents import (
     Failure,
     Sample,
     TimedOut,
+    ToolFailure,
 )
 
 from .. import model as prompts
@@ -100,7 +101,10 @@ agent = Agent(
 @agent.node(start=True, to=["search"], title="Plan")
 async def plan(state: Review, ctx: Context) -> str:
     """Open the library, and plan the searches."""
-    opened = await ctx.call(open_library, NoArguments())
+    try:
+        opened = await ctx.call(open_library, NoArguments())
+    except ToolFailure as no:
+        raise Failure(no.message, code=no.code) from no
     state.edition, state.library_sha256 = opened.edition, opened.sha256
     facts = {"question": state.request.topic, "library": {"documents": opened.documents}}
     state.plan = await ctx.think(planner, prompts.brief("Plan the searches of this review.", facts))
