@@ -32,6 +32,7 @@ APPEND_ONLY = frozenset(
         "runs_incident",
         "runs_price",
         "durableagents_masterkey",
+        "durableagents_document",
     }
 )
 # Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's

@@ -33,6 +33,16 @@ def brief(task: str, facts: dict[str, Any]) -> str:
     return f"{task}\n\n{_FACTS}{json.dumps(facts, ensure_ascii=False, indent=1)}"
 
 
+def facts(messages: list[ModelMessage]) -> dict[str, Any]:
+    """What `brief` put into the prompt. Raises ValueError for a prompt that holds none."""
+    return _facts(messages)
+
+
+def answer(info: AgentInfo, given: dict[str, Any]) -> ModelResponse:
+    """The turn that ends an assistant's work, with what it gives."""
+    return _turn(None, info.output_tools[0].name, given)
+
+
 def plan_intake(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Look the company up, then say whether to take it on and how to book its first order."""
     request = _facts(messages)["request"]

@@ -1,4 +1,4 @@
-"""What the demo's scripted assistants cost, so that its runs show dollars, and how much the vendor agent may use."""
+"""What the demo's scripted assistants cost, so that its runs show dollars, and how much each agent may use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from runs.models import BudgetDefault
 from runs.services.budgets import prices
 
 # Millionths of a dollar for a million tokens, in and out: those of a small model.
-PRICES = {"scripted:intake": (400_000, 1_600_000), "scripted:purchasing": (400_000, 1_600_000)}
+_SMALL = (400_000, 1_600_000)
+_SCRIPTED = ("intake", "purchasing", "correspondent", "planner", "reader", "writer")
+PRICES = {f"scripted:{name}": _SMALL for name in _SCRIPTED}
 # Several times what a run takes. None in dollars: an installation may ask a real model whose price nobody has set.
-BUDGET = {"model_calls": 60, "tool_calls": 120}
+BUDGETS = {
+    "vendor-onboard": {"model_calls": 60, "tool_calls": 120},
+    "mail-before-gate": {"model_calls": 10, "tool_calls": 20},
+    "literature-review": {"model_calls": 900, "tool_calls": 1800},  # its readers' included
+}
 
 
 def put_money() -> None:
     """Once: what somebody sets afterwards stays."""
     prices.ship(PRICES.items())
-    BudgetDefault.objects.get_or_create(agent="vendor-onboard", tag="", defaults={"budget": BUDGET})
+    for agent, budget in BUDGETS.items():
+        BudgetDefault.objects.get_or_create(agent=agent, tag="", defaults={"budget": budget})

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-AGENTS = ("durableagents.demo.vendor_onboard", "durableagents.demo.warehouse")
+AGENTS = (
+    "durableagents.demo.vendor_onboard",
+    "durableagents.demo.warehouse",
+    "durableagents.demo.mail_before_gate",
+    "durableagents.demo.literature.paper_reader",
+    "durableagents.demo.literature.literature_review",
+)
 
 # Queue → the role that decides it.
 QUEUES = {"finance_po": "approver_finance", "legal": "approver_legal"}

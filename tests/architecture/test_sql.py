@@ -34,6 +34,7 @@ SHIPPED = {
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",
+    "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",
 }

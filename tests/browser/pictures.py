@@ -2,6 +2,7 @@
 Chromium.
 
 One run of the sample: at its gate, the case as finance sees it, and after a `kill -9` while the order was on its way.
+Then an e-mail that has left before its gate, and a review: what it asks, and its page while it is read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ NORDLICHT = {
     "requested_by": "ops@harbor",
 }  # fmt: skip
 
+ACME = {
+    "legal_name": "Acme Pallets Ltd", "country": "GB", "tax_id": "GB123456789",
+    "contact_email": "hello@acme-pallets.example", "category": "Pallets",
+}  # fmt: skip
+QUESTION = "How do transactions and locks behave when a database connection is lost?"
+
 
 def main() -> int:
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -43,6 +50,8 @@ def main() -> int:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             take(site, browser)
+            take_mail(site, browser)
+            take_review(site, browser)
             browser.close()
         site.stop()
     finally:
@@ -73,6 +82,33 @@ def take(site: Site, browser: Browser) -> None:
     operator.reload()
     expect(operator.locator("h1 ~ .chip")).to_have_text("completed")
     picture(operator, "run-after-kill")
+
+
+def take_mail(site: Site, browser: Browser) -> None:
+    run_id = site.start("mail-before-gate", ACME)
+    site.reaches(run_id, "waiting_human")
+    operator = signed_in(site, browser, "operator")
+    operator.goto(f"/runs/{run_id}")
+    picture(operator, "mail-before-gate")
+
+
+def take_review(site: Site, browser: Browser) -> None:
+    run_id = site.start("literature-review", {"topic": QUESTION, "documents": 12, "at_once": 4})
+    site.reaches(run_id, "waiting_human")
+    operator = signed_in(site, browser, "operator")
+    operator.goto(f"/runs/{run_id}")
+    picture(operator, "review-scope")
+    question = site.run(run_id)["waiting_for"][0]
+    slow = {"system": "library", "operation": "embed"}
+    fault(site, {**slow, "latency_ms": 4000})
+    site.api(f"/runs/{run_id}/answers/{question['id']}", "operator", {"answer": question["detail"]["prefilled"]})
+    eventually(lambda: site.run(run_id)["children"]["completed"] >= 4, "a batch that was read")
+    eventually(lambda: site.run(run_id)["children"]["running"] >= 4, "a batch that is being read")
+    operator.reload()
+    expect(operator.locator("h1 ~ .chip")).to_contain_text("waiting")
+    picture(operator, "review-reading")
+    fault(site, slow)
+    site.reaches(run_id, "completed")
 
 
 def signed_in(site: Site, browser: Browser, role: str) -> Page:

@@ -80,6 +80,11 @@ class Api:
         else:
             self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": {"id": "told"}})
 
+    def answer(self, run_id: str, wait: Mapping[str, Any]) -> None:
+        """Answer a question with what its form starts with."""
+        body = {"answer": wait["detail"]["prefilled"]}
+        _good(self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json=body))
+
     def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:
         """Raise what a run may use; the bare answer, for it may be a refusal."""
         body = {"budget": budget, "justification": "The test says so."}

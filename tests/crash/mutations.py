@@ -36,6 +36,12 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
     "runs/services/callbacks.py",
 )  # fmt: skip
 
+MAIL, MAILED = "durableagents/demo/mail_before_gate.py", "tests/demo/test_mail_before_gate.py"
+REVIEW, READS, REVIEWED = (
+    "durableagents/demo/literature/literature_review.py",
+    "durableagents/demo/literature/paper_reader.py",
+    "tests/demo/test_literature.py",
+)
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
@@ -284,4 +290,12 @@ MUTANTS = [
     Mutant("an act's code covers no place", "ledger/models.py", "if is_placed and self.n is not None else {}", "if False else {}", "tests/ledger/test_registers.py"),
     Mutant("the audit believes every row", "approvals/genuine.py", "        return None if marks.may_lack_code(row) else False", "        return None", "tests/approvals/test_genuine.py"),
     Mutant("a callback finds the wait that was given up", CALLBACKS, '.order_by("-n")', '.order_by("n")', "tests/runs/test_rights.py"),
+    # --- the demo's agents
+    Mutant("a report cites what nobody read", REVIEW, "        if unknown := sorted({n for n in numbers if not 1 <= n <= notes}):\n", "        if unknown := []:\n", f"{REVIEWED} -k cites"),
+    Mutant("a document is read though it isn't the one that was found", READS, "    if text.sha256 != errand.sha256:\n", "    if False:\n", f"{REVIEWED} -k another_text"),
+    Mutant("a model's quote is believed", READS, "reading.quote if _stands_in(reading.quote, text.body) else None", "reading.quote", f"{REVIEWED} -k quote"),
+    Mutant("the library hands out an altered text", "durableagents/demo/literature/library.py", "    if found.sha256 != row[3]:\n", "    if False:\n", "tests/demo/test_library.py -k altered"),
+    Mutant("a mail that the mailbox hasn't is taken for sent", MAIL, "    if not found.results:\n        return None\n    taken = found.results[0]\n", "    taken = (found.results or [_Taken(message_id=\"none\", received_at=\"never\")])[0]\n", f"{MAILED} -k dies"),
+    Mutant("a mail that the mailbox has is asked about", MAIL, "    if not found.results:\n        return None\n", "    if found.results:\n        return None\n", f"{MAILED} -k dies"),
+    Mutant("the vendor is created without the yes", MAIL, "await ctx.call(create_vendor, _record(state), grant=grant)", "await ctx.call(create_vendor, _record(state))", f"{MAILED} -k ran_out"),
 ]  # fmt: skip

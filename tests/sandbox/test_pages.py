@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import pytest
@@ -12,7 +13,7 @@ from .harness import VENDOR, Sandbox
 
 pytestmark = pytest.mark.processes
 
-PAGES = ("/", "/erp", "/portal", "/credentials", "/mail", "/effects.html", "/faults.html")
+PAGES = ("/", "/erp", "/portal", "/credentials", "/mail", "/library", "/effects.html", "/faults.html")
 HOSTILE = "\"'><script>alert(1)</script>\u202egnp.exe\u200b" + "\u0301" * 50
 
 
@@ -30,11 +31,13 @@ def test_hostile_text_is_inert_everywhere(sandbox: Sandbox) -> None:
     order = {"vendor_id": vendor["vendor_id"], "description": HOSTILE, "amount_usd": "84000"}
     sandbox.post("/api/erp/purchase-orders", order, "k")
     sandbox.post("/api/credentials", {"vendor_id": vendor["vendor_id"], "scope": HOSTILE}, "k")
+    report = {"title": HOSTILE, "text": HOSTILE, "sha256": hashlib.sha256(HOSTILE.encode()).hexdigest()}
+    sandbox.post("/api/library/reports", report, "k").raise_for_status()
     portal = {name: VENDOR[name] for name in ("tax_id", "contact_email")}
     portal |= {"legal_name": HOSTILE, "callback_url": "http://127.0.0.1:1/?<script>"}
     sandbox.post("/api/portal/w9-requests", portal, "k")
 
-    for path in PAGES:
+    for path in (*PAGES, "/library/1"):
         page = sandbox.client.get(path).text
         assert not re.search(r"<script|<i>|<b>run", page)
         assert "\u202e" not in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import smtplib
 from html.parser import HTMLParser
@@ -132,8 +133,18 @@ def test_the_cells_are_labelled_as_the_heads_say(sandbox: Sandbox) -> None:
     sandbox.post("/api/portal/w9-requests", w9 | {"callback_url": sandbox.url}, "k").raise_for_status()
     with smtplib.SMTP("127.0.0.1", sandbox.smtp_port) as smtp:
         smtp.sendmail("a@x.example", ["b@x.example"], "Subject: x\r\n\r\nx")
+    report = {"title": "x", "text": "x", "sha256": hashlib.sha256(b"x").hexdigest()}
+    sandbox.post("/api/library/reports", report, "k").raise_for_status()
     sandbox.fault(system="portal", w9_delay_seconds=3600)
-    with_table = {"/mail": 1, "/erp": 2, "/portal": 1, "/credentials": 1, "/effects.html": 1, "/faults.html": 1}
+    with_table = {
+        "/mail": 1,
+        "/library": 1,
+        "/erp": 2,
+        "/portal": 1,
+        "/credentials": 1,
+        "/effects.html": 1,
+        "/faults.html": 1,
+    }
 
     for path, tables in with_table.items():
         page = Tables()

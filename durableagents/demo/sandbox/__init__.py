@@ -1,7 +1,8 @@
 """The sandbox: the outside world the demo agents act on, and the oracle of what really happened to it.
 
 A separate process (``python -m durableagents.demo.sandbox``) with no Django in it and no code of ours but its own. It
-plays six systems: company registry, sanctions list, vendor portal, ERP, credential service and a mail server.
+plays seven systems: company registry, sanctions list, vendor portal, ERP, credential service, a library and a mail
+server.
 Everything is on disk, fsynced, before a request is answered, so ``kill -9`` at any moment loses nothing that was
 acknowledged.
 
@@ -70,18 +71,26 @@ errors are not stored: the key is free again.
     ``scope`` is 1-200 characters. 201 ``{credential_id: "CRD-000001", vendor_id, scope, secret: "sk_sandbox_…"}``; a repeat answers
     the same secret; an unknown vendor is 422.
 
+``POST /api/library/embeddings {document_id, sha256, text}`` - ``library.embed``
+    ``text`` is 1-200,000 characters. 201 ``{embedding_id: "EMB-000001", vector: [8 integers]}``: a text has one vector, and each
+    embedding is paid for.
+``POST /api/library/reports {title, sha256, text}`` - ``library.publish``
+    201 ``{report_id: "REP-000001", sha256}``; a text that isn't what ``sha256`` says is 422.
+
 Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addresses 3-254.
 
 To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with
 the stored answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen).
 They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
-``credentials.find``.
+``credentials.find``, ``library.find_embedding``, ``library.find_report``.
 
 Mail
 ====
 SMTP on ``SANDBOX_SMTP_PORT``, no TLS, no login, SMTPUTF8, at most 1 MiB. ``email.send_welcome``, or the operation named by the mail header
-``X-Operation`` (a-z, 0-9, _; faults for such an operation come from ``operation: "*"``). The message is on disk before the 250. It honours no
-key: a message sent twice is two effects.
+``X-Operation`` (a-z, 0-9, _; faults for one that isn't ``send_announcement`` come from ``operation: "*"``). The message is on disk before the 250. It honours no
+key: a message sent twice is two effects. ``GET /api/mail/messages?run_id=&message_id=`` answers 200 ``{results: [{message_id, subject,
+received_at}]}``: the messages of a run with that Message-ID that are stored by now (nothing there proves nothing: one may be on its way).
+It is no row of the oracle.
 
 The oracle
 ==========
@@ -112,7 +121,7 @@ it. Unknown fields, systems or operations, wrong types, NaN and values out of ra
 
 Pages
 =====
-``/`` ``/erp`` ``/portal`` ``/credentials`` ``/mail`` ``/mail/{id}`` ``/effects.html`` ``/faults.html``; ``GET /healthz`` answers 200
+``/`` ``/erp`` ``/portal`` ``/credentials`` ``/mail`` ``/mail/{id}`` ``/library`` ``/library/{id}`` ``/effects.html`` ``/faults.html``; ``GET /healthz`` answers 200
 ``{status: "ok", pid}``.
 
 Reading order: ``operations.py`` (what there is), ``pipeline.py`` (one request from receipt to answer), ``store.py``

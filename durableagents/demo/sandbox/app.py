@@ -17,13 +17,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from . import effects
+from . import effects, mail
 from .callbacks import Courier
 from .faults import FaultBook
 from .operations import EFFECTS, READS, REQUEST_W9, Effect
 from .pipeline import Pipeline
 from .store import Store, StoreUnavailable
-from .web.fields import read_object
+from .web.fields import Fields, Name, read_object
+from .web.fields import Scope as Short
 from .web.pages import Pages
 from .web.problems import Problem, store_unavailable
 from .web.wire import Cut, bounded_body, json_answer, problem_answer
@@ -42,6 +43,7 @@ def build(store: Store, faults: FaultBook, courier: Courier) -> Starlette:
         routes=[
             *_operations(pipeline),
             *_oracle(store),
+            *_mailbox(store),
             *_faults(faults, courier),
             *Pages(store, faults, courier).routes(),
             Route("/healthz", _healthz(store), methods=["GET"]),
@@ -120,6 +122,21 @@ def _oracle(store: Store) -> list[BaseRoute]:
         return Response(body, media_type="application/json")
 
     return [Route("/effects", show, methods=["GET"])]
+
+
+def _mailbox(store: Store) -> list[BaseRoute]:
+    async def search(request: Request) -> Response:
+        query = Search.read(request.query_params)
+        return json_answer(await store.read(lambda connection: mail.taken(connection, query.run_id, query.message_id)))
+
+    return [Route("/api/mail/messages", search, methods=["GET"])]
+
+
+class Search(Fields):
+    """Whether the mail server has a message."""
+
+    run_id: Short
+    message_id: Name
 
 
 def _faults(faults: FaultBook, courier: Courier) -> list[BaseRoute]:

@@ -99,6 +99,17 @@ def _keep(
     mark_executed(connection, request_id)
 
 
+def taken(connection: sqlite3.Connection, run_id: str, message_id: str) -> dict[str, list[dict[str, str]]]:
+    """The messages of a run that carry an id: the search that a sender asks when it doesn't know what became of one."""
+    rows = connection.execute("SELECT subject, received_at, raw FROM messages WHERE run_id = ? ORDER BY seq", (run_id,))
+    found = [
+        {"message_id": message_id, "subject": row["subject"], "received_at": row["received_at"]}
+        for row in rows
+        if _header(BytesHeaderParser(policy=compat32).parsebytes(row["raw"]), "Message-ID") == message_id
+    ]
+    return {"results": found}
+
+
 def subject(raw: bytes) -> str:
     """Decoded for people; a header nobody can decode is shown as it came."""
     headers = BytesHeaderParser(policy=compat32).parsebytes(raw)

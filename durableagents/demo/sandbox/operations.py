@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .effects import Receipt
-from .systems import credentials, erp, portal, registry, sanctions
+from .systems import credentials, erp, library, portal, registry, sanctions
 from .web.fields import Fields
 
 MAIL = "email"
 SEND_WELCOME = "send_welcome"
+SEND_ANNOUNCEMENT = "send_announcement"
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,30 @@ EFFECTS = (
         credentials.provision,
         "find",
     ),
+    Effect(
+        "library",
+        "embed",
+        "/api/library/embeddings",
+        201,
+        library.Embedding,
+        library.embed,
+        "find_embedding",
+    ),
+    Effect(
+        "library",
+        "publish",
+        "/api/library/reports",
+        201,
+        library.Report,
+        library.publish,
+        "find_report",
+    ),
 )
 
 
 def known() -> dict[str, set[str]]:
     """System → its operations, as a fault may name them."""
-    names: dict[str, set[str]] = {MAIL: {SEND_WELCOME}}
+    names: dict[str, set[str]] = {MAIL: {SEND_WELCOME, SEND_ANNOUNCEMENT}}
     for read in READS:
         names.setdefault(read.system, set()).add(read.name)
     for effect in EFFECTS:

@@ -85,6 +85,24 @@ CREATE TABLE IF NOT EXISTS messages (
     received_at TEXT NOT NULL,
     raw         BLOB NOT NULL
 );
+CREATE INDEX IF NOT EXISTS messages_of_a_run ON messages (run_id, seq);
+
+CREATE TABLE IF NOT EXISTS embeddings (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    document_id TEXT NOT NULL,
+    sha256      TEXT NOT NULL,
+    run_id      TEXT,
+    created_at  TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS reports (
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    title      TEXT NOT NULL,
+    sha256     TEXT NOT NULL,
+    text       TEXT NOT NULL,
+    run_id     TEXT,
+    created_at TEXT NOT NULL
+);
 
 CREATE TABLE IF NOT EXISTS faults (
     system                  TEXT NOT NULL,

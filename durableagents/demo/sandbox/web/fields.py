@@ -130,6 +130,8 @@ def _http(value: str) -> str:
 Name = Annotated[str, _text(300)]
 Description = Annotated[str, _text(2000)]
 Scope = Annotated[str, _text(200)]
+Text = Annotated[str, _text(200_000)]
+Digest = Annotated[str, _text(64, "[0-9a-f]{64}", "a SHA-256 digest in small hexadecimal letters")]
 Key = Annotated[str, _text(255)]
 Country = Annotated[str, _text(300, "[A-Za-z]{2}", "an ISO 3166 code of two letters"), AfterValidator(str.upper)]
 TaxId = Annotated[str, _text(300, "[A-Za-z0-9-]{4,20}", "4 to 20 letters, digits and hyphens")]

@@ -40,6 +40,8 @@ _COUNTS = (
     ("/portal", "W-9 still open", "SELECT count(*) FROM w9_requests WHERE closed_at IS NULL"),
     ("/credentials", "credentials", "SELECT count(*) FROM credentials"),
     ("/mail", "messages", "SELECT count(*) FROM messages"),
+    ("/library", "texts embedded", "SELECT count(*) FROM embeddings"),
+    ("/library", "reports", "SELECT count(*) FROM reports"),
     ("/effects.html", "requests received", "SELECT count(*) FROM requests"),
     ("/effects.html", "effects executed", "SELECT count(*) FROM requests WHERE executed"),
 )
@@ -52,6 +54,7 @@ _CREDENTIALS = (
 )
 _W9 = "SELECT * FROM w9_requests ORDER BY closed_at IS NOT NULL, seq DESC LIMIT ?"
 _MESSAGES = "SELECT seq, mail_from, recipients, subject, run_id, received_at FROM messages ORDER BY seq DESC LIMIT ?"
+_REPORTS = "SELECT seq, title, sha256, run_id, created_at FROM reports ORDER BY seq DESC LIMIT ?"
 _REQUESTS = "SELECT * FROM requests WHERE :run_id IS NULL OR run_id = :run_id ORDER BY id DESC LIMIT :newest"
 
 
@@ -71,6 +74,8 @@ class Pages:
             "/credentials": self.show_credentials,
             "/mail": self.show_mail,
             "/mail/{seq:int}": self.show_message,
+            "/library": self.show_library,
+            "/library/{seq:int}": self.show_report,
             "/effects.html": self.show_effects,
             "/faults.html": self.show_faults,
             "/sandbox.css": self.style,
@@ -120,6 +125,18 @@ class Pages:
         if row is None:
             raise Problem(404, "no such message")
         return _html("/mail", "message.html", title=f"Message {seq}", message=row)
+
+    async def show_library(self, request: Request) -> Response:
+        return _html("/library", "library.html", reports=await self._rows(_REPORTS))
+
+    async def show_report(self, request: Request) -> Response:
+        seq = _seq(request)
+        row = await self._store.read(
+            lambda connection: connection.execute("SELECT * FROM reports WHERE seq = ?", (seq,)).fetchone()
+        )
+        if row is None:
+            raise Problem(404, "no such report")
+        return _html("/library", "report.html", title=f"Report {seq}", report=row)
 
     async def show_effects(self, request: Request) -> Response:
         run_id = request.query_params.get("run_id") or None

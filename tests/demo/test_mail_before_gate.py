@@ -1,0 +1,126 @@
+"""An e-mail that leaves before the decision: once, wherever the worker dies. Nothing is committed without the yes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durableagents.demo.mail_before_gate import agent
+from ledger import events as e
+from tests.engine.story import Story
+from tests.sandbox.harness import Sandbox
+
+ACME: dict[str, Any] = agent.samples[0].input
+MAILED = ["email.send_announcement"]
+DONE = [*MAILED, "erp.create_vendor"]
+# Where a call can be cut in two. (A real process dies at CP3, inside the tool, in tests/crash; CP4 leaves the same.)
+POINTS = ("CP1", "CP2", "CP4", "CP6")
+
+
+def executed(sandbox: Sandbox, story: Story) -> list[str]:
+    rows = [row for row in sandbox.executed() if row["run_id"] == story.run.id]
+    return [f"{row['system']}.{row['operation']}" for row in rows]
+
+
+def path(story: Story) -> list[str]:
+    return [event.node for event in story.run.events if isinstance(event, e.VisitEntered)]
+
+
+async def test_the_e_mail_leaves_before_the_yes_and_the_commit_after_it(sandbox: Sandbox) -> None:
+    story = Story(agent, ACME)
+    assert await story.settle() == "parked" and executed(sandbox, story) == MAILED
+    story.decide("approved")
+    assert await story.settle() == "completed" and executed(sandbox, story) == DONE
+    assert path(story) == ["read", "plan", "send", "wait", "commit"]
+    assert story.output["is_committed"] and story.output["vendor_id"].startswith("VND-")
+
+
+async def test_a_no_commits_nothing_and_says_who_and_why(sandbox: Sandbox) -> None:
+    story = Story(agent, ACME)
+    await story.settle()
+    story.decide("rejected", "We have enough pallets.")
+    assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
+    assert story.output["reason"] == "We have enough pallets." and story.output["vendor_id"] is None
+
+
+async def test_silence_commits_nothing(sandbox: Sandbox) -> None:
+    story = Story(agent, ACME)
+    await story.settle()
+    story.decide("expired", "nobody decided in time")
+    assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
+    assert not story.output["is_committed"]
+
+
+@pytest.mark.parametrize("tool", ["send_announcement", "create_vendor"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_wherever_the_worker_dies_the_e_mail_has_left_once(sandbox: Sandbox, point: str, tool: str) -> None:
+    """A mail that the server has is found there; one that it has not is a person's business, and then it leaves."""
+    story = Story(agent, ACME, kill_at=[(point, tool)])
+    assert await story.settle() == "parked"
+    if story.waiting("reconcile"):
+        assert (point, tool) == ("CP2", "send_announcement") and executed(sandbox, story) == []
+        story.reconcile("did_not")
+        assert await story.settle() == "parked"
+    assert executed(sandbox, story) == MAILED
+    story.decide("approved")
+    assert await story.settle() == "completed" and executed(sandbox, story) == DONE
+    assert story.kill_at == [], "the worker was to die there"
+
+
+async def test_a_mail_whose_answer_was_lost_is_a_persons_business_and_never_sent_twice(sandbox: Sandbox) -> None:
+    sandbox.fault(system="email", operation="send_announcement", drop_after_execute_rate=1)
+    story = Story(agent, ACME)
+    assert await story.settle() == "parked" and story.waiting("reconcile")
+    story.reconcile("happened", {"message_id": "<seen@the.mailbox>"})
+    assert await story.settle() == "parked" and story.waiting("approval")
+    story.decide("approved")
+    assert await story.settle() == "completed" and executed(sandbox, story) == DONE
+    assert story.output["message_id"] == "<seen@the.mailbox>"
+    assert len([row for row in sandbox.effects("send_announcement") if row["run_id"] == story.run.id]) == 1
+
+
+async def test_a_mailbox_that_can_not_be_asked_is_no_proof(sandbox: Sandbox) -> None:
+    """The server took the mail and died: its list can't be read, so the run stops for a person and sends nothing."""
+    story = Story(agent, ACME, kill_at=[("CP4", "send_announcement")])
+    assert await story.drive() == "killed"
+    sandbox.kill()
+    try:
+        assert await story.drive() == "parked"
+        assert not story.waiting("approval")
+    finally:
+        sandbox.start()
+    if story.waiting("reconcile"):
+        story.reconcile("happened", {"message_id": "seen"})
+    assert await story.settle() == "parked" and story.waiting("approval")
+    assert executed(sandbox, story) == MAILED
+
+
+async def test_a_company_that_is_dissolved_gets_no_mail(sandbox: Sandbox) -> None:
+    story = Story(agent, ACME | {"legal_name": "Phoenix Dissolved Trading Ltd"})
+    assert await story.settle() == "failed"
+    assert story.failure.code == "not_active" and executed(sandbox, story) == []
+
+
+async def test_a_yes_that_ran_out_before_the_commit_is_asked_for_again(sandbox: Sandbox) -> None:
+    story = Story(agent, ACME, kill_at=[("CP1", "create_vendor")])
+    await story.settle()
+    story.decide("approved")
+    assert await story.drive() == "killed" and executed(sandbox, story) == MAILED
+    for wait in story.run.waits.values():
+        if wait.spec.kind == "approval":
+            wait.grant_expires_at = wait.spec.deadline - timedelta(days=30)
+    assert await story.settle() == "parked" and story.waiting("approval") and executed(sandbox, story) == MAILED
+    story.decide("rejected", "Too late.")
+    assert await story.settle() == "completed" and executed(sandbox, story) == MAILED
+    assert not story.output["is_committed"] and story.output["reason"] == "Too late."
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"contact_email": "a@b.example\r\nBcc: all@x.example"}, {"legal_name": "\ud800"}, {"country": "XX"}, {"more": 1}],
+)
+def test_what_can_not_be_sent_or_filed_is_refused_at_the_start(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        agent.input.model_validate(ACME | wrong)
