@@ -16,7 +16,7 @@ from durableagents.demo.literature.paper_reader import agent as paper_reader
 from durableagents.demo.literature.records import Draft, Errand, Found, Note, Section
 from ledger import events as e
 from runs.engine.assistants import Assistant, ModelTurn, responses
-from runs.engine.steps.model_request import request_model
+from runs.engine.thinking.request import request_model
 from runs.engine.tools import FINAL
 from tests.engine.story import Story
 from tests.sandbox.harness import Sandbox
