@@ -149,9 +149,9 @@ async def test_a_worker_that_dies_again_and_again_makes_each_step_once(sandbox: 
 async def test_a_writer_that_cites_what_nobody_read_is_sent_back_once_and_then_refused(sandbox: Sandbox) -> None:
     asked: list[str] = []
 
-    async def liar(assistant: Assistant, messages: list[Any], **more: Any) -> ModelTurn:
+    async def liar(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         if assistant.name != "writer":
-            return await request_model(assistant, messages, **more)
+            return await request_model(assistant, messages, model)
         asked.append(messages[0].parts[0].content)
         return turn({"title": "All is well", "sections": [{"heading": "H", "text": "Trust me [7]."}]})
 
@@ -165,7 +165,7 @@ def sandbox_published(sandbox: Sandbox, story: Story) -> bool:
 
 
 async def test_a_quote_that_does_not_stand_in_the_text_is_dropped(sandbox: Sandbox) -> None:
-    async def liar(assistant: Assistant, messages: list[Any], **more: Any) -> ModelTurn:
+    async def liar(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         return turn({"summary": "It says so.", "quote": "Nothing of the sort.", "relevance": 3})
 
     shelf = await library.fill()
