@@ -66,7 +66,7 @@ def set_budget(run_id: UUID, budget: Budget, *, by: Actor, justification: str, m
         setattr(head, f"cap_{name}", cap)
     head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
     if "wall_seconds" in budget.model_fields_set:
-        run.time_up_at = None if budget.time is None else run.created_at + budget.time
+        run.time_up_at = None if budget.time is None else run.counts_from + budget.time
     now_set = e.BudgetSet(
         by=by.ref, caps=caps_of(head).stated(), until="" if run.time_up_at is None else run.time_up_at.isoformat(),
         payload=act.payload | {"before": before},
@@ -136,10 +136,10 @@ def _check_price(run: Run, budget: Budget) -> None:
 def _check_time(run: Run, budget: Budget, asked: list[Wait], *, now: datetime) -> None:
     """More time must be time to come; and who was asked for time has to give some."""
     is_asked = any(_resource(wait) == TIME for wait in asked)
-    is_given = budget.time is not None and run.created_at + budget.time > now
+    is_given = budget.time is not None and run.counts_from + budget.time > now
     is_lifted = "wall_seconds" in budget.model_fields_set and budget.time is None
     if (budget.time is not None and not is_given) or (is_asked and not (is_given or is_lifted)):
-        seconds = int((now - run.created_at).total_seconds())
+        seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
             f"The run began {seconds} seconds ago, so it needs more than that.",
             errors=[{"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds}"}],
@@ -181,12 +181,12 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         return  # people are being asked about something else: if they raise that, they are asked for time then
-    given = round((run.time_up_at - run.created_at).total_seconds())
+    given = round((run.time_up_at - run.counts_from).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:
         save(run, "time_up_at", now=now)  # it ends as it is
         return
-    taken = int((now - run.created_at).total_seconds())
+    taken = int((now - run.counts_from).total_seconds())
     detail: dict[str, Any] = {"title": "Time used up", "queue": settings.DURABLEAGENTS.budget_queue, "resource": TIME,
                               "most": given, "used": taken, "reserved": 0, "wanted": 0}  # fmt: skip
     spec = WaitSpec(str(run_id), f"budget/{head.seq}", 0, "budget", 0, now + ATTENTION, detail)
