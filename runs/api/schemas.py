@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
-from ledger.web.shapes import Page, Shape
+from ledger.web.shapes import Page, Problem, Shape
 from runs.fleet.incidents import IncidentRow
 from runs.models import State, Wait
 
@@ -150,6 +150,10 @@ class RunRow(Shape):
     blocked: str | None = Field(
         description="Why nothing drives it though it is ready: no running worker has its version."
     )
+    business_key: str | None = Field(description="Of the caller's business: one run of an agent and a key lives.")
+    queued_behind: UUID | None = Field(description="The run of its key whose end it waits for before it begins.")
+    start_at: datetime | None = Field(description="Not begun before.")
+    start_before: datetime | None = Field(description="Not begun by then, it ends as cancelled.")
     tags: list[str] | dict[str, str]
     trace_id: str
     created_by: str
@@ -169,6 +173,20 @@ class RunRow(Shape):
 
 class RunPage(Page):
     results: list[RunRow]
+
+
+class BulkItem(Shape):
+    """What became of one start of many: as the start alone would have been answered."""
+
+    status: int
+    run: RunRow | None
+    problem: Problem | None
+
+
+class BulkAnswer(Shape):
+    """One result for each start, in their order."""
+
+    results: list[BulkItem]
 
 
 class SentRow(Shape):

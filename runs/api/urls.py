@@ -1,9 +1,10 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, views
+from runs.api import budgets, incidents, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
+    path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),

@@ -23,6 +23,7 @@ NOWHERE = UUID(int=1)
 MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-runs", "GET"): EVERY,
     ("api-runs", "POST"): frozenset({"integrator", "operator"}),
+    ("api-runs-bulk", "POST"): frozenset({"integrator", "operator"}),
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,

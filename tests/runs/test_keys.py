@@ -1,4 +1,4 @@
-"""Starts under a key of the caller's business: one run of a key lives, others are queued behind it; and starts at a time.
+"""Starts under a key of the caller's business: one lives, others are queued behind it; and starts at times.
 
 With the real database, and with threads where hands could cross.
 """

@@ -18,10 +18,12 @@ from django.db import IntegrityError, connection, transaction
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
+from ledger.web.bodies import does_not_fit
 from runs.engine.agents import registry
 from runs.engine.budget.limits import Budget
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle, signals
+from runs.services.bodies import StartBody
 from runs.services.lifecycle import Accepted, Plan
 
 # Of one key; who wants more behind each other wants a queue, and not a key.
@@ -78,6 +80,19 @@ class Wanted:
     deliver: Delivery | None = None
     schedule: UUID | None = None
     planned_at: datetime | None = None
+
+    @classmethod
+    def of(cls, body: StartBody) -> Self:
+        """What a body asks for. Raises InvalidInput for what doesn't go together."""
+        _check_rule(body)
+        signal, seconds = body.signal, body.debounce_seconds
+        return cls(
+            body.agent, body.input, body.tags, body.budget, business_key=body.business_key or "",
+            on_conflict=body.on_conflict or ("refuse" if signal is None else "join"),
+            window=None if seconds is None else timedelta(seconds=seconds),
+            start_at=body.start_at, start_before=body.start_before,
+            deliver=None if signal is None else Delivery(signal.name, signal.payload, signal.id),
+        )  # fmt: skip
 
     @property
     def is_plain(self) -> bool:
@@ -219,6 +234,24 @@ def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
         raise _Moved
     signals.signal(begun.run.id, signal.name, signal.payload, by=by, sender_id=signal.id)
     return Begun(begun.run, is_new=begun.is_new)
+
+
+def _check_rule(body: StartBody) -> None:
+    """Raises InvalidInput for a rule without its key or its window, and the other way round."""
+    errors = []
+    is_debounced = body.on_conflict == "debounce"
+    if body.on_conflict is not None and body.business_key is None:
+        errors.append({"field": "on_conflict", "problem": "there is no key it is about", "fix": "give business_key"})
+    if is_debounced and body.debounce_seconds is None:
+        errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "say how long"})
+    if body.debounce_seconds is not None and not is_debounced:
+        fix = 'give on_conflict "debounce", or leave it out'
+        errors.append({"field": "debounce_seconds", "problem": "nothing is debounced", "fix": fix})
+    if is_debounced and body.start_at is not None:
+        problem = "the window says when a debounced run begins"
+        errors.append({"field": "start_at", "problem": problem, "fix": "leave it out"})
+    if errors:
+        raise does_not_fit(errors)
 
 
 def _check_times(wanted: Wanted, *, now: datetime) -> None:
