@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from ledger.web.shapes import Page, Problem, Shape
 from runs.fleet.incidents import IncidentRow
-from runs.models import State, Wait
+from runs.models import Firing, Schedule, State, Wait
 
 Status = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
 
@@ -173,6 +173,44 @@ class RunRow(Shape):
 
 class RunPage(Page):
     results: list[RunRow]
+
+
+class FiringRow(Shape):
+    """What became of one planned time."""
+
+    planned_at: datetime
+    at: datetime
+    outcome: Firing.Outcome
+    run_id: UUID | None = Field(description="The run that it started; of a skipped one the run that lived.")
+    why: str
+    n: int = Field(description="Of missed ones: how many planned times up to this one.")
+
+
+class ScheduleRow(Shape):
+    """Starts by the clock."""
+
+    id: UUID
+    name: str
+    agent: str
+    input: Any
+    cron: str
+    zone: str
+    missed: Schedule.Missed
+    overlap: Schedule.Overlap
+    tags: list[str] | dict[str, str]
+    budget: dict[str, Any] | None
+    set_by: str = Field(description="Whoever set it last: it starts runs as they would.")
+    created_at: datetime
+    updated_at: datetime
+    is_paused: bool
+    stopped: str = Field(description="Why it starts nothing any more; empty: it does.")
+    trouble: str = Field(description="Why what is due has not started yet; empty: nothing is amiss.")
+    next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
+    last: list[FiringRow] = Field(description="What became of the last planned times, newest first.")
+
+
+class SchedulePage(Page):
+    results: list[ScheduleRow]
 
 
 class BulkItem(Shape):

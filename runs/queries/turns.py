@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
 
-from runs.models import Run, State
+from runs.models import ENDED, Run, State
 
 
 def is_behind(run: Run) -> bool:
     """Whether it waits for its turn."""
-    return run.is_queued and run.ended_at is None
+    return run.is_queued and run.state not in ENDED
 
 
 def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:

@@ -76,6 +76,24 @@ class StartBody(Strict):
     )
 
 
+class ScheduleBody(Strict):
+    """Starts by the clock: what is started, and by which cron line in which time zone."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    agent: Annotated[str, Field(min_length=1, max_length=200)]
+    input: Any
+    cron: Annotated[str, Field(min_length=1, max_length=200, description="Minute, hour, day, month, day of the week.")]
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    missed: Literal["skip", "once", "all"] = Field(
+        default="skip", description="What becomes of planned times that nobody came to in time."
+    )
+    overlap: Literal["skip", "queue", "replace", "allow"] = Field(
+        default="skip", description="What happens while the run before has not ended."
+    )
+    tags: Tags = []
+    budget: Budget | None = None
+
+
 MOST_AT_ONCE = 200
 
 

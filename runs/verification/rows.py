@@ -9,7 +9,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.tape import payload_of
-from runs.models import ENDED, WAITING, Run
+from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
@@ -126,6 +126,10 @@ class RunFields:
             "business_key": plan.business_key, "is_queued": self.is_queued, "start_at": _moment(plan.start_at),
             "start_before": _moment(plan.start_before),
         })  # fmt: skip
+        if plan.schedule:
+            planned = {"schedule_id": plan.schedule, "planned_at": plan.planned_at, "outcome": Firing.Outcome.STARTED}
+            if not Firing.objects.filter(run_id=row.id, **planned).exists():
+                yield f"schedule {plan.schedule}: what became of {plan.planned_at} does not name this run"
         waits_still = self.is_queued and self.states == {"pending"}
         if waits_still and row.ready_at is not None:
             yield "the run's row: it is queued behind others of its key, and its row says that it is ready"
