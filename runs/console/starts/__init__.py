@@ -1,1 +1,2 @@
-"""What a start says besides its input, as pages show it and as they ask for it. Known to the start page alone."""
+"""Starts that are more than an input, as pages ask for them: when one begins, and by which clock. Known to the start
+page and to the addresses."""
