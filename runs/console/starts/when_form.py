@@ -59,7 +59,7 @@ def _widget(name: str) -> forms.Widget:
     if name == "on_conflict":
         return forms.Select(choices=_RULES)
     if name in _TIMES:
-        return forms.DateTimeInput({"type": "datetime-local", "autocomplete": "off"})
+        return forms.TextInput({"placeholder": "2026-11-22 09:00", "autocomplete": "off"})
     return forms.TextInput({"maxlength": 64, "autocomplete": "off"})
 
 
