@@ -31,6 +31,7 @@ APPEND_ONLY = frozenset(
         "runs_checkpoint",
         "runs_incident",
         "runs_price",
+        "runs_firing",
         "durableagents_masterkey",
         "durableagents_document",
     }

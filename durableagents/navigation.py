@@ -9,6 +9,7 @@ SECTIONS = (
     Section("overview", "Overview", "overview"),
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
     Section("runs", "Runs", "runs"),
+    Section("schedules", "Schedules", "schedules"),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),

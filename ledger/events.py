@@ -22,6 +22,8 @@ from ledger.kinds.budget import BudgetSet as BudgetSet
 from ledger.kinds.budget import ModelRouted as ModelRouted
 from ledger.kinds.models import ModelsChosen as ModelsChosen
 from ledger.kinds.models import TranscriptCompacted as TranscriptCompacted
+from ledger.kinds.starts import RunAdmitted as RunAdmitted
+from ledger.kinds.starts import StartPlanned as StartPlanned
 
 unseal = unpack  # by this name a shipped migration (runs 0013) imports it
 

@@ -27,9 +27,11 @@ class RunsConfig(AppConfig):
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.services.families import wishes
+        from runs.services.starts import turns
 
         verification.register()
         wishes.register()
+        turns.register()
         post_migrate.connect(_ship_prices, sender=self, dispatch_uid="runs.services.budgets.prices")
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)

@@ -62,10 +62,10 @@ def words_of(text: str) -> list[str]:
     return [word for word in (part.strip(_EDGES) for part in folded.split()) if word]
 
 
-def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any) -> list[str]:
+def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
     """What a run is found by, what matters most first. Its id read from the end is one of them: people are shown its
     tail."""
-    found = [_tail_term(run_id.hex)]
+    found = [_tail_term(run_id.hex), *_whole(key), *words_of(key)]
     pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
     for name, value in pairs:
         found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_of(name)]

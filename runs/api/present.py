@@ -37,7 +37,7 @@ from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, Price, Run, State, Wait
-from runs.queries import families, spending
+from runs.queries import families, spending, turns
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of
 from runs.services.lifecycle import Accepted, find
@@ -76,7 +76,8 @@ def _child_row(wait: Wait) -> ChildRow | None:
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    """Runs with their heads, open waits and endings, in five further queries however many they are."""
+    """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
+    they are."""
     ids = [run.id for run in runs]
     heads = families.heads(ids)
     waits = families.open_waits(ids)
@@ -86,6 +87,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     aside = reserved(runs, heads)
+    ahead = turns.ahead(runs)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -96,6 +98,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             blocked[run.id],
             evidence,
             aside.get(run.id, amounts.NOTHING_USED),
+            ahead.get(run.id),
         )
         for run in runs
     ]
@@ -131,9 +134,11 @@ def run_row(
     blocked: str | None = None,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
     aside: amounts.Usage = amounts.NOTHING_USED,
+    ahead: UUID | None = None,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
-    it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way."""
+    it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
+    run that it is queued behind."""
     is_over = run.state in ENDED
     return RunRow.of(
         run,
@@ -147,6 +152,8 @@ def run_row(
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
         error=_error(run, ending),
+        business_key=run.business_key or None,
+        queued_behind=ahead,
         node=run.node or None,
         resumable=run.state == State.FAILED or (run.state == State.PAUSED and spending.exceeded(waits) is None),
         pause_requested=head.is_pause_requested,

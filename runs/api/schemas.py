@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
-from ledger.web.shapes import Page, Shape
+from ledger.web.shapes import Page, Problem, Shape
 from runs.fleet.incidents import IncidentRow
-from runs.models import State, Wait
+from runs.models import Firing, Schedule, State, Wait
 
 Status = Literal["running", "waiting", "paused", "completed", "failed", "cancelled"]
 
@@ -160,6 +160,10 @@ class RunRow(Shape):
     blocked: str | None = Field(
         description="Why nothing drives it though it is ready: no running worker has its version."
     )
+    business_key: str | None = Field(description="Of the caller's business: one run of an agent and a key lives.")
+    queued_behind: UUID | None = Field(description="The run of its key whose end it waits for before it begins.")
+    start_at: datetime | None = Field(description="Not begun before.")
+    start_before: datetime | None = Field(description="Not begun by then, it ends as cancelled.")
     tags: list[str] | dict[str, str]
     trace_id: str
     created_by: str
@@ -191,6 +195,57 @@ class AskedRow(Shape):
 
 class AskedPage(Page):
     results: list[AskedRow]
+
+class FiringRow(Shape):
+    """What became of one planned time."""
+
+    planned_at: datetime
+    at: datetime
+    outcome: Firing.Outcome
+    run_id: UUID | None = Field(description="The run that it started; of a skipped one the run that lived.")
+    why: str
+    n: int = Field(description="Of missed ones: how many planned times up to this one.")
+
+
+class ScheduleRow(Shape):
+    """Starts by the clock."""
+
+    id: UUID
+    name: str
+    agent: str
+    input: Any
+    cron: str
+    zone: str
+    missed: Schedule.Missed
+    overlap: Schedule.Overlap
+    tags: list[str] | dict[str, str]
+    budget: dict[str, Any] | None
+    set_by: str = Field(description="Whoever set it last: it starts runs as they would.")
+    created_at: datetime
+    updated_at: datetime
+    is_paused: bool
+    stopped: str = Field(description="Why it starts nothing any more; empty: it does.")
+    trouble: str = Field(description="Why what is due has not started yet; empty: nothing is amiss.")
+    next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
+    last: list[FiringRow] = Field(description="What became of the last planned times, newest first.")
+
+
+class SchedulePage(Page):
+    results: list[ScheduleRow]
+
+
+class BulkItem(Shape):
+    """What became of one start of many: as the start alone would have been answered."""
+
+    status: int
+    run: RunRow | None
+    problem: Problem | None
+
+
+class BulkAnswer(Shape):
+    """One result for each start, in their order."""
+
+    results: list[BulkItem]
 
 
 class SentRow(Shape):

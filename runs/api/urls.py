@@ -1,9 +1,10 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, views
+from runs.api import budgets, incidents, schedules, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
+    path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
@@ -20,6 +21,23 @@ urlpatterns = [
     path("runs/<uuid:run_id>/signals/<str:name>", views.Signals.as_view(), name="api-run-signals"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", views.Answers.as_view(), name="api-run-answers"),
     path("callbacks/<str:token>", views.Callback.as_view(), name="api-callback"),
+    path("schedules", schedules.Schedules.as_view(), name="api-schedules"),
+    path("schedules/<uuid:schedule_id>", schedules.OneSchedule.as_view(), name="api-schedule"),
+    path(
+        "schedules/<uuid:schedule_id>/pause",
+        schedules.SteerSchedule.as_view(action="pause"),
+        name="api-schedule-pause",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/resume",
+        schedules.SteerSchedule.as_view(action="resume"),
+        name="api-schedule-resume",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/delete",
+        schedules.SteerSchedule.as_view(action="delete"),
+        name="api-schedule-delete",
+    ),
     path("agents", views.Agents.as_view(), name="api-agents"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

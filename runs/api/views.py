@@ -19,8 +19,9 @@ from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
-from runs.api.present import accepted_row, agent_row, one, run_rows
+from runs.api.present import agent_row, one, run_rows
 from runs.api.schemas import AgentPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
+from runs.api.starting import begin
 from runs.engine.agents import registry
 from runs.fleet import members
 from runs.models import Run, State
@@ -55,11 +56,7 @@ class Runs(ApiView):
         body = read_body(request, StartBody)
 
         def start() -> tuple[int, RunRow]:
-            most = most_of(request.auth)
-            accepted = lifecycle.accept(
-                body.agent, body.input, by=self.by, tags=body.tags, budget=body.budget, most=most
-            )
-            return 201, accepted_row(accepted)
+            return begin(body, by=self.by, most=most_of(request.auth))
 
         if key is None:
             with transaction.atomic():

@@ -230,7 +230,7 @@ class BudgetBlock:
     def is_time_given(self) -> bool:
         """Whether somebody has said how long it may take."""
         up = self.run.time_up_at
-        return up is not None and abs(up - self.run.created_at - TIME_TO_LIVE) > timedelta(seconds=5)
+        return up is not None and abs(up - self.run.counts_from - TIME_TO_LIVE) > timedelta(seconds=5)
 
     @property
     def is_worth_telling(self) -> bool:

@@ -22,7 +22,7 @@ from runs.console.questions import key_of
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
-from runs.queries import families, run_list
+from runs.queries import families, run_list, turns
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -40,7 +40,8 @@ CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
 # How a node is drawn that the run stands at, by what the run is doing.
 _NOW_STATUS = {
-    "running": "run", "queued": "run", "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
+    "running": "run", "queued": "run", "behind": "hold", "early": "hold",
+    "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
     "exceeded": "hold",
     "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
 }  # fmt: skip
@@ -170,6 +171,11 @@ class Dossier:
         """Why nobody drives the run though it is ready."""
         is_ready = self.run.ready_at is not None and self.run.owner is None
         return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if is_ready else None
+
+    @cached_property
+    def ahead(self) -> UUID | None:
+        """The run that lives while this one is queued behind it."""
+        return turns.ahead([self.run]).get(self.run.id)
 
     @property
     def look(self) -> str:

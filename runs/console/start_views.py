@@ -22,12 +22,19 @@ from runs.console import budgets
 from runs.console import start_marks as marks
 from runs.console.forms import Beside, SchemaForm
 from runs.console.run_page import Dossier, gather
+from runs.console.starts import when_form
 from runs.engine.agents import Agent, registry
-from runs.services import lifecycle
 from runs.services.bodies import StartBody
+from runs.services.starts import keys
 
 # What the page's form holds besides the input.
-_BESIDE = {"agent": Beside(), "token": Beside(), "tags": Beside("Tags", "tags"), **budgets.beside()}
+_BESIDE = {
+    "agent": Beside(),
+    "token": Beside(),
+    "tags": Beside("Tags", "tags"),
+    **when_form.beside(),
+    **budgets.beside(),
+}
 
 
 class StartPage(Page):
@@ -69,7 +76,10 @@ class StartPage(Page):
             form.mark(error, within="input")
             caps = budgets.BudgetForm(budgets.AT_START, data=sent.kept)
             caps.mark(error)
-            return self._refuse(request, agent, form, mark, error, tags=sent.kept.get("tags", ""), caps=caps)
+            when = when_form.WhenForm(data=sent.kept)
+            when.mark(error)
+            tags = sent.kept.get("tags", "")
+            return self._refuse(request, agent, form, mark, error, tags=tags, caps=caps, when=when)
         messages.success(
             request, "Run started." if is_new else "This form had already started a run; here it is.", extra_tags="ok"
         )
@@ -79,27 +89,30 @@ class StartPage(Page):
         by = self.acting(request, prefer=(INTEGRATOR, OPERATOR))
 
         def start() -> UUID:
-            return lifecycle.accept(body.agent, body.input, by=by, tags=body.tags, budget=body.budget).run.id
+            return keys.start(keys.Wanted.of(body), by=by).run.id
 
         # A budget that isn't given is left out: so it was when there were none, and a form of then is still the same.
         return marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
 
     def _refuse(
         self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError, *,
-        tags: str, caps: budgets.BudgetForm,
+        tags: str, caps: budgets.BudgetForm, when: when_form.WhenForm,
     ) -> HttpResponse:  # fmt: skip
         """The form again, under its own mark where that is still unused; or else with what it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
-            return self._show(request, agent, form, mark or marks.new_mark(), error=error, tags=tags, caps=caps)
+            return self._show(
+                request, agent, form, mark or marks.new_mark(), error=error, tags=tags, caps=caps, when=when
+            )
         further = error.further if isinstance(error, marks.FormUsed) else marks.new_mark()
         used = self._used(request, mark, run_id)
-        return self._show(request, agent, form, further, error=error, tags=tags, caps=caps, **used)
+        return self._show(request, agent, form, further, error=error, tags=tags, caps=caps, when=when, **used)
 
     def _show(self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, **more: Any) -> HttpResponse:
         context = {"agent": agent, "agents": registry.agents(), "form": form, "token": marks.token_of(request, mark)}
         more.setdefault("caps", budgets.BudgetForm(budgets.AT_START))
         context["beforehand"] = budgets.Beforehand.of(agent)
+        more.setdefault("when", when_form.WhenForm())
         error = more.get("error")
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 
@@ -131,6 +144,7 @@ def _asked(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> 
         "agent": agent.graph_id,
         "input": document,
         "tags": [tag for tag in map(str.strip, texts.get("tags", "").split(",")) if tag],
+        **when_form.typed(texts),
     }
     if caps := budgets.at_start(texts):
         found["budget"] = caps

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
+from runs.console.starts import schedule_views
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
@@ -16,6 +17,19 @@ urlpatterns = [
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
+    path("schedules", schedule_views.SchedulesPage.as_view(), name="schedules"),
+    path("schedules/new", schedule_views.NewSchedule.as_view(), name="new_schedule"),
+    path("schedules/<uuid:schedule_id>/pauses", schedule_views.SchedulePauses.as_view(), name="schedule_pauses"),
+    path(
+        "schedules/<uuid:schedule_id>/resumptions",
+        schedule_views.ScheduleResumptions.as_view(),
+        name="schedule_resumptions",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/deletions",
+        schedule_views.ScheduleDeletions.as_view(),
+        name="schedule_deletions",
+    ),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),

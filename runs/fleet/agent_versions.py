@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -163,6 +164,8 @@ def unserved() -> list[str]:
 def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     """Of a run that wants driving: the sentence that says why nobody does, or None."""
     if run.ready_at is None or run.owner is not None or run.graph_id in drivable_now:
+        return None
+    if run.ready_at > datetime.now(UTC):  # it is not to be begun yet
         return None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
 

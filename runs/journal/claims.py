@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -19,7 +19,9 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.journal.claims")
 
-CLAIM = "SELECT * FROM runs_claim(%s, %s, %s, %s::text[], %s, %s)"
+CLAIM = """
+    SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
+    FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
@@ -60,6 +62,7 @@ class Claim:
     is_cancel_requested: bool
     is_on_hold: bool
     is_solo: bool
+    is_keyed: bool = False  # others may be queued behind it
 
     @property
     def parent(self) -> str | None:
@@ -99,10 +102,10 @@ async def claim(
             CLAIM, [worker.id, worker.ascii_host, worker.pid, list(graph_ids), limit, solo]
         )
         rows = await cursor.fetchall()
-    for run_id, *_, problem in rows:
+    for run_id, *_, problem, _ in rows:
         if problem is not None:
             on_damaged(run_id, problem)
-    return [Claim(*row) for *row, problem in rows if problem is None]
+    return [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
 
 
 async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:

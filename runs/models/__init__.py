@@ -1,4 +1,5 @@
-"""A run and what belongs to it (`run`), who drives runs (`fleet`), and what they cost (`money`)."""
+"""A run and what belongs to it (`run`), who drives runs (`fleet`), what they cost (`money`), and what starts by the
+clock (`schedules`)."""
 
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.money import BudgetDefault, Price
@@ -16,9 +17,10 @@ from runs.models.run import (
     Wait,
     legal_moves,
 )
+from runs.models.schedules import Firing, Schedule
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
-    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
-    "WITHOUT_PROOF", "Wait", "legal_moves",
+    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord", "Incident",
+    "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE",
+    "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ business.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pgtrigger
 from django.db import models
@@ -20,6 +20,7 @@ from ledger.models import append_only
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
+KEYED = ~models.Q(business_key="")
 
 
 class State(models.TextChoices):
@@ -60,6 +61,22 @@ class Run(models.Model):
     )
     is_solo = models.BooleanField(default=False, help_text="Workers keep dying on it: it is driven alone in a process.")
     priority = models.SmallIntegerField(default=0)
+    business_key = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What of the caller's business it is for.",
+    )
+    is_queued = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Not to be begun before others of its key have ended.",
+    )
+    is_passed_on = models.BooleanField(
+        default=False, db_default=False, help_text="It has ended, and whoever was queued behind it has been let in."
+    )
+    start_at = models.DateTimeField(null=True, help_text="Not to be begun before.")
+    start_before = models.DateTimeField(null=True, help_text="Not begun by then, it ends as cancelled.")
     tags = models.JSONField(default=list)
     trace_id = models.TextField()
     parent = models.UUIDField(null=True, help_text="The run that started it as a step.")
@@ -86,6 +103,14 @@ class Run(models.Model):
     )
 
     class Meta:
+        constraints = [
+            # Whoever starts, retries or lets in: of a key at most one run is neither queued nor over.
+            models.UniqueConstraint(
+                fields=["agent", "business_key"],
+                condition=KEYED & models.Q(ended_at__isnull=True, is_queued=False),
+                name="runs_run_one_of_key",
+            ),
+        ]
         indexes = [
             models.Index(
                 fields=["graph_id", "is_solo", "-priority", "ready_at"],
@@ -93,6 +118,22 @@ class Run(models.Model):
                 name="runs_run_wanted",
             ),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
+            # Those of a key that have not ended, in the order in which they came.
+            models.Index(
+                fields=["agent", "business_key", "created_at", "id"],
+                condition=KEYED & models.Q(ended_at__isnull=True),
+                name="runs_run_of_key",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                condition=KEYED & models.Q(ended_at__isnull=False, is_passed_on=False),
+                name="runs_run_to_pass_on",
+            ),
+            models.Index(
+                fields=["start_before"],
+                condition=models.Q(start_before__isnull=False, started_at__isnull=True, ended_at__isnull=True),
+                name="runs_run_start_before",
+            ),
             models.Index(
                 fields=["parent", "-created_at"], condition=models.Q(parent__isnull=False), name="runs_run_children"
             ),
@@ -115,6 +156,11 @@ class Run(models.Model):
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
+
+    @property
+    def counts_from(self) -> datetime:
+        """From when on the time counts that it may take."""
+        return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
 
     # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be
     # enforced).

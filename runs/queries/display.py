@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ledger.models import Head
 from runs.models import ENDED, Run, State, Wait
+from runs.queries import turns
 
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
@@ -15,7 +16,8 @@ URGENCY = [
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
-    """queued, running, pausing, cancelling, unknown, stopped, exceeded, waiting_children, or the state's own name."""
+    """queued, behind (others of its key), early (its time is to come), running,
+    pausing, cancelling, unknown, stopped, exceeded, waiting_children, or the state's own name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
@@ -30,6 +32,10 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
             return "cancelling"
         if head.is_pause_requested:
             return "pausing"
+    if turns.is_behind(run) and state is State.PENDING:
+        return "behind"
+    if turns.is_early(run):
+        return "early"
     if state is State.PENDING or (state is State.RUNNING and run.owner is None):
         return "queued"
     if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None and wait.kind == Wait.Kind.CHILD:

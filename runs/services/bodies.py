@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Discriminator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field
 from pydantic import Tag as Form
+from pydantic_core import PydanticCustomError
 
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import ARRAY, OBJECT, Strict
+from ledger.web.text_safety import is_hidden
 from runs.engine.budget.limits import Budget
 
+OF_SCHEDULE = "schedule:"  # how the keys begin that runs of a schedule have
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Tags = Annotated[
     Annotated[list[Tag], Field(max_length=50), Form(ARRAY)]
@@ -23,6 +27,34 @@ Tags = Annotated[
 ]  # fmt: skip
 
 
+def _as_text(given: Any) -> Any:
+    """A time is sent as text: a number could be seconds of anything."""
+    if not isinstance(given, (str, datetime)):
+        raise PydanticCustomError("moment_type", "is no text with a time in it")
+    return given
+
+
+def _as_key(given: str) -> str:
+    if given != given.strip() or any(character == "\n" or is_hidden(character) for character in given):
+        raise PydanticCustomError("key_hidden", "holds what can't be seen, or begins or ends with a blank")
+    if given.startswith(OF_SCHEDULE):
+        raise PydanticCustomError("key_reserved", "is of the schedules' own")
+    return given
+
+
+Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_as_text)]
+# No more than a search takes, without what can't be seen, and not of the schedules' own.
+BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
+
+
+class FirstSignal(Strict):
+    """A signal that goes to the run that answers the start."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    payload: Any = None
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
 class StartBody(Strict):
     """`agent` is a name (its newest version) or `name@version`; `input` must fit that version's schema."""
 
@@ -30,6 +62,45 @@ class StartBody(Strict):
     input: Any
     tags: Tags = []
     budget: Budget | None = None
+    business_key: BusinessKey | None = Field(
+        default=None, description="Of the caller's business, an invoice say: one run of an agent and a key lives."
+    )
+    on_conflict: Literal["refuse", "join", "replace", "queue", "debounce"] | None = Field(
+        default=None, description="What happens where a run of the key lives; left out: refuse, with a signal join."
+    )
+    debounce_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    start_at: Moment | None = Field(default=None, description="Not begun before.")
+    start_before: Moment | None = Field(default=None, description="Not begun by then, it ends as cancelled.")
+    signal: FirstSignal | None = Field(
+        default=None, description="Sent to the run that answers: a new one, or a joined."
+    )
+
+
+class ScheduleBody(Strict):
+    """Starts by the clock: what is started, and by which cron line in which time zone."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    agent: Annotated[str, Field(min_length=1, max_length=200)]
+    input: Any
+    cron: Annotated[str, Field(min_length=1, max_length=200, description="Minute, hour, day, month, day of the week.")]
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    missed: Literal["skip", "once", "all"] = Field(
+        default="skip", description="What becomes of planned times that nobody came to in time."
+    )
+    overlap: Literal["skip", "queue", "replace", "allow"] = Field(
+        default="skip", description="What happens while the run before has not ended."
+    )
+    tags: Tags = []
+    budget: Budget | None = None
+
+
+MOST_AT_ONCE = 200
+
+
+class BulkBody(Strict):
+    """Many starts, each whole or not at all, whatever becomes of the others."""
+
+    runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as of a start.")]
 
 
 class SteerBody(Strict):

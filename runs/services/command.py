@@ -51,9 +51,16 @@ def save(run: Run, *fields: str, now: datetime) -> None:
 
 def make_ready(run: Run, *, now: datetime) -> None:
     """The run wants driving: said in the row, and by a queue message in the same transaction. It calls a worker after
-    the commit."""
-    run.ready_at = now
+    the commit. One that is not to be begun yet is ready when it may be."""
+    run.ready_at = due_at(run, now=now)
     wakeups.drive(run.id)
+
+
+def due_at(run: Run, *, now: datetime) -> datetime | None:
+    """When a run that nothing else holds wants driving; None: not before its turn comes."""
+    if run.state != State.PENDING or run.started_at is not None:
+        return now
+    return None if run.is_queued else max(now, run.start_at or now)
 
 
 def wake(run: Run, *, now: datetime) -> None:

@@ -10,11 +10,12 @@ import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import uuid_utils
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from pydantic import ValidationError
 
 from ledger import events as e
@@ -37,7 +38,7 @@ from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.starting import budget_for
-from runs.services.command import Act, end_as_cancelled, held_by, make_ready, resolve, save, unpause, wake
+from runs.services.command import Act, due_at, end_as_cancelled, held_by, make_ready, resolve, save, unpause, wake
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -47,6 +48,42 @@ _START = (
     "SELECT *, statement_timestamp() + %s::interval"
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """When a run may begin, and after which others of its key: see runs/services/starts."""
+
+    business_key: str = ""
+    on_conflict: str = ""
+    start_at: datetime | None = None
+    start_before: datetime | None = None
+    behind: UUID | None = None
+    schedule: UUID | None = None
+    planned_at: datetime | None = None
+
+    def told(self) -> e.StartPlanned:
+        """The event that tells of it."""
+        return e.StartPlanned(
+            business_key=self.business_key, on_conflict=self.on_conflict, start_at=_iso(self.start_at),
+            start_before=_iso(self.start_before), behind=None if self.behind is None else str(self.behind),
+            schedule="" if self.schedule is None else str(self.schedule), planned_at=_iso(self.planned_at),
+        )  # fmt: skip
+
+    def store(self, run: Run, *, has_time: bool) -> None:
+        """Put it into the new run's row, in the transaction that makes it. Unless it was given a time (`has_time`),
+        what a run may take counts from when it may begin. Raises IntegrityError where another run of the key lives."""
+        run.business_key, run.is_queued = self.business_key, self.behind is not None
+        run.start_at, run.start_before = self.start_at, self.start_before
+        run.ready_at = due_at(run, now=run.created_at)
+        if not has_time and run.time_up_at is not None:
+            run.time_up_at += run.counts_from - run.created_at
+        fields = ("business_key", "is_queued", "start_at", "start_before", "ready_at", "time_up_at")
+        Run.objects.filter(pk=run.pk).update(**{name: getattr(run, name) for name in fields})
+
+
+def _iso(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +106,25 @@ def start(
 
 def accept(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
-    most: Budget | None = None,
+    most: Budget | None = None, plan: Plan | None = None,
 ) -> Accepted:  # fmt: skip
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
-    give at most."""
+    give at most; `plan` when it may begin: whoever gives one holds the lock of its key."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     version = registry.find(agent)
-    payload = _validated(version, input)
+    payload = checked(version, input)
     run = Run(
         id=UUID(str(uuid_utils.uuid7())), agent=version.name, version=version.version, graph_id=version.graph_id,
         tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
         creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
     created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
-    limits = starting.Limits.of(budget_for(version, budget, tags=tags, most=most), by)
-    placeholders, values = lines([created, *limits.events], run.id, 0)
-    words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
+    limits = starting.Limits.of(
+        budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
+    )
+    placeholders, values = lines([created, *limits.events, *([plan.told()] if plan else [])], run.id, 0)
+    key = plan.business_key if plan else ""
+    words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     with connection.cursor() as cursor:
         cursor.execute(
             _START.format(lines=placeholders),
@@ -111,17 +151,20 @@ def accept(
     run._state.adding = False  # the function has stored it
     head = Head(run_id=run.id, seq=seq, chain=chain)
     limits.store(run, head)
+    if plan is not None:
+        plan.store(run, has_time=limits.time_up_at is not None)
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
     return Accepted(run, head, frozenset(drivable))
 
 
-def _validated(agent: Agent, input: Any) -> Any:
+def checked(agent: Agent, input: Any) -> Any:
+    """An input as the agent takes it. Raises InvalidInput."""
     try:
-        checked = agent.input.model_validate(input)
-        agent.begin(checked)
-        return plain(checked)
+        fitting = agent.input.model_validate(input)
+        agent.begin(fitting)
+        return plain(fitting)
     except ValidationError as error:
         problems = [_problem(p, agent) for p in error.errors(include_url=False, include_input=False)]
         raise InvalidInput(
@@ -223,9 +266,9 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         retrying.reopen(run, tape, now=act.now)
         opened = retrying.await_again(run, tape, now=act.now)
         run.retry()
-        run.ended_at, run.end_seq, run.error_code = None, None, ""
+        run.ended_at, run.end_seq, run.error_code, run.is_passed_on = None, None, "", False
         make_ready(run, now=act.now)
-        save(run, "ended_at", "end_seq", "error_code", "ready_at", now=act.now)
+        _live_again(act)
         retried = e.RunRetried(by=by.ref, reopened=reopened, payload=act.payload | late)
         return act.done(retried, *settled, *opened, entries=entries)
     stops = list(run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
@@ -242,6 +285,16 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
         resolve(stop, "retried", by=by.ref, now=act.now)
     wake(run, now=act.now)
     return act.done(*resolved)
+
+
+def _live_again(act: Act) -> None:
+    """Store a retried run, which is one that lives again: of a key there is one. Raises IllegalTransition."""
+    run = act.run
+    try:
+        with transaction.atomic():
+            save(run, "ended_at", "end_seq", "error_code", "is_passed_on", "ready_at", now=act.now)
+    except IntegrityError as taken:
+        raise act.refuse(f"Another run of its key {run.business_key} lives.") from taken
 
 
 def _unheard(act: Act) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The doorbell queue: a django-q2 message that says *somebody look at the run table*, and names the run as a hint.
 
-The run table is the queue (`ready_at` not null). A message may ring twice, late or never; it carries a run id and
-nothing else, and only `runs.workers.worker_process.drive` can be queued: django-q2 would run any importable name and
-load any pickle.
+The run table is the queue (`ready_at` not null). A message may ring twice, late or never; it carries a run's id, or a
+schedule's, and nothing else, and only two functions of `runs.workers.worker_process` can be queued: django-q2 would run
+any importable name and load any pickle.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-ALLOWED = frozenset({DRIVE})
+# The same for a schedule whose planned time may have come.
+FIRE = "runs.workers.worker_process.fire"
+ALLOWED = frozenset({DRIVE, FIRE})
 # What a message may say besides function and arguments. Hooks and chains are names of functions too; `sync` would run
 # it here.
-_OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster"})
+_OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster", "group"})
 
 # For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
@@ -74,7 +76,7 @@ def refuse(task: dict[str, Any], **_: Any) -> None:
     if extra := set(task) - _OPTIONS or set(task["kwargs"]):
         raise NotQueueable(name, f"a doorbell takes no {', '.join(sorted(extra))}")
     if len(task["args"]) != 1 or not is_run_id(task["args"][0]):
-        raise NotQueueable(name, "a doorbell carries exactly one run id")
+        raise NotQueueable(name, "a doorbell carries exactly one id")
 
 
 def is_run_id(value: object) -> bool:

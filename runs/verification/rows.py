@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from uuid import UUID
 
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.tape import payload_of
-from runs.models import ENDED, WAITING, Run
+from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
@@ -31,6 +32,8 @@ class RunFields:
         self.end_seq: int | None = None
         self.error_code = ""
         self.child: e.ChildOf | None = None
+        self.plan = e.StartPlanned()
+        self.is_queued = False
 
     def see(self, line: Line) -> None:
         """Fold one event into where the run stands."""
@@ -40,6 +43,10 @@ class RunFields:
                 self.about = subject(payload_of(created))[:ABOUT_LENGTH]
             case e.ChildOf() as child if line.seq == 2:
                 self.child = child
+            case e.StartPlanned() as plan if line.seq <= 3 and not self.started_seq:
+                self.plan, self.is_queued = plan, plan.behind is not None
+            case e.RunAdmitted():
+                self.is_queued = False
             case e.RunClaimed(worker=worker):
                 self.states, self.owner = {"running"}, worker
                 self.started_seq = self.started_seq or line.seq
@@ -97,6 +104,7 @@ class RunFields:
             "parent": UUID(above.parent) if above else None, "parent_slot": above.parent_slot if above else "",
             "parent_attempt": above.parent_attempt if above else 0, "depth": above.depth if above else 0,
         })  # fmt: skip
+        yield from self._about_the_plan(row)
         if (str(row.owner) if row.owner else None) != self.owner:
             yield f"the run's row: owner says {row.owner}, the journal {self.owner}"
         if abs(row.created_at - self.journal.at[0]) > SLACK:
@@ -110,3 +118,25 @@ class RunFields:
             at = getattr(row, column)
             if not (self.journal.is_about(seq, at) if seq else at is None):
                 yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
+
+    def _about_the_plan(self, row: Run) -> Iterator[str]:
+        """When it was to begin, and after which others of its key."""
+        plan = self.plan
+        yield from compared("the run's row", row, {
+            "business_key": plan.business_key, "is_queued": self.is_queued, "start_at": _moment(plan.start_at),
+            "start_before": _moment(plan.start_before),
+        })  # fmt: skip
+        if plan.schedule:
+            planned = {"schedule_id": plan.schedule, "planned_at": plan.planned_at, "outcome": Firing.Outcome.STARTED}
+            if not Firing.objects.filter(run_id=row.id, **planned).exists():
+                yield f"schedule {plan.schedule}: what became of {plan.planned_at} does not name this run"
+        waits_still = self.is_queued and self.states == {"pending"}
+        if waits_still and row.ready_at is not None:
+            yield "the run's row: it is queued behind others of its key, and its row says that it is ready"
+        ready, start = row.ready_at, row.start_at
+        if self.states == {"pending"} and ready is not None and start is not None and ready < start:
+            yield "the run's row: it is ready before the time from which on it may begin"
+
+
+def _moment(told: str) -> datetime | None:
+    return datetime.fromisoformat(told) if told else None

@@ -30,7 +30,8 @@ from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.families import ends, wishes
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
-from runs.workers import failover, timers
+from runs.services.starts import turns
+from runs.workers import failover, starts, timers
 
 T = TypeVar("T")
 log = logging.getLogger("runs.workers.housekeeping")
@@ -115,7 +116,7 @@ class House:
             self._versions.check()
             prices.table.refresh()
             timers.ask_for_time()
-            if max(timers.tell_parents(), wishes.align()) >= ends.BATCH:
+            if max(timers.tell_parents(), wishes.align(), starts.sweep()) >= ends.BATCH:
                 self._versions_at = now  # there is more of it
         if is_needless:
             return _about(timers.IDLE_SECONDS)
@@ -134,9 +135,10 @@ class House:
 
     # --- families ---
 
-    def note_end(self, child: UUID) -> None:
-        """A run that another one had started has ended here: its parent is told, together with what ends meanwhile."""
-        self._ended.append(child)
+    def note_end(self, run_id: UUID) -> None:
+        """A run for whose end others wait has ended here: its parent is told, together with what ends meanwhile, and
+        whoever is queued behind it is let in."""
+        self._ended.append(run_id)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
 
@@ -146,9 +148,9 @@ class House:
         while self._ended:
             began, ended, self._ended = time.monotonic(), self._ended, []
             try:
-                await self.in_thread(partial(ends.tell_many, ended))
+                await self.in_thread(partial(_tell_of, ended))
             except Exception:
-                log.exception("%s runs ended, and their parents could not be told yet", len(ended))
+                log.exception("%s runs ended, and who waits for that could not be told yet", len(ended))
             await asyncio.sleep(min(TELL_SECONDS, TELL_SHARE * (time.monotonic() - began)))
 
     # --- one run's trouble ---
@@ -197,6 +199,11 @@ class House:
                     "run %s: a late answer could not be handed in (%s); trying on", late.run_id, first_line(error)
                 )
             await asyncio.sleep(patience.seconds())
+
+
+def _tell_of(ended: list[UUID]) -> None:
+    ends.tell_many(ended)
+    turns.pass_on_from(ended)
 
 
 def _about(seconds: float) -> float:

@@ -1,10 +1,10 @@
 """django-q2's broker over its own table, without its traps: SKIP LOCKED, oldest first, the database's clock, many at a
 time.
 
-A row holds a bare run id. The signed pickle that django-q2's processes pass among themselves is built here in memory,
-after the row was read, so nothing pickled is ever loaded from the database. A message is deleted as it is taken: losing
-a doorbell costs at most the second after which every host looks at the run table anyway, and no message can come back
-and run twice.
+A row holds a bare run id, or a schedule's id behind a word. The signed pickle that django-q2's processes pass among
+themselves is built here in memory, after the row was read, so nothing pickled is ever loaded from the database. A
+message is deleted as it is taken: losing a doorbell costs at most the seconds after which every host looks by itself
+anyway, and no message can come back and run twice.
 
 The ring itself goes from whoever made the run ready to one host (runs/services/wakeups.py). A pusher doesn't listen for
 it: what it would bring is there before it, and each would pay a DELETE for every message of all. It takes what has
@@ -28,12 +28,13 @@ from django_q.signing import SignedPackage
 from runs import log_messages
 from runs.backoff import Patience
 from runs.connections import dsn
-from runs.services.wakeups import DRIVE, ENQUEUE_SQL, is_run_id, ring
+from runs.services.wakeups import DRIVE, ENQUEUE_SQL, FIRE, is_run_id, ring
 
 # Hosts look at the run table each second without any message.
 PACE_SECONDS = 5.0
 # One ring answers for all messages of a batch: a host that is rung claims until its slots are full.
 BATCH = 500
+_OF_SCHEDULE = "fire:"  # what a schedule's id stands behind
 
 _TAKE = """
     DELETE FROM django_q_ormq WHERE id IN (
@@ -58,10 +59,12 @@ class DoorbellBroker(Broker):
         """Store the run id of a message that `wakeups.refuse` has let pass, in the caller's transaction; ring after its
         commit."""
         message = SignedPackage.loads(task)  # made by this process a moment ago
+        named, is_schedule = message["args"][0], message["func"] == FIRE
         database = connections[Conf.ORM]
         with database.cursor() as cursor:
-            cursor.execute(ENQUEUE_SQL, [message["args"][0]])
-        ring(message["args"][0])
+            cursor.execute(ENQUEUE_SQL, [f"{_OF_SCHEDULE}{named}" if is_schedule else named])
+        if not is_schedule:
+            ring(named)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """The next message, or None after seconds without one. Never raises: django-q2's pusher would stop for ten
@@ -75,7 +78,7 @@ class DoorbellBroker(Broker):
                     pass
                 rows = self._take(link)
             self._has_looked = not rows
-            return [(rows[0][0], _package([payload for _, payload in rows]))] if rows else None
+            return _packages(rows) or None
         except psycopg.Error as error:
             self._outage.began(error)
         except Exception:
@@ -102,9 +105,9 @@ class DoorbellBroker(Broker):
     def _take(self, link: psycopg.Connection) -> list[tuple[int, str]]:
         rows: list[tuple[int, str]] = link.execute(_TAKE, [self.list_key, BATCH]).fetchall()
         for number, payload in rows:
-            if not is_run_id(payload):
+            if not is_run_id(payload.removeprefix(_OF_SCHEDULE)):
                 log.warning(log_messages.FOREIGN_MESSAGE, number)
-        return sorted((number, payload) for number, payload in rows if is_run_id(payload))
+        return sorted((number, payload) for number, payload in rows if is_run_id(payload.removeprefix(_OF_SCHEDULE)))
 
     def _exit_if_orphaned(self) -> None:
         """A pusher whose sentinel died would go on taking messages and hand them to nobody."""
@@ -160,15 +163,14 @@ class DoorbellBroker(Broker):
         of it."""
 
 
-def _package(run_ids: list[str]) -> str:
-    now = timezone.now()
-    return SignedPackage.dumps(
-        {
-            "id": run_ids[0],
-            "name": f"drive {run_ids[0]}",
-            "func": DRIVE,
-            "args": tuple(run_ids),
-            "kwargs": {},
-            "started": now,
-        }
-    )
+def _packages(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """One for the runs that are to be looked at, and one for the schedules."""
+    of_schedules = [(number, text.removeprefix(_OF_SCHEDULE)) for number, text in rows if text.startswith(_OF_SCHEDULE)]
+    of_runs = [(number, text) for number, text in rows if not text.startswith(_OF_SCHEDULE)]
+    kinds = (("drive", DRIVE, of_runs), ("fire", FIRE, of_schedules))
+    return [(some[0][0], _package(verb, func, [text for _, text in some])) for verb, func, some in kinds if some]
+
+
+def _package(verb: str, func: str, ids: list[str]) -> str:
+    task = {"id": ids[0], "name": f"{verb} {ids[0]}", "func": func, "args": tuple(ids), "kwargs": {}}
+    return SignedPackage.dumps({**task, "started": timezone.now()})

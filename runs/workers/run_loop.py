@@ -314,7 +314,7 @@ class Host:
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
             if how == "released":
                 await self._pass_on(journal)
-            if how in ENDS and claimed.parent is not None:
+            if how in ENDS and (claimed.is_keyed or claimed.parent is not None):
                 self._house.note_end(claimed.run_id)
             is_done = True
         except StaleLease as stale:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -180,6 +181,21 @@ def ask_for_time() -> int:
                 raise
             log.exception("run %s: its time is up, and nobody can be asked", run_id)
             failover.show(run_id, f"its time is up, and nobody can be asked: {first_line(error)}")
+    return len(run_ids)
+
+
+def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
+    """Do something about each run that is found; one that it can't be done about is passed over for a while. Returns
+    how many were found."""
+    run_ids = find(besides=_passed_over())
+    for run_id in run_ids:
+        try:
+            act(run_id)
+        except Exception as error:
+            if is_transient(error) and not is_refusal(error):
+                raise
+            log.exception("run %s: %s, and nothing can be done about it", run_id, what)
+            _pass_over(run_id, run_id, f"{what}, and nothing can be done about it: {first_line(error)}")
     return len(run_ids)
 
 

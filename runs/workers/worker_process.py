@@ -18,10 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import setproctitle
 from django.conf import settings
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from runs import log_messages
 from runs.background import kept, kept_thread
@@ -53,10 +54,20 @@ log = logging.getLogger("runs.worker")
 
 
 def drive(*run_ids: str) -> None:
-    """The one function that may be queued: somebody made these runs ready. The ids are a hint, the run table
-    decides."""
+    """What a run's message calls, one of two functions that may be queued: somebody made these runs ready. The ids are
+    a hint, the run table decides."""
     if _worker is not None:
         _worker.ring()
+
+
+def fire(*schedule_ids: str) -> None:
+    """The other one: the planned time of these schedules may have come. Their rows decide."""
+    from runs.workers import starts
+
+    try:
+        starts.fire([UUID(schedule_id) for schedule_id in schedule_ids])
+    finally:
+        connection.close()
 
 
 def drain_seconds() -> float:

@@ -23,6 +23,7 @@ NOWHERE = UUID(int=1)
 MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-runs", "GET"): EVERY,
     ("api-runs", "POST"): frozenset({"integrator", "operator"}),
+    ("api-runs-bulk", "POST"): frozenset({"integrator", "operator"}),
     ("api-run", "GET"): EVERY,
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
@@ -44,6 +45,13 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
     # The question decides who may.
     ("api-run-answers", "POST"): EVERY,
+    ("api-schedules", "GET"): EVERY,
+    ("api-schedules", "POST"): frozenset({"integrator", "operator"}),
+    ("api-schedule", "GET"): EVERY,
+    ("api-schedule", "POST"): frozenset({"integrator", "operator"}),
+    ("api-schedule-pause", "POST"): frozenset({"integrator", "operator"}),
+    ("api-schedule-resume", "POST"): frozenset({"integrator", "operator"}),
+    ("api-schedule-delete", "POST"): frozenset({"integrator", "operator"}),
     ("api-agents", "GET"): EVERY,
     ("api-schema", "GET"): EVERY,
     ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
@@ -72,7 +80,14 @@ def api_routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, st
 
 
 def address(path: str) -> str:
-    for placeholder in ("<uuid:run_id>", "<uuid:approval_id>", "<uuid:wait_id>", "<str:token>", "<str:name>"):
+    for placeholder in (
+        "<uuid:run_id>",
+        "<uuid:approval_id>",
+        "<uuid:wait_id>",
+        "<str:token>",
+        "<str:name>",
+        "<uuid:schedule_id>",
+    ):
         path = path.replace(placeholder, str(NOWHERE))
     return f"/{path}"
 

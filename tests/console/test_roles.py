@@ -21,12 +21,15 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
+    "schedules": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
     "models": {"operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
+    "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
+    "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -40,7 +43,10 @@ PATHS = {
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
     "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
-    "answers": "/runs/{run}/answers/{id}", "verify_all": "/audit/verification", "password": "/account/password",
+    "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
+    "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
+    "schedule_deletions": "/schedules/{id}/deletions",
+    "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -52,6 +52,8 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
         head = Head(is_pause_requested=is_stopped, is_cancel_requested=is_cancelled)
         for kind in [None, *KINDS]:
             yield Run(state=state, owner=owner), head, [wait_of(kind)] if kind else []
+    yield Run(state="pending", is_queued=True, business_key=HOSTILE), Head(), []
+    yield Run(state="pending", ready_at=datetime(2999, 1, 1, tzinfo=UTC)), Head(), []
 
 
 # --- late news ---
@@ -145,9 +147,10 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
         run.created_at = run.updated_at = run.ended_at = NOON
         d = dossier((run, head, [hostile_wait(wait.kind) for wait in open_waits]), tape)
         d.blocked = HOSTILE if run.owner is None else None
+        d.ahead = None
         said[d.look] = said.get(d.look, "") + whole(looks.why(d))
     assert said.keys() | {"blocked"} == looks.LOOKS.keys()
-    assert all("<img" in said[look] for look in said.keys() - {"completed", "compensating"})  # as words
+    assert all("<img" in said[look] for look in said.keys() - {"completed", "compensating", "early"})  # as words
 
 
 def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:

@@ -42,6 +42,7 @@ REVIEW, READS, REVIEWED = (
     "durableagents/demo/literature/paper_reader.py",
     "tests/demo/test_literature.py",
 )
+PLANNED = "runs/sql/0024_planned.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
@@ -54,6 +55,11 @@ ASKED, RAISED = "runs/services/budgets/asked.py", "tests/runs/test_raising.py"
 ENDS, WISHES, READER, CHILD = (
     "runs/services/families/ends.py", "runs/services/families/wishes.py", "runs/journal/reader.py", "runs/engine/steps/children.py",
 )  # fmt: skip
+KEYS, TURNS, FIRING, DUE, CRON, SET = (
+    "runs/services/starts/keys.py", "runs/services/starts/turns.py", "runs/services/schedules/firing.py",
+    "runs/services/schedules/due.py", "runs/services/schedules/cron.py", "runs/services/schedules/acts.py",
+)  # fmt: skip
+BY_KEY, BY_CLOCK = "tests/runs/test_keys.py", "tests/runs/test_schedules.py"
 FAMILY, ATTACKED = (
     "tests/runs/test_children.py",
     "tests/runs/test_children_attacked.py tests/runs/test_children_torn.py",
@@ -66,9 +72,9 @@ MUTANTS = [
         "a claim keeps epoch and lease", "runs/sql/steps.sql", "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
-    Mutant("a claim waits for nobody and takes what is taken", CLAIMS, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
+    Mutant("a claim waits for nobody and takes what is taken", PLANNED, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
     Mutant(
-        "one damaged run ends every claim", CLAIMS,
+        "one damaged run ends every claim", PLANNED,
         "            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- somebody has the row: it is looked at again\n", "            RAISE;\n",
         "tests/runs/test_damage.py -k 'back'",
     ),
@@ -76,6 +82,7 @@ MUTANTS = [
         "several sweepers walk the same rows", CLAIMS, "    IF NOT pg_try_advisory_xact_lock(p_lock) THEN", "    IF false THEN",
         "tests/runs/test_recovery.py -k only_one_process",
     ),
+    Mutant("the longer queue goes first", PLANNED, "ORDER BY priority DESC, turn, ready_at LIMIT", "ORDER BY priority DESC, ready_at LIMIT", "tests/runs/test_claims.py -k take_turns"),
     Mutant("a refusal is taken for an outage", TROUBLE, "            self._count += 1\n", "            self._count += 0\n", "tests/runs/test_refusals.py -k for_good"),
     Mutant("everybody makes room for a run that is driven alone", HOST, "news.chosen == self.worker.id and", "news.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
@@ -263,7 +270,7 @@ MUTANTS = [
     Mutant("a child that its parent paused stays so when that has failed", WISHES, "above NOT IN ('paused', 'cancelled') AND", "above NOT IN ('paused', 'cancelled', 'failed', 'completed') AND", f"{ATTACKED} -k said_so"),
     Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
     Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
-    Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),
+    Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align(), ", "max(wishes.align(), ", f"{ATTACKED} -k housekeeping"),
     Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
     Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
     Mutant("an end that a retry took back is told", READER, "AND later.kind = 'RunRetried')", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
@@ -274,6 +281,27 @@ MUTANTS = [
     Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "(_first(run).created_by in former)", "(run.created_by in former)", f"{ATTACKED} -k decides_no_gate"),
     Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0017_budgets.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
     Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
+    # --- starts by key and by the clock
+    Mutant("a queued run is claimed out of turn", PLANNED, "(r.state = 'pending' AND (r.is_queued OR r.start_before", "(r.state = 'pending' AND (r.start_before", f"{BY_KEY} -k not_claimed"),
+    Mutant("whoever lost to the index is told of a fault", KEYS, "            if _ONE not in str(error):\n                raise\n", "            raise\n", f"{BY_KEY} -k cross"),
+    Mutant("starts of a key take no lock", KEYS, "    lock(name, wanted.business_key)\n", "", f"{BY_KEY} -k 'many or cross'"),
+    Mutant("a replaced run is left alive", KEYS, "    for run in reversed(alive):\n        _cancel(", "    for run in ():\n        _cancel(", f"{BY_KEY} -k replacing"),
+    Mutant("debounce ends what has begun", KEYS, "    if last.started_at is None:\n", "    if True:\n", f"{BY_KEY} -k later_start"),
+    Mutant("nobody follows the end of a run", TURNS, "    if run.business_key and run.state in ENDED:\n", "    if False:\n", f"{BY_KEY} -k crosses_an_end"),
+    Mutant("one end lets in two", TURNS, "        if not run.is_queued:\n            return False  #", "        if False:\n            return False  #", f"{BY_KEY} -k order"),
+    Mutant("an end is passed on from for ever", TURNS, "ended_at=ended.ended_at).update(is_passed_on=True)", "ended_at=ended.ended_at).update(is_passed_on=False)", f"{BY_KEY} -k crash"),
+    Mutant("the end after a retry counts for nothing", "runs/services/lifecycle.py", "None, None, \"\", False\n", "None, None, \"\", True\n", f"{BY_KEY} -k live_again"),
+    Mutant("a run that goes on forgets its time", "runs/services/command.py", "    return None if run.is_queued else max(now, run.start_at or now)\n", "    return None if run.is_queued else now\n", f"{BY_KEY} -k at_its_time"),
+    Mutant("a run that goes on forgets its place", "runs/services/command.py", "    return None if run.is_queued else max(now, run.start_at or now)\n", "    return max(now, run.start_at or now)\n", f"{BY_KEY} -k queued_still"),
+    Mutant("verification minds no plan", "runs/verification/rows.py", "        yield from self._about_the_plan(row)\n", "", f"{BY_KEY} -k otherwise"),
+    Mutant("a planned time that was noted is started again", FIRING, " and not schedule.firings.filter(planned_at=plan.start_for).exists():", ":", f"{BY_CLOCK} -k went_back"),
+    Mutant("a schedule starts runs as somebody who may not", FIRING, "    if person is None or role is None:\n", "    role = role or _STARTERS[0]\n    if person is None:\n", f"{BY_CLOCK} -k any_more"),
+    Mutant("the note is a transaction of its own", FIRING, "@transaction.atomic\ndef fire(", "def fire(", f"{BY_CLOCK} -k crash"),
+    Mutant("what nobody rang for is never started", "runs/workers/starts.py", "    fire(firing.waiting(for_seconds=RUNG_SECONDS, besides=_passed_over()))\n", "", f"{BY_CLOCK} -k ring_that_is_lost"),
+    Mutant("a damaged schedule ends the look at all", "runs/workers/starts.py", "        if is_transient(error) and not is_refusal(error):\n            raise\n", "        raise\n", f"{BY_CLOCK} -k damaged"),
+    Mutant("what is resumed makes up for its pause", SET, "    schedule.next_at = upcoming(schedule, schedule.updated_at)[0]\n    schedule.save()\n    return _done(\"schedule_resume\"", "    schedule.next_at = schedule.created_at\n    schedule.save()\n    return _done(\"schedule_resume\"", f"{BY_CLOCK} -k record"),
+    Mutant("a time that comes twice is named twice", CRON, "                if self.is_hourly and not is_left_out:\n", "                if not is_left_out:\n", "tests/runs/test_cron.py -k twice"),
+    Mutant("missed ones are made up for without end", DUE, "return [*late, *in_time][-MOST:]", "return [*late, *in_time]", "tests/runs/test_cron.py -k bounded"),
     # --- what is stored is checked before it is believed
     Mutant("a changed event is believed", "runs/journal/reader.py", "if link_hash(link.prev_hash, seq, epoch, at, body) != link.hash:", "if False:", "tests/runs/test_history.py"),
     Mutant("a damaged checkpoint is believed", "runs/journal/reader.py", "if checksum(node, visit, bytes(state)) == bytes(stored):", "if True:", "tests/runs/test_history.py"),

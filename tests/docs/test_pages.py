@@ -63,7 +63,10 @@ def test_every_make_target_is_in_the_readme() -> None:
     assert targets == set(re.findall(r"`make ([a-z-]+)`", README.read_text()))
 
 
-DEPENDS = {"api-run-pause", "api-run-resume", "api-run-cancel", "api-run-budget"}
+DEPENDS = {
+    "api-run-pause", "api-run-resume", "api-run-cancel", "api-run-budget",
+    "api-schedule", "api-schedule-pause", "api-schedule-resume", "api-schedule-delete",
+}  # fmt: skip
 
 
 def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
@@ -105,7 +108,7 @@ def test_pages_show_shells_as_sh_or_console() -> None:
 
 
 def _documented(path: str) -> str:
-    return "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", re.sub(r"<\w+:(?:run_id|approval_id)>", "{id}", path))
+    return "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", re.sub(r"<\w+:(?:run_id|approval_id|schedule_id)>", "{id}", path))
 
 
 def _framework_codes() -> str:

@@ -91,7 +91,7 @@ def test_nothing_but_a_drive_can_be_queued(func: Callable[..., Any] | str, why: 
 
 @pytest.mark.parametrize("args", [(), ("no uuid",), ({"a": 1},), (str(uuid4()), str(uuid4()))])
 def test_a_drive_carries_exactly_one_run_id(args: tuple[Any, ...]) -> None:
-    with pytest.raises(wakeups.NotQueueable, match="exactly one run id"):
+    with pytest.raises(wakeups.NotQueueable, match="exactly one id"):
         async_task(worker_process.drive, *args)
 
 

@@ -53,6 +53,29 @@ def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
         assert verify(run.id).problems == []
 
 
+def test_versions_take_turns_whoever_has_the_longer_queue(stage: Stage) -> None:
+    """Also slot by slot, as they fall free: whose runs this worker drives the fewest of comes first."""
+    many, few = agent_of(ends_with(1)), agent_of(ends_with(2))
+    for _ in range(20):
+        stage.start(many)
+    late = [stage.start(few) for _ in range(2)]
+    urgent = stage.start(many)
+    Run.objects.filter(pk=urgent.pk).update(priority=5)
+    graphs = [many.graph_id, few.graph_id]
+    assert [one.run_id for one in claimed(stage, graphs, 1)] == [urgent.id], "urgent ones first, whosever they are"
+    assert [one.run_id for one in claimed(stage, graphs, 1)] == [late[0].id]
+    assert [one.graph_id for one in claimed(stage, graphs, 1)] == [many.graph_id], "as many of each: the older one"
+    assert [one.run_id for one in claimed(stage, graphs, 2)][:1] == [late[1].id]
+    assert len(claimed(stage, graphs, 30)) == 17
+
+
+def claimed(stage: Stage, graphs: list[str], limit: int) -> list[Claim]:
+    async def take() -> list[Claim]:
+        return await claim(await stage.connected(), stage.worker, graphs, limit)
+
+    return stage.wait(take())
+
+
 def test_a_run_of_a_version_that_nobody_has_is_left_alone(stage: Stage) -> None:
     old, new = (
         agent_of(ends_with(1), name="many", version="1.0.0"),

@@ -140,8 +140,24 @@ def _child_ended(f: Facts, attempt: int) -> str:
     return f"{visible(f['agent'])} {_run(f['child'])} {_words(f['state'])}{code} · debited {_tokens(f)} · {usd}"
 
 
+def _planned(f: Facts, attempt: int) -> str:
+    key = f"key {visible(f['business_key'])}, {_words(f['on_conflict'])}" if f["business_key"] else ""
+    behind = f"queued behind {_run(f['behind'])}" if f["behind"] else ""
+    at = f"not before {_plain(str(f['start_at'])[:19])}" if f["start_at"] else ""
+    before = f"begun before {_plain(str(f['start_before'])[:19])}, or not at all" if f["start_before"] else ""
+    schedule = f"by schedule, planned for {_plain(str(f['planned_at'])[:16])}" if f["schedule"] else ""
+    return " · ".join(part for part in (schedule, key, behind, at, before) if part)
+
+
+def _admitted(f: Facts, attempt: int) -> str:
+    after = f": {_run(f['after'])} has ended" if f["after"] else ""
+    return f"its turn has come{after}"
+
+
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
+    "StartPlanned": _planned,
+    "RunAdmitted": _admitted,
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
     "RunParked": lambda f, _: f"{_words(f['state'])}; the worker let go",

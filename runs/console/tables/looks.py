@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
 from runs.console.tables.late_words import belied, witness
+from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
@@ -86,6 +87,14 @@ def _at(card: Card) -> str:
 
 def _muted(html: str) -> str:
     return f'<span class="muted">{html}</span>'
+
+
+def _behind_row(card: Card) -> str:
+    return f"behind the others of <b>{visible(card.run.business_key)}</b>"
+
+
+def _early_row(card: Card) -> str:
+    return f"begins {clock(card.run.ready_at)}"
 
 
 def _failed_row(card: Card) -> str:
@@ -158,6 +167,21 @@ def _queued(d: Dossier) -> str:
         return f"Ready to go on{_at_node(d)}; queued for a worker since {began(ready)}."
     until_one = "is" if d.blocked == "no worker is running" else "does"
     return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.blocked)}: it waits until one {until_one}."
+
+
+def _behind(d: Dossier) -> str:
+    ahead = d.ahead
+    who = f"until {to_run(str(ahead), 'the run before it')} has ended" if ahead else "until its turn comes"
+    return f"Queued behind the other runs of <b>{visible(d.run.business_key)}</b>: it waits {who}.{_in_time(d)}"
+
+
+def _early(d: Dossier) -> str:
+    return f"Accepted, and not to be begun before {clock(d.run.ready_at)}.{_in_time(d)} No worker is held."
+
+
+def _in_time(d: Dossier) -> str:
+    before = d.run.start_before
+    return f" If it has not begun by {clock(before)}, it ends as cancelled." if before else ""
 
 
 def _running(d: Dossier) -> str:
@@ -242,6 +266,8 @@ _STOP = ("pause", "cancel")
 
 LOOKS: dict[str, Look] = {
     "queued": Look("queued", "", _STOP, lambda card: _muted("for a worker"), _queued),
+    "behind": Look("queued behind", "wait", _STOP, _behind_row, _behind),
+    "early": Look("not due", "wait", _STOP, _early_row, _early),
     "blocked": Look(
         "blocked", "hold", (), lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}", _is_so
     ),

@@ -72,7 +72,7 @@ def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
     micro = caps.pop("usd_micro", None)
     time = next((_known(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
     if run.time_up_at is not None:
-        time = max(1, round((run.time_up_at - run.created_at).total_seconds()))
+        time = max(1, round((run.time_up_at - run.counts_from).total_seconds()))
     known = time if isinstance(time, int) and time > 0 else None  # a damaged row says nothing
     usd = None if micro is None else Decimal(usd_of(micro))
     return Budget.model_construct(**caps, usd=usd, wall_seconds=known)
@@ -95,7 +95,7 @@ def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetim
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
         return {**known, **lacking(short, wanted)}
     if run.time_up_at is not None and run.time_up_at <= now:
-        given = round((run.time_up_at - run.created_at).total_seconds())
+        given = round((run.time_up_at - run.counts_from).total_seconds())
         return {**known, **time_lacking(run, given, now=now)}
     if resource_of(wait) == TIME and not is_time_given and run.time_up_at is None:
         return known
@@ -104,7 +104,7 @@ def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetim
 
 def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
     """What people are told of a run whose time, so many seconds, is up."""
-    taken = int((now - run.created_at).total_seconds())
+    taken = int((now - run.counts_from).total_seconds())
     return {"title": NEEDS_TIME, "resource": TIME, "most": given, "used": taken, "reserved": 0, "wanted": 0,
             "enough": {TIME: taken + 1}}  # fmt: skip
 

@@ -86,7 +86,7 @@ def _store(run: Run, head: Head, budget: Budget) -> None:
         setattr(head, f"cap_{name}", cap)
     head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
     if "wall_seconds" in budget.model_fields_set:
-        run.time_up_at = None if budget.time is None else run.created_at + budget.time
+        run.time_up_at = None if budget.time is None else run.counts_from + budget.time
 
 
 def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
@@ -156,8 +156,8 @@ def _check_price(run: Run, budget: Budget) -> None:
 
 def _check_time(run: Run, budget: Budget, *, now: datetime) -> None:
     """More time must be time to come."""
-    if budget.time is not None and run.created_at + budget.time <= now:
-        seconds = int((now - run.created_at).total_seconds())
+    if budget.time is not None and run.counts_from + budget.time <= now:
+        seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
             f"The run began {seconds} seconds ago, so it needs more than that.",
             errors=[{"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds}"}],
@@ -194,7 +194,7 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         return  # people are being asked about something else: if they raise that, they are asked for time then
-    given = round((run.time_up_at - run.created_at).total_seconds())
+    given = round((run.time_up_at - run.counts_from).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:
         save(run, "time_up_at", now=now)  # it ends as it is

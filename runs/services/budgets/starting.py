@@ -134,9 +134,12 @@ class Limits:
     events: list[e.Event]
 
     @classmethod
-    def of(cls, budget: Budget, by: Actor) -> Self:
-        """Those of a budget, from now on."""
-        caps, until = budget.caps(), None if budget.time is None else database_now() + budget.time
+    def of(cls, budget: Budget, by: Actor, *, not_before: datetime | None = None) -> Self:
+        """Those of a budget, from now on, or from when the run may begin."""
+        caps, until = budget.caps(), None
+        if budget.time is not None:
+            now = database_now()
+            until = max(now, not_before or now) + budget.time
         told = e.BudgetSet(by=by.ref, caps=caps.stated(), until="" if until is None else until.isoformat())
         return cls(caps, until, [told] if caps.stated() or until else [])
 

@@ -1,0 +1,94 @@
+"""Schedules over HTTP: set, read, change, pause, let go on, take away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+from uuid import UUID
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.cursors import closed
+from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.api.schemas import FiringRow, SchedulePage, ScheduleRow
+from runs.models import Schedule
+from runs.queries.schedules import Listed, listed, newest
+from runs.services import idempotency
+from runs.services.bodies import ScheduleBody, SteerBody
+from runs.services.budgets.starting import most_of
+from runs.services.schedules import acts
+
+_SETTERS = (OPERATOR, INTEGRATOR)
+
+
+class Schedules(ApiView):
+    """The schedules, newest first; and the place to set one."""
+
+    roles = {**READ, "POST": _SETTERS}
+
+    @described("List schedules", SchedulePage, name="v1_schedules_list", query=("cursor", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "cursor")
+        found = newest(limit=query.limit + 1, beyond=query.moment())
+        shown = {one.schedule.id: row_of(one) for one in listed(found[: query.limit])}
+        return query.page(found, lambda one: {"cursor": closed(one.created_at, one.id)}, lambda one: shown[one.id])
+
+    @described("Set a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        body = read_body(request, ScheduleBody)
+
+        def create() -> tuple[int, ScheduleRow]:
+            return 201, one(acts.create(body, by=self.by, most=most_of(request.auth)))
+
+        if key is None:
+            status, answer = create()
+            return Response(answer, status=status)
+        requested = {"schedule": request.data}
+        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, create)
+        return HttpResponse(text, status=status, content_type="application/json")
+
+
+class OneSchedule(ApiView):
+    roles = {**READ, "POST": _SETTERS}
+
+    @described("A schedule", ScheduleRow)
+    def get(self, request: Request, schedule_id: UUID) -> Response:
+        Query(request)
+        return Response(one(acts.find(schedule_id)))
+
+    @described("Change a schedule", ScheduleRow, body=ScheduleBody, name="v1_schedules_change")
+    def post(self, request: Request, schedule_id: UUID) -> Response:
+        acts.find(schedule_id)
+        body = read_body(request, ScheduleBody)
+        return Response(one(acts.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
+
+
+class SteerSchedule(ApiView):
+    """Pause, resume or delete: `action` comes from the route."""
+
+    roles = {"POST": _SETTERS}
+    action: ClassVar[str] = ""
+
+    @described("Pause, resume or delete a schedule", ScheduleRow, body=SteerBody)
+    def post(self, request: Request, schedule_id: UUID) -> Response:
+        acts.find(schedule_id)
+        body = read_body(request, SteerBody)
+        return Response(one(ACTS[self.action](schedule_id, by=self.by, justification=body.justification)))
+
+
+ACTS: Mapping[str, Callable[..., Schedule]] = {"pause": acts.pause, "resume": acts.resume, "delete": acts.delete}
+
+
+def one(schedule: Schedule) -> ScheduleRow:
+    """A schedule as it is now."""
+    return row_of(listed([schedule])[0])
+
+
+def row_of(found: Listed) -> ScheduleRow:
+    """A schedule of a list."""
+    last = [FiringRow.of(firing) for firing in found.last]
+    return ScheduleRow.of(found.schedule, next=found.next, last=last)

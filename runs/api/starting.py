@@ -1,0 +1,70 @@
+"""Starting runs over HTTP: one, and many at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db import transaction
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.bodies import fit
+from ledger.web.problems import document
+from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.api.present import accepted_row, one
+from runs.api.schemas import BulkAnswer, BulkItem, RunRow
+from runs.engine.budget.limits import Budget
+from runs.services import idempotency, lifecycle
+from runs.services.bodies import BulkBody, StartBody
+from runs.services.budgets.starting import most_of
+from runs.services.starts import keys
+
+
+def begin(body: StartBody, *, by: Actor, most: Budget | None) -> tuple[int, RunRow]:
+    """Start as a body asks, in the caller's transaction: the status, and the run that answers it. Raises what
+    `keys.start` raises."""
+    wanted = keys.Wanted.of(body)
+    if wanted.is_plain and wanted.deliver is None:
+        accepted = lifecycle.accept(body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most)
+        return 201, accepted_row(accepted)
+    begun = keys.start(wanted, by=by, most=most)
+    return 201 if begun.is_new else 200, one(begun.run.id)
+
+
+class BulkStart(ApiView):
+    """Many starts in one request. Each is a transaction of its own under a key of its own, made of the request's: a
+    repeat starts what an earlier one didn't come to, or was refused, and answers the rest as it was answered."""
+
+    roles = {"POST": (INTEGRATOR, OPERATOR)}
+
+    @described("Start many runs", BulkAnswer, body=BulkBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> Response:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        body = read_body(request, BulkBody)
+        if key is None:
+            raise ParseError("Starting many needs an Idempotency-Key: a repeat must know what was started.")
+        most, principal = most_of(request.auth), f"bulk:{request.user.pk}"
+        results = [self._one(f"{key}-{place}", principal, asked, most=most) for place, asked in enumerate(body.runs)]
+        return Response(BulkAnswer.of(None, results=results))
+
+    def _one(self, key: str, principal: str, asked: Any, *, most: Budget | None) -> BulkItem:
+        try:
+            if not isinstance(asked, dict):
+                raise InvalidInput("A start must be a JSON object.", errors=[_NO_OBJECT])
+            body = fit(StartBody, asked)
+            with transaction.atomic():
+                status, answer = idempotency.answer_once(
+                    principal, key, asked, lambda: begin(body, by=self.by, most=most)
+                )
+        except DurableAgentsError as error:
+            problem = document(error.status, error.code, error.title, error.detail, **error.extra)
+            return BulkItem.of(None, status=error.status, run=None, problem=problem)
+        return BulkItem.of(None, status=status, run=json.loads(answer), problem=None)
+
+
+_NO_OBJECT = {"field": "", "problem": "is no object", "fix": "send one, as of a start"}

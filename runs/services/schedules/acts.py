@@ -1,0 +1,160 @@
+"""What people do with schedules: set, change, pause, let go on, take away. Each is one verb in one transaction, with an
+act record. Integrators have their own, operators all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.web.roles import OPERATOR
+from runs.engine.agents import registry
+from runs.engine.budget.limits import Budget
+from runs.models import Schedule
+from runs.services import lifecycle
+from runs.services.bodies import ScheduleBody
+from runs.services.budgets.starting import budget_for
+from runs.services.schedules import cron, doorbell
+
+MOST = 1000  # of one installation
+_SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "is_paused", "stopped")
+
+
+class NotInThisState(DurableAgentsError):
+    """It is so already."""
+
+    status, code, title = 409, "illegal-state", "The schedule's state does not allow this"
+
+
+def find(schedule_id: UUID) -> Schedule:
+    """A schedule that was not taken away. Raises NotFound."""
+    found = Schedule.objects.filter(pk=schedule_id, deleted_at__isnull=True).first()
+    if found is None:
+        raise NotFound("schedule", schedule_id)
+    return found
+
+
+def may(schedule: Schedule, role: str, person: int | None) -> bool:
+    """Whether somebody may change it."""
+    return role == OPERATOR or (person is not None and person == schedule.owner)
+
+
+@transaction.atomic
+def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
+    """Set a schedule. `most` is what the caller may give at most. Raises InvalidInput by the field that is wrong,
+    UnknownAgent, UnknownVersion."""
+    if Schedule.objects.filter(deleted_at__isnull=True).count() >= MOST:
+        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "take away what nobody needs"}]
+        raise InvalidInput(f"There are {MOST} schedules, and no more are kept.", errors=errors)
+    now = database_now()
+    schedule = Schedule(created_at=now)
+    _set(schedule, body, by=by, most=most, now=now)
+    schedule.save(force_insert=True)
+    return _done("schedule", schedule, by=by, before={}, why="")
+
+
+@transaction.atomic
+def change(schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
+    """Set it anew, all of it; from now on it starts runs as whoever does that. Planned times up to now are not made up
+    for. Raises as `create` does, Forbidden and NotFound."""
+    schedule, before = _locked(schedule_id, by=by)
+    _set(schedule, body, by=by, most=most, now=database_now())
+    schedule.save()
+    return _done("schedule_change", schedule, by=by, before=before, why="")
+
+
+@transaction.atomic
+def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
+    """It starts nothing until it is resumed. Raises JustificationRequired, NotInThisState, Forbidden, NotFound."""
+    why = justified("pause", justification)
+    schedule, before = _locked(schedule_id, by=by)
+    if schedule.is_paused:
+        raise NotInThisState("The schedule is paused already.")
+    schedule.is_paused, schedule.next_at, schedule.updated_at = True, None, database_now()
+    schedule.save()
+    return _done("schedule_pause", schedule, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
+    """It goes on with the next planned time to come, also where it had stopped by itself. What was planned meanwhile
+    was not missed: nobody wanted it. Raises as `pause` does."""
+    why = justified("resume", justification)
+    schedule, before = _locked(schedule_id, by=by)
+    if not schedule.is_paused and not schedule.stopped:
+        raise NotInThisState("The schedule is neither paused nor stopped.")
+    schedule.is_paused, schedule.stopped, schedule.updated_at = False, "", database_now()
+    schedule.next_at = upcoming(schedule, schedule.updated_at)[0]
+    schedule.save()
+    return _done("schedule_resume", schedule, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
+    """Take it away; runs that it started stay, and what is known of them. Raises as `pause` does."""
+    why = justified("delete", justification)
+    schedule, before = _locked(schedule_id, by=by)
+    schedule.deleted_at = schedule.updated_at = database_now()
+    schedule.next_at = None
+    schedule.save()
+    return _done("schedule_delete", schedule, by=by, before=before, why=why)
+
+
+def upcoming(schedule: Schedule, now: datetime, n: int = 3) -> list[datetime]:
+    """The next planned times after a moment."""
+    named = cron.read(schedule.cron).after(now, cron.zone_of(schedule.zone))
+    return [moment for _, moment in zip(range(n), named, strict=False)]
+
+
+def _locked(schedule_id: UUID, *, by: Actor) -> tuple[Schedule, dict[str, Any]]:
+    schedule = Schedule.objects.select_for_update().filter(pk=schedule_id, deleted_at__isnull=True).first()
+    if schedule is None:
+        raise NotFound("schedule", schedule_id)
+    if not may(schedule, by.role, by.person):
+        raise Forbidden("Only an operator, or the integrator who set it, may change a schedule.")
+    return schedule, _snapshot(schedule)
+
+
+def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | None, now: datetime) -> None:
+    agent = registry.find(body.agent)
+    errors = []
+    try:
+        cron.read(body.cron)
+    except cron.NoCron as wrong:
+        errors.append({"field": "cron", "problem": str(wrong), "fix": "such as 30 6 * * mon-fri"})
+    try:
+        cron.zone_of(body.zone)
+    except cron.NoZone as wrong:
+        errors.append({"field": "zone", "problem": str(wrong), "fix": "such as UTC or Europe/Berlin"})
+    if errors:
+        problem = f"{errors[0]['field']} {errors[0]['problem']}"
+        raise InvalidInput(f"Nothing could be started by this: {problem}.", errors=errors)
+    schedule.input = lifecycle.checked(agent, body.input)
+    budget_for(agent, body.budget, tags=body.tags, most=most)
+    if by.person is None:
+        raise Forbidden("A schedule starts runs as somebody: only an account may set one.")
+    schedule.name, schedule.agent, schedule.cron, schedule.zone = body.name, body.agent, body.cron, body.zone
+    schedule.missed, schedule.overlap, schedule.tags = body.missed, body.overlap, body.tags
+    schedule.budget = None if body.budget is None else body.budget.model_dump(mode="json", exclude_none=True)
+    schedule.most = None if most is None else most.model_dump(mode="json", exclude_none=True)
+    schedule.owner, schedule.set_by, schedule.updated_at = by.person, by.ref, now
+    schedule.stopped = schedule.trouble = ""
+    schedule.next_at = None if schedule.is_paused else upcoming(schedule, now)[0]
+
+
+def _snapshot(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in _SHOWN}
+
+
+def _done(action: str, schedule: Schedule, *, by: Actor, before: dict[str, Any], why: str) -> Schedule:
+    doorbell.hang(schedule)
+    subject = f"schedule {schedule.id}"
+    acted(action, by=by, subject=subject, justification=why, before=before, after=_snapshot(schedule))
+    return schedule

@@ -1,0 +1,139 @@
+"""A schedule's planned time has come: its run is started, once.
+
+The start, the note that the planned time was dealt with, and the next planned time are one transaction's, under the
+lock of the schedule's row; the note is unique for schedule and planned time. So whoever looks, how often, after which
+crash: each planned time starts one run at most, and is looked at until it is noted.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from pydantic import ValidationError
+
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import INTEGRATOR, OPERATOR, roles
+from runs.engine.agents import registry
+from runs.engine.budget.limits import Budget
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.models import Firing, Schedule
+from runs.services.bodies import OF_SCHEDULE
+from runs.services.schedules import cron, doorbell
+from runs.services.schedules.due import due
+from runs.services.starts import keys
+from runs.services.starts.keys import KeyBusy, KeyTaken, Wanted
+
+log = logging.getLogger("runs.services.schedules")
+BATCH = 100
+_STARTERS = (INTEGRATOR, OPERATOR)
+_RULES = {"skip": "refuse", "queue": "queue", "replace": "replace"}
+_DUE = """
+    SELECT id FROM runs_schedule
+    WHERE next_at <= statement_timestamp() - make_interval(secs => %s) AND NOT (id = ANY(%s::uuid[]))
+    ORDER BY next_at LIMIT %s"""
+
+
+def waiting(*, for_seconds: float = 0.0, besides: list[UUID] | None = None) -> list[UUID]:
+    """Schedules whose planned time has come, so long ago; the longest waiting first."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE, [for_seconds, besides or [], BATCH])
+        return [row[0] for row in cursor.fetchall()]
+
+
+@transaction.atomic
+def fire(schedule_id: UUID) -> bool:
+    """Deal with the first planned time that is due. Whether one was; False also where somebody else is at it, and where
+    nobody here has the agent. Raises KeyBusy, and what the database raises."""
+    rows = Schedule.objects.select_for_update(skip_locked=True).filter(pk=schedule_id, next_at__isnull=False)
+    schedule, now = rows.first(), database_now()
+    if schedule is None or schedule.next_at is None or schedule.next_at > now:
+        return False
+    try:
+        registry.find(schedule.agent)
+    except (UnknownAgent, UnknownVersion) as unknown:
+        _note_trouble(schedule, unknown.detail)
+        return False
+    plan = due(cron.read(schedule.cron), cron.zone_of(schedule.zone), schedule.next_at, now, schedule.missed)
+    schedule.next_at, schedule.trouble = plan.next_at, ""
+    if plan.missed_at is not None:
+        _note(schedule, plan.missed_at, Firing.Outcome.MISSED, now=now, n=plan.missed)
+    if plan.start_for is not None and not schedule.firings.filter(planned_at=plan.start_for).exists():
+        _start(schedule, plan.start_for, now=now)
+    schedule.save(update_fields=["next_at", "trouble", "stopped", "updated_at"])
+    doorbell.hang(schedule)
+    return True
+
+
+def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
+    """Start the run of a planned time as the schedule's owner, and note what came of it."""
+    by = _owner(schedule)
+    if by is None:
+        stop(schedule, "whoever set it may start no runs any more", now=now)
+        _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=schedule.stopped)
+        return
+    try:
+        with transaction.atomic():
+            begun = keys.start(_wanted(schedule, planned_at), by=by, most=_budget(schedule.most))
+    except KeyTaken as taken:
+        run = UUID(taken.extra["run"])
+        _note(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="the run before it has not ended")
+    except KeyBusy:
+        raise
+    except (DurableAgentsError, ValidationError) as refused:
+        told = refused.detail if isinstance(refused, DurableAgentsError) else "its budget can't be read"
+        stop(schedule, told, now=now)
+        _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=told)
+    else:
+        _note(schedule, planned_at, Firing.Outcome.STARTED, now=now, run=begun.run.id)
+
+
+def _wanted(schedule: Schedule, planned_at: datetime) -> Wanted:
+    is_alone = schedule.overlap != Schedule.Overlap.ALLOW
+    return Wanted(
+        schedule.agent, schedule.input, schedule.tags, _budget(schedule.budget),
+        business_key=f"{OF_SCHEDULE}{schedule.id}" if is_alone else "",
+        on_conflict=_RULES.get(schedule.overlap, "refuse"), schedule=schedule.id, planned_at=planned_at,
+    )  # fmt: skip
+
+
+def _budget(stored: object) -> Budget | None:
+    return None if stored is None else Budget.model_validate(stored)
+
+
+def _owner(schedule: Schedule) -> Actor | None:
+    """Whoever set it last, under a role that may start runs today; None: they have none, or are not active."""
+    person = get_user_model().objects.filter(pk=schedule.owner).first()
+    held = roles(person)
+    role = next((role for role in _STARTERS if role in held), None)
+    if person is None or role is None:
+        return None
+    return Actor("user", person.get_username(), role=role, auth="schedule", person=schedule.owner)
+
+
+def stop(schedule: Schedule, why: str, *, now: datetime) -> None:
+    """It starts nothing any more, until somebody has looked and lets it go on. To be saved by the caller."""
+    schedule.next_at, schedule.stopped, schedule.updated_at = None, why[:2000], now
+    log.warning("schedule %s (%s): stopped: %s", schedule.id, schedule.name, why)
+
+
+def _note(
+    schedule: Schedule, planned_at: datetime, outcome: str, *, now: datetime, run: UUID | None = None, why: str = "",
+    n: int = 1,
+) -> None:  # fmt: skip
+    Firing.objects.create(
+        schedule=schedule, planned_at=planned_at, at=now, outcome=outcome, run_id=run, why=why[:2000], n=n
+    )
+
+
+def _note_trouble(schedule: Schedule, what: str) -> None:
+    """It stays due: another process may have what this one lacks, and what nobody has is shown."""
+    if schedule.trouble != what:
+        log.warning("schedule %s (%s): due, and not started here: %s", schedule.id, schedule.name, what)
+        schedule.trouble = what
+        schedule.save(update_fields=["trouble"])

@@ -1,0 +1,284 @@
+"""A start under a key of the caller's business: of an agent and a key one run lives, others are queued behind it.
+
+Whoever starts, or lets in, takes the key's lock first and then heads, so these wait in one order; the end of a run and
+a retry don't take it. The last word has the index `runs_run_one_of_key`: whoever lost a race to it looks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Self
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+
+from ledger.actors import Actor
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
+from ledger.web.bodies import does_not_fit
+from runs.engine.agents import registry
+from runs.engine.budget.limits import Budget
+from runs.models import ENDED, Run
+from runs.services import command, lifecycle, signals
+from runs.services.bodies import StartBody
+from runs.services.lifecycle import Accepted, Plan
+
+# Of one key; who wants more behind each other wants a queue, and not a key.
+MOST_QUEUED = 1000
+FARTHEST = timedelta(days=366)
+_LOOKS = 5
+_ONE = "runs_run_one_of_key"
+
+
+class KeyTaken(DurableAgentsError):
+    """A run of the key lives."""
+
+    status, code, title = 409, "business-key-taken", "A run of this key lives"
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(
+            f"Run {run.id} of {run.agent} has the key {run.business_key} and has not ended. "
+            "Join, replace, queue or debounce it, or wait for its end.",
+            run=str(run.id),
+        )
+
+
+class KeyBusy(DurableAgentsError):
+    """The key changed hands each time that it was looked at."""
+
+    status, code, title = 409, "business-key-busy", "The key changes hands"
+
+    def __init__(self) -> None:
+        super().__init__("Runs of this key begin and end just now. Nothing was started; ask again in a moment.")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A signal that is sent with the start."""
+
+    name: str
+    payload: Any = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A start as it is asked for."""
+
+    agent: str
+    input: Any
+    tags: Iterable[str] | dict[str, str] = ()
+    budget: Budget | None = None
+    business_key: str = ""
+    on_conflict: str = "refuse"
+    window: timedelta | None = None  # of a debounce
+    start_at: datetime | None = None
+    start_before: datetime | None = None
+    deliver: Delivery | None = None
+    schedule: UUID | None = None
+    planned_at: datetime | None = None
+
+    @classmethod
+    def of(cls, body: StartBody) -> Self:
+        """What a body asks for. Raises InvalidInput for what doesn't go together."""
+        _check_rule(body)
+        signal, seconds = body.signal, body.debounce_seconds
+        return cls(
+            body.agent, body.input, body.tags, body.budget, business_key=body.business_key or "",
+            on_conflict=body.on_conflict or ("refuse" if signal is None else "join"),
+            window=None if seconds is None else timedelta(seconds=seconds),
+            start_at=body.start_at, start_before=body.start_before,
+            deliver=None if signal is None else Delivery(signal.name, signal.payload, signal.id),
+        )  # fmt: skip
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is to begin at once, whatever else lives."""
+        return not (self.business_key or self.start_at or self.start_before or self.schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What became of it: the run that answers it, and whether it is new. `accepted` is what its start told, where
+    nothing was done to it since."""
+
+    run: Run
+    accepted: Accepted | None = None
+    is_new: bool = True
+
+    @classmethod
+    def of(cls, accepted: Accepted) -> Self:
+        """A run that was started just now."""
+        return cls(accepted.run, accepted)
+
+
+def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
+    """Start a run as it is wanted, in the caller's transaction. Raises KeyTaken, KeyBusy, and what `lifecycle.accept`,
+    `lifecycle.cancel` and `signals.signal` raise."""
+    assert connection.in_atomic_block, "a start and what it does to others of its key are one transaction's"
+    if not wanted.is_plain:
+        _check_times(wanted, now=database_now())
+    if not wanted.business_key:
+        plan = None if wanted.is_plain else _plan(wanted)
+        return _delivered(wanted, Begun.of(_accept(wanted, plan, by=by, most=most)), by=by)
+    name = registry.find(wanted.agent).name
+    lock(name, wanted.business_key)
+    for _ in range(_LOOKS):
+        try:
+            with transaction.atomic():
+                return _delivered(wanted, _start_keyed(wanted, name, by=by, most=most), by=by)
+        except _Moved:
+            continue
+        except IntegrityError as error:
+            if _ONE not in str(error):
+                raise
+    raise KeyBusy()
+
+
+class _Moved(Exception):
+    """The run that was to be the answer has ended since it was looked at."""
+
+
+def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -> Begun:
+    alive = living(name, wanted.business_key)
+    if not alive:
+        return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
+    return _RULES[wanted.on_conflict](wanted, alive, by, most)
+
+
+Rule = Callable[[Wanted, list[Run], Actor, Budget | None], Begun]
+
+
+def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
+    raise KeyTaken(alive[0])
+
+
+def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
+    """The run that lives is the answer; what can't be its input is refused all the same."""
+    lifecycle.checked(registry.find(wanted.agent), wanted.input)
+    return Begun(alive[0], is_new=False)
+
+
+def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
+    if len(alive) > MOST_QUEUED:
+        problem = f"{MOST_QUEUED} runs are queued under it, and no more are taken"
+        errors = [{"field": "business_key", "problem": problem, "fix": "wait for some to end"}]
+        raise InvalidInput(f"The key is full: {problem}.", errors=errors)
+    return Begun.of(_accept(wanted, replace(_plan(wanted), behind=alive[-1].id), by=by, most=most))
+
+
+def _replace(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
+    """All that live are cancelled, the newest first, so that none is let in meanwhile; the new one begins when the last
+    of them has ended."""
+    for run in reversed(alive):
+        _cancel(run, by=by, why=f"replaced by a new run of its key {wanted.business_key}")
+    return _begin_or_queue(wanted, alive[0].agent, by=by, most=most)
+
+
+def _debounce(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
+    """Whoever has not begun gives way to the new one, which takes its place; behind one that has, it is queued."""
+    _, last = command.locked(alive[-1].id, under=by)
+    if last.state in ENDED:
+        raise _Moved
+    if last.started_at is None:
+        _cancel(last, by=by, why=f"a later start of its key {wanted.business_key} took its place")
+    return _begin_or_queue(wanted, last.agent, by=by, most=most)
+
+
+def _begin_or_queue(wanted: Wanted, agent: str, *, by: Actor, most: Budget | None) -> Begun:
+    left = living(agent, wanted.business_key)
+    return _queue(wanted, left, by, most) if left else Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
+
+
+_RULES: dict[str, Rule] = {
+    "refuse": _refuse, "join": _join, "queue": _queue, "replace": _replace, "debounce": _debounce,
+}  # fmt: skip
+RULES = tuple(_RULES)
+
+
+def _cancel(run: Run, *, by: Actor, why: str) -> None:
+    """Ask a run to end. One that ends already, or has, needs no asking. Raises Forbidden for who may not cancel it."""
+    try:
+        with transaction.atomic():
+            lifecycle.cancel(run.id, by=by, justification=why)
+    except IllegalTransition:
+        return
+
+
+def _accept(wanted: Wanted, plan: Plan | None, *, by: Actor, most: Budget | None) -> Accepted:
+    return lifecycle.accept(
+        wanted.agent, wanted.input, by=by, tags=wanted.tags, budget=wanted.budget, most=most, plan=plan
+    )
+
+
+def _plan(wanted: Wanted) -> Plan:
+    start_at = wanted.start_at
+    if wanted.on_conflict == "debounce" and wanted.window is not None:
+        start_at = database_now() + wanted.window
+    return Plan(
+        business_key=wanted.business_key, on_conflict=wanted.on_conflict if wanted.business_key else "",
+        start_at=start_at, start_before=wanted.start_before, schedule=wanted.schedule, planned_at=wanted.planned_at,
+    )  # fmt: skip
+
+
+def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
+    """The signal that comes with the start is sent to the run that answers it. One that has ended is no answer."""
+    if wanted.deliver is None:
+        return begun
+    signal = wanted.deliver
+    _, run = command.locked(begun.run.id, under=by)
+    if run.state in ENDED:
+        raise _Moved
+    signals.signal(begun.run.id, signal.name, signal.payload, by=by, sender_id=signal.id)
+    return Begun(begun.run, is_new=begun.is_new)
+
+
+def _check_rule(body: StartBody) -> None:
+    """Raises InvalidInput for a rule without its key or its window, and the other way round."""
+    errors = []
+    is_debounced = body.on_conflict == "debounce"
+    if body.on_conflict is not None and body.business_key is None:
+        errors.append({"field": "on_conflict", "problem": "there is no key it is about", "fix": "give business_key"})
+    if is_debounced and body.debounce_seconds is None:
+        errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "say how long"})
+    if body.debounce_seconds is not None and not is_debounced:
+        fix = 'give on_conflict "debounce", or leave it out'
+        errors.append({"field": "debounce_seconds", "problem": "nothing is debounced", "fix": fix})
+    if is_debounced and body.start_at is not None:
+        problem = "the window says when a debounced run begins"
+        errors.append({"field": "start_at", "problem": problem, "fix": "leave it out"})
+    if errors:
+        raise does_not_fit(errors)
+
+
+def _check_times(wanted: Wanted, *, now: datetime) -> None:
+    """Raises InvalidInput for times that leave no time to begin in, or that are beyond what is kept."""
+    errors = []
+    if wanted.start_at is not None and wanted.start_at > now + FARTHEST:
+        errors.append(
+            {"field": "start_at", "problem": f"more than {FARTHEST.days} days away", "fix": "an earlier time"}
+        )
+    if wanted.start_before is not None and wanted.start_before <= max(now, wanted.start_at or now):
+        problem = "has passed" if wanted.start_before <= now else "is not after start_at"
+        errors.append({"field": "start_before", "problem": problem, "fix": "a later time"})
+    if errors:
+        raise InvalidInput(f"The run could never begin so: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+
+
+# --- the key ----------------------------------------------------------------------------------------------------------
+
+
+def lock(agent: str, key: str) -> None:
+    """One at a time starts under a key, or lets in. Ends with the transaction; no head is locked before it."""
+    named = hashlib.sha256(f"business key\n{agent}\n{key}".encode()).digest()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(named[:8], "big", signed=True)])
+
+
+def living(agent: str, key: str) -> list[Run]:
+    """The runs of a key that have not ended: the one that lives, and those queued behind it in their order."""
+    rows = Run.objects.filter(agent=agent, business_key=key, ended_at__isnull=True).exclude(business_key="")
+    return sorted(rows.order_by("created_at", "id")[: MOST_QUEUED + 1], key=lambda run: run.is_queued)

@@ -1,0 +1,124 @@
+"""Whose turn it is: a run of a key has ended, and the next one that is queued behind it is let in; and who came too
+late to begin.
+
+By whoever ended it, after the commit: a person's act, the worker that drove it; and by the sweeper, which looks for
+those that nobody passed on from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.actors import SWEEPER, Actor
+from ledger.clock import database_now
+from runs.models import ENDED, Run, State
+from runs.services import command
+from runs.services.command import end_as_cancelled, journal, locked, make_ready, save
+from runs.services.starts import keys
+
+log = logging.getLogger("runs.services.starts")
+TURNS = Actor(kind="system", name="turns")
+BATCH = 200
+_ENDED = """
+    SELECT id FROM runs_run
+    WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on AND NOT (id = ANY(%s::uuid[]))
+    ORDER BY ended_at LIMIT %s"""
+_LATE = """
+    SELECT id FROM runs_run
+    WHERE start_before <= statement_timestamp() AND started_at IS NULL AND ended_at IS NULL
+      AND NOT (id = ANY(%s::uuid[]))
+    ORDER BY start_before LIMIT %s"""
+
+
+def ended(*, besides: Iterable[UUID] = ()) -> list[UUID]:
+    """Runs of a key that have ended, and that nobody passed on from; the first ones."""
+    return _ids(_ENDED, besides)
+
+
+def late(*, besides: Iterable[UUID] = ()) -> list[UUID]:
+    """Runs that should have begun by now and have not; the first ones."""
+    return _ids(_LATE, besides)
+
+
+def _ids(statement: str, besides: Iterable[UUID]) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(besides), BATCH])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def pass_on_from(runs: Iterable[UUID]) -> int:
+    """Of these, those of a key that have ended: whoever is next is let in. Returns how many were."""
+    rows = Run.objects.filter(pk__in=list(runs), ended_at__isnull=False, is_passed_on=False)
+    return sum(pass_on(run_id) for run_id in rows.exclude(business_key="").values_list("id", flat=True))
+
+
+@transaction.atomic
+def pass_on(run_id: UUID) -> bool:
+    """Let in whoever is next after a run that has ended. Whether somebody was; done once, whoever asks."""
+    named = Run.objects.get(pk=run_id)
+    keys.lock(named.agent, named.business_key)
+    ended = Run.objects.get(pk=run_id)
+    if ended.ended_at is None or ended.is_passed_on:
+        return False
+    is_let_in = _let_in_next(ended)
+    # This end, and not a later one: it may be retried just now, and end anew.
+    Run.objects.filter(pk=run_id, ended_at=ended.ended_at).update(is_passed_on=True)
+    return is_let_in
+
+
+def _let_in_next(ended: Run) -> bool:
+    alive = keys.living(ended.agent, ended.business_key)
+    for run in alive:
+        if not run.is_queued:
+            return False  # another lives: its end is what they wait for
+        if let_in(run.id, after=ended.id):
+            return True
+    return False
+
+
+def let_in(run_id: UUID, *, after: UUID | None) -> bool:
+    """A queued run's turn has come, whatever holds it besides. The caller has its key's lock. False: it has ended."""
+    _, run = locked(run_id, under=TURNS)
+    if run.state in ENDED or not run.is_queued:
+        return False
+    now = database_now()
+    run.is_queued = False
+    if run.state == State.PENDING:
+        make_ready(run, now=now)
+    save(run, "is_queued", "ready_at", now=now)
+    journal(run_id, e.RunAdmitted(by=TURNS.ref, after=None if after is None else str(after)), by=TURNS)
+    return True
+
+
+@transaction.atomic
+def give_up(run_id: UUID) -> bool:
+    """End a run that was to be begun by a time that has passed. False: it has begun, or ended, meanwhile."""
+    head, run = locked(run_id, under=SWEEPER)
+    now = database_now()
+    if run.state in ENDED or run.started_at is not None or run.start_before is None or run.start_before > now:
+        return False
+    payload = {"justification": f"it was to begin before {run.start_before.isoformat()}, and had not"}
+    journal(run_id, end_as_cancelled(run, head, by=SWEEPER.ref, payload=payload, now=now), by=SWEEPER)
+    follow("cancel", run)
+    return True
+
+
+def follow(action: str, run: Run) -> None:
+    """An act on a run is about to be committed: if it ended, whoever is queued behind it is let in then."""
+    if run.business_key and run.state in ENDED:
+
+        def passing_on() -> None:  # a function with a name of its own: if it fails, Django says so by that
+            pass_on(run.pk)
+
+        transaction.on_commit(passing_on, robust=True)
+
+
+def register() -> None:
+    """Follow every act from here on."""
+    if follow not in command.on_act:
+        command.on_act.append(follow)
