@@ -57,7 +57,8 @@ class Runs(ApiView):
         def start() -> tuple[int, RunRow]:
             most = most_of(request.auth)
             accepted = lifecycle.accept(
-                body.agent, body.input, by=self.by, tags=body.tags, budget=body.budget, most=most
+                body.agent, body.input, by=self.by, tags=body.tags, budget=body.budget, most=most,
+                attributes=body.attributes,
             )
             return 201, accepted_row(accepted)
 

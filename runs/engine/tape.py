@@ -371,6 +371,9 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ValueRead():
             slot.remember(event.what, "")
             attempt.result = event
+        case e.AttributesSet():
+            slot.remember("set_attributes", event.requested_hash)
+            attempt.result = event
         case e.BranchesOpened():
             slot.remember(f"gather of {event.branches}", "")
             slot.branches = event

@@ -1,5 +1,7 @@
-"""A run and what belongs to it (`run`), who drives runs (`fleet`), and what they cost (`money`)."""
+"""A run and what belongs to it (`run`), who drives runs (`fleet`), and what they cost (`money`), and what they
+are found by (`attributes`)."""
 
+from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.money import BudgetDefault, Price
 from runs.models.run import (
@@ -18,7 +20,7 @@ from runs.models.run import (
 )
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
+    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
     "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
     "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from pydantic import Tag as Form
 
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import ARRAY, OBJECT, Strict
+from runs.engine.attributes.setting import MOST as MOST_ATTRIBUTES
 from runs.engine.budget.limits import Budget
 
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
@@ -23,13 +24,18 @@ Tags = Annotated[
 ]  # fmt: skip
 
 
+Attributes = Annotated[dict[str, Any], Field(max_length=MOST_ATTRIBUTES)]
+
+
 class StartBody(Strict):
-    """`agent` is a name (its newest version) or `name@version`; `input` must fit that version's schema."""
+    """`agent` is a name (its newest version) or `name@version`; `input` and `attributes` must fit what that version
+    declares."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
     tags: Tags = []
     budget: Budget | None = None
+    attributes: Attributes = {}
 
 
 class SteerBody(Strict):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from ledger.models import Head
 from ledger.web import misfit
 from runs import search
 from runs.engine.agents import Agent, registry
+from runs.engine.attributes.setting import BadAttributes, setting
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
@@ -42,6 +44,7 @@ from runs.services.command import Act, end_as_cancelled, make_ready, resolve, sa
 # --- starting ---------------------------------------------------------------------------------------------------------
 
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The run's time is up by the column's default, which is counted from the statement's own time.
 _START = (
     "SELECT *, statement_timestamp() + %s::interval"
@@ -60,16 +63,17 @@ class Accepted:
 
 @transaction.atomic
 def start(
-    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None
-) -> Run:
+    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
+    attributes: Mapping[str, Any] = NOTHING,
+) -> Run:  # fmt: skip
     """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion,
     VersionChanged, InvalidInput."""
-    return accept(agent, input, by=by, tags=tags, budget=budget).run
+    return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 
 def accept(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
-    most: Budget | None = None,
+    most: Budget | None = None, attributes: Mapping[str, Any] = NOTHING,
 ) -> Accepted:  # fmt: skip
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
     give at most."""
@@ -83,7 +87,8 @@ def accept(
     )  # fmt: skip
     created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
     limits = starting.Limits.of(budget_for(version, budget, tags=tags, most=most), by)
-    placeholders, values = lines([created, *limits.events], run.id, 0)
+    found_by = _found_by(version, attributes, by)
+    placeholders, values = lines([created, *found_by, *limits.events], run.id, 0)
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -115,6 +120,16 @@ def accept(
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
     return Accepted(run, head, frozenset(drivable))
+
+
+def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.Event]:
+    """What tells what the run is found by from its start. Raises InvalidInput naming each that can't be set."""
+    given = {name: value for name, value in attributes.items() if value is not None}
+    try:
+        return [setting(agent.attributes, given, by=by.ref)] if given else []
+    except BadAttributes as error:
+        problems = [{"field": f"attributes.{n}", "problem": p, "fix": fix} for n, p, fix in error.problems]
+        raise InvalidInput(f"The attributes do not fit {agent.graph_id}: {error}.", errors=problems) from error
 
 
 def _validated(agent: Agent, input: Any) -> Any:
