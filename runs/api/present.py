@@ -16,6 +16,7 @@ from ledger.models import Event, Head
 from runs.api.schemas import (
     AgentRow,
     Amounts,
+    AttributeRow,
     BudgetRow,
     ChildCounts,
     ChildRow,
@@ -36,6 +37,7 @@ from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, Price, Run, State, Wait
 from runs.queries import families, spending
+from runs.queries.attributes.shown import attributes_of, set_by
 from runs.services.lifecycle import Accepted, find
 
 
@@ -72,7 +74,7 @@ def _child_row(wait: Wait) -> ChildRow | None:
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    """Runs with their heads, open waits and endings, in four further queries however many they are."""
+    """Runs with their heads, open waits and endings, in five further queries however many they are."""
     ids = [run.id for run in runs]
     heads = families.heads(ids)
     waits = families.open_waits(ids)
@@ -81,17 +83,26 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     drivable = agent_versions.drivable() if is_any_ready else frozenset()
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
+    found_by = attributes_of(ids)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
-        run_row(run, heads[run.id], waits.get(run.id, []), endings.get(run.id), blocked[run.id], evidence)
+        run_row(
+            run,
+            heads[run.id],
+            waits.get(run.id, []),
+            endings.get(run.id),
+            blocked[run.id],
+            evidence,
+            found_by.get(run.id, {}),
+        )
         for run in runs
     ]
 
 
 def accepted_row(accepted: Accepted) -> RunRow:
     """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
-    run = accepted.run
-    return run_row(run, accepted.head, (), None, agent_versions.why_not_driven(run, accepted.drivable))
+    run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
+    return run_row(run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by))
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
@@ -117,9 +128,10 @@ def run_row(
     ending: Any = None,
     blocked: str | None = None,
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
+    attributes: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
-    it; `evidence` what its waits for an operator are about."""
+    it; `evidence` what its waits for an operator are about, `attributes` what it is found by."""
     is_over = run.state in ENDED
     return RunRow.of(
         run,
@@ -143,6 +155,7 @@ def run_row(
             run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
         ),
         children=_counts(families.states(head)),
+        attributes=dict(attributes),
     )  # fmt: skip
 
 
@@ -200,5 +213,9 @@ def agent_row(agent: Agent) -> AgentRow:
         tools=[
             ToolRow.of(tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None)
             for tool in agent.all_tools()
+        ],
+        attributes=[
+            AttributeRow.of(attribute, name=name, title=attribute.title or name)
+            for name, attribute in agent.attributes.items()
         ],
     )

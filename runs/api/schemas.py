@@ -151,6 +151,7 @@ class RunRow(Shape):
         description="Why nothing drives it though it is ready: no running worker has its version."
     )
     tags: list[str] | dict[str, str]
+    attributes: dict[str, Any] = Field(description="What it is found by: as its agent declares them.")
     trace_id: str
     created_by: str
     node: str | None
@@ -227,6 +228,14 @@ class ToolRow(Shape):
     gate: GateRow | None
 
 
+class AttributeRow(Shape):
+    """Something that runs of an agent are found by."""
+
+    name: str
+    kind: Literal["keyword", "keywords", "number", "money", "date", "flag"]
+    title: str
+
+
 class AgentRow(Shape):
     """One version of an agent, with all that is needed to start it."""
 
@@ -241,6 +250,7 @@ class AgentRow(Shape):
     start: str
     nodes: list[NodeRow]
     tools: list[ToolRow]
+    attributes: list[AttributeRow]
 
 
 class AgentPage(Page):

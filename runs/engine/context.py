@@ -175,11 +175,12 @@ class Context:
         without holding a worker. Returns its output, as the agent's own model where the agent itself is given.
 
         What it may use is this `budget`, set aside here (by default all that this run has left); `tags` and
-        `attributes` are the child's. It has a page, a journal and a version of its own. Raises ChildFailure where it fails or is cancelled,
-        MisusedContext for an unknown agent, an input or attributes that don't fit, and for a run too deep below others.
+        `attributes` are the child's. It has a page, a journal and a version of its own. Raises ChildFailure where it
+        fails or is cancelled, MisusedContext for an unknown agent, an input or attributes that don't fit, and for a run
+        too deep below others.
         """
-        return await child(self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags,
-            attributes=attributes or {}
+        return await child(
+            self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags, attributes=attributes or {}
         )
 
     @_noted

@@ -20,7 +20,7 @@ from runs.models.run import (
 )
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Price",
-    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
+    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident",
+    "Price", "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
     "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -59,6 +59,7 @@ class Accepted:
     run: Run
     head: Head
     drivable: frozenset[str]
+    found_by: list[e.AttributesSet]
 
 
 @transaction.atomic
@@ -119,10 +120,10 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    return Accepted(run, head, frozenset(drivable))
+    return Accepted(run, head, frozenset(drivable), found_by)
 
 
-def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.Event]:
+def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
     """What tells what the run is found by from its start. Raises InvalidInput naming each that can't be set."""
     given = {name: value for name, value in attributes.items() if value is not None}
     try:

@@ -2,9 +2,9 @@
 -- journal's table makes them itself, in the same transaction, so no writer can leave them out and none has to be told of them.
 
 -- Trigger: the rows of what an event sets. What it names and gives no value is unset. The head's lock orders two events of one run, and
--- nobody else touches its rows, so none waits here for another run.
+-- nobody else touches its rows, so none waits here for another run. It writes as the owner: whoever runs the product may only read them.
 CREATE OR REPLACE FUNCTION runs_set_attributes() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     said jsonb := convert_from(NEW.clear, 'UTF8')::jsonb;
 BEGIN

@@ -110,7 +110,7 @@ class Money(Attribute):
         return str(int(usd * A_MILLION))
 
     def shown(self, texts: list[str]) -> Any:
-        return usd_of(int(texts[0]))
+        return usd_of(int(Decimal(texts[0])))
 
 
 class Date(Attribute):
@@ -125,7 +125,9 @@ class Date(Attribute):
         if isinstance(value, date):
             return value.isoformat()
         if not isinstance(value, str) or not _DATE.fullmatch(value):
-            raise ValueError(f"is {_type(value) if not isinstance(value, str) else 'no day'}; days are written 2026-03-31")
+            raise ValueError(
+                f"is {_type(value) if not isinstance(value, str) else 'no day'}; days are written 2026-03-31"
+            )
         try:
             return date.fromisoformat(value).isoformat()
         except ValueError:
