@@ -23,6 +23,7 @@ from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list
+from runs.queries.attributes.shown import attributes_of, in_words
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -191,6 +192,20 @@ class Dossier:
     @property
     def node_title(self) -> str:
         return self.titles.get(self.story.node, self.story.node)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """What it is found by."""
+        return attributes_of([self.run.id]).get(self.run.id, {})
+
+    @property
+    def attributes_told(self) -> list[tuple[str, str]]:
+        """The same, by what the agent calls it, in words."""
+        known = self.agent.attributes if self.agent else {}
+        return [
+            (known[name].title if name in known and known[name].title else name.replace("_", " "), in_words(value))
+            for name, value in self.attributes.items()
+        ]
 
     @cached_property
     def titles(self) -> dict[str, str]:

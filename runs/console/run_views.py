@@ -25,6 +25,8 @@ from runs.console.run_page import Sight, gather
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
+from runs.queries.attributes import meaning
+from runs.queries.attributes.meaning import BadSearch
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
@@ -45,11 +47,18 @@ class RunsPage(SharedPage):
     section = "runs"
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
-        filters = run_list.Filters.of(query)
-        cards, more = run_list.page(filters)
+        filters, misread = run_list.Filters.of(query), None
+        try:
+            cards, more = run_list.page(filters)
+        except BadSearch as error:  # nothing is looked for, and what was typed stays
+            misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        tabs = run_list.tabs(filters, run_list.counts(tally, filters))
-        return {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": tabs}
+        counts = {} if misread else run_list.counts(tally, filters)
+        return {
+            "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
+            "tabs": run_list.tabs(filters, counts), "known": meaning.declared(filters.agent),
+            "orders": run_list.orders(filters),
+        }  # fmt: skip
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

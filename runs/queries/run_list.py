@@ -26,7 +26,7 @@ from runs.queries.attributes import meaning, places
 from runs.queries.attributes.places import NEWEST, By
 from runs.queries.attributes.search import Sought
 from runs.queries.attributes.search import search as search_by
-from runs.queries.attributes.shown import attributes_of
+from runs.queries.attributes.shown import attributes_of, in_words
 from runs.queries.display import look, main_wait
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
@@ -162,6 +162,11 @@ class Card:
     def cost(self) -> str:
         """What it cost so far; empty for nothing."""
         return cost_words(self.head) if self.head is not None else ""
+
+    @property
+    def attributes(self) -> list[tuple[str, str]]:
+        """What it is found by, in words, where that was asked for."""
+        return [(name.replace("_", " "), in_words(value)) for name, value in self.found_by.items()]
 
     @property
     def url(self) -> str:
@@ -309,6 +314,17 @@ def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
             Tab(key, label, min(number, COUNT_TO), number > COUNT_TO, filters.link(state=key), filters.state == key)
         )
     return strip
+
+
+def orders(filters: Filters) -> list[tuple[str, str]]:
+    """What the list can be sorted by, as the address says it and in words: attributes with one value and one type."""
+    found = [("", "newest first")]
+    for name, kinds in sorted(meaning.declared(filters.agent).items()):
+        (first, *others) = kinds.values()
+        if not others and not first.is_list:
+            words = name.replace("_", " ")
+            found += [(name, f"{words}, lowest first"), (f"-{name}", f"{words}, highest first")]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def accept(
     created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
     limits = starting.Limits.of(budget_for(version, budget, tags=tags, most=most), by)
     found_by = _found_by(version, attributes, by)
-    placeholders, values = lines([created, *found_by, *limits.events], run.id, 0)
+    placeholders, values = lines([created, *limits.events, *found_by], run.id, 0)
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -25,9 +25,10 @@ class BadSearch(DurableAgentsError):
     def __init__(self, field: str, misread: Misread) -> None:
         at = f"at character {misread.at}: " if field == "where" else ""
         super().__init__(
-            f"{field} {misread.problem} ({at}{misread.fix}).",
+            f"The {'search' if field == 'where' else 'order'} {misread.problem} ({at}{misread.fix}).",
             errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}], at=misread.at,
         )  # fmt: skip
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
