@@ -69,6 +69,12 @@ def _field(name: str) -> str:
     return f"attributes.{name}"
 
 
+def told_by(agent: Agent | None, attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A run's attributes in words, by what its agent calls them."""
+    titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
+    return [(titles.get(name) or name.replace("_", " "), told(value)) for name, value in attributes.items()]
+
+
 def beside(agent: Agent) -> dict[str, Beside]:
     """The fields of the start form, for the form that they stand beside."""
     return {

@@ -17,13 +17,14 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
+from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list
-from runs.queries.attributes.shown import attributes_of, in_words
+from runs.queries.attributes.shown import attributes_of
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -200,12 +201,8 @@ class Dossier:
 
     @property
     def attributes_told(self) -> list[tuple[str, str]]:
-        """The same, by what the agent calls it, in words."""
-        known = self.agent.attributes if self.agent else {}
-        return [
-            (known[name].title if name in known and known[name].title else name.replace("_", " "), in_words(value))
-            for name, value in self.attributes.items()
-        ]
+        """The same in words."""
+        return attributes.told_by(self.agent, self.attributes)
 
     @cached_property
     def titles(self) -> dict[str, str]:

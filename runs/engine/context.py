@@ -247,9 +247,9 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set what the run is found by: `set_attributes(customer="ACME", tags=["late"])`. What isn't named stays, None
-        unsets. The names and types are those that the agent declares; raises MisusedContext for any other, and sets
-        nothing then."""
+        """Set what the run is found by to these `values`: `set_attributes(customer="ACME", tags=["late"])`. What isn't
+        named stays, None unsets. The names and types are those that the agent declares; raises MisusedContext for any
+        other, and sets nothing then."""
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted

@@ -304,17 +304,15 @@ def _found_by(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """The run is found by what its journal set last, and each step has set once."""
     told: dict[str, list[str]] = {}
     sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
-    for event in sets:
-        data = event["data"]
+    for data in (event["data"] for event in sets):
         told = {name: values for name, values in told.items() if name not in data["named"]}
         for name, value in zip(data["names"], data["values"], strict=True):
             told.setdefault(name, []).append(value)
     rows = {name: value if isinstance(value, list) else [value] for name, value in facts.run["attributes"].items()}
     if {name: [str(value) for value in values] for name, values in rows.items()} != told:
         yield "broken", f"it is found by {rows}, and its journal set {told}"
-    for slot, times in Counter((event["slot"], event["attempt"]) for event in sets if event["slot"]).items():
-        if times > 1:
-            yield "duplicate", f"the attributes at {slot} were set {times} times"
+    slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
+    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
 
 
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:

@@ -151,7 +151,7 @@ def _attributes(slot: str | None, *named: str, **values: str) -> dict[str, Any]:
 
 def test_what_a_run_is_found_by_is_what_its_journal_set_last() -> None:
     facts = good()
-    facts.events += [_attributes(None, "a", "b", a="1", b="x"), _attributes("0.1/9", "a", "b", a="2")]
+    facts.events.extend([_attributes(None, "a", "b", a="1", b="x"), _attributes("0.1/9", "a", "b", a="2")])
     facts.run["attributes"].update(a=2)
     assert list(_found_by(facts)) == []
     for wrong in ({"a": 1}, {"a": 2, "b": "x"}, {}, {"a": [2, 2]}):

@@ -32,16 +32,16 @@ class Attribute:
     like: ClassVar[str] = ""  # an example, for errors and forms
 
     def texts(self, value: Any) -> list[str]:
-        """A value as it is put on record: one text for each thing to be found by. Raises ValueError saying what is
+        """A `value` as it is put on record: one text for each thing to be found by. Raises ValueError saying what is
         wrong."""
         return [self.text(value)]
 
     def text(self, value: Any) -> str:
-        """One value as it is put on record. Raises ValueError."""
+        """One `value` as it is put on record. Raises ValueError."""
         raise NotImplementedError
 
     def shown(self, texts: list[str]) -> Any:
-        """What is on record as the API gives it."""
+        """What is on record, its `texts`, as the API gives it."""
         return texts[0]
 
 
