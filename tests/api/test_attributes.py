@@ -152,6 +152,7 @@ EXPRESSIONS = {
     "urgent = false or (labels has late and not score < 5)": "bc",
     "not (urgent = true or customer = Beta)": "c",
     "not not urgent = true": "ae",
+    "score = 10 or not customer is set": "ce",
     'customer = "no such"': "",
     'customer = "\' OR 1=1 --"': "",
     'customer = "%"': "",

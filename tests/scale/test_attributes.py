@@ -30,7 +30,7 @@ _ATTRIBUTES = """
                     ('region', 0, 'keyword', 'r' || mod(n, 4), NULL),
                     ('labels', 0, 'keywords', 'l' || mod(n, 20), NULL),
                     ('labels', 1, 'keywords', 'm' || mod(n, 1000), NULL),
-                    ('score', 0, 'number', NULL, mod(n * 7919, 100000)),
+                    ('score', 0, 'number', NULL, mod(n::bigint * 7919, 100000)),
                     ('amount', 0, 'money', NULL, n::numeric * 10000),
                     ('urgent', 0, 'flag', CASE mod(n, 2) WHEN 0 THEN 'true' ELSE 'false' END, NULL),
                     ('rare', 0, 'flag', CASE WHEN n < 5 THEN 'true' END, NULL)
