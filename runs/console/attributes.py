@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -12,11 +12,24 @@ from ledger.web.page_forms import in_words
 from runs.console.forms import Beside, Bound, Choice, Value
 from runs.engine.agents import Agent
 from runs.engine.attributes.kinds import Attribute, of_words
+from runs.queries.attributes.meaning import declared
+from runs.queries.attributes.shown import Told
 from runs.queries.attributes.shown import in_words as told
 
 _NOTES = {
     "keywords": "several, separated by commas", "number": "a number", "money": "US dollars", "date": "YYYY-MM-DD",
 }  # fmt: skip
+
+
+_KINDS = {
+    "keyword": "a text", "keywords": "several texts", "number": "a number", "money": "US dollars", "date": "a day",
+    "flag": "true or false",
+}  # fmt: skip
+
+
+def known(agent: str) -> list[tuple[str, str]]:
+    """What an agent's runs, or all, can be looked for by: each name, and what it is."""
+    return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
 
 
 class AttributeForm(forms.Form):
@@ -26,11 +39,12 @@ class AttributeForm(forms.Form):
     bound_field_class = Bound
 
     def __init__(
-        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Mapping[str, Any] | None = None
+        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, Told]] = ()
     ) -> None:
         super().__init__(data=data)
+        known = {one.name: told(one.value) for _, one in shown}
         for name, attribute in agent.attributes.items():
-            self.fields[_field(name)] = _drawn(name, attribute, told(shown[name]) if shown and name in shown else None)
+            self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
 
     @property
     def all(self) -> list[Bound]:
@@ -69,10 +83,10 @@ def _field(name: str) -> str:
     return f"attributes.{name}"
 
 
-def told_by(agent: Agent | None, attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A run's attributes in words, by what its agent calls them."""
+def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, Told]]:
+    """A run's attributes, by what its agent calls them."""
     titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
-    return [(titles.get(name) or name.replace("_", " "), told(value)) for name, value in attributes.items()]
+    return [(titles.get(one.name) or one.title, one) for one in attributes]
 
 
 def beside(agent: Agent) -> dict[str, Beside]:

@@ -19,13 +19,12 @@ from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, roles
 from ledger.web.tally import Tally
-from runs.console import budgets
+from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
-from runs.queries.attributes import meaning
 from runs.queries.attributes.meaning import BadSearch
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
@@ -56,7 +55,7 @@ class RunsPage(SharedPage):
         counts = {} if misread else run_list.counts(tally, filters)
         return {
             "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
-            "tabs": run_list.tabs(filters, counts), "known": meaning.declared(filters.agent),
+            "tabs": run_list.tabs(filters, counts), "known": attributes.known(filters.agent),
             "orders": run_list.orders(filters),
         }  # fmt: skip
 

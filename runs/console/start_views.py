@@ -57,7 +57,7 @@ class StartPage(Page):
         document = agent.samples[sample].input if sample is not None else like.story.input if like is not None else {}
         form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_beside(agent))
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
-        found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else None)
+        found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())
         return self._show(request, agent, form, mark, sample=sample, tags=tags, like=like, found_by=found_by)
 
     def post(self, request: HttpRequest) -> HttpResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlencode
@@ -26,7 +26,7 @@ from runs.queries.attributes import meaning, places
 from runs.queries.attributes.places import NEWEST, By
 from runs.queries.attributes.search import Sought
 from runs.queries.attributes.search import search as search_by
-from runs.queries.attributes.shown import attributes_of, in_words
+from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
@@ -156,17 +156,12 @@ class Card:
     wait: Wait | None
     about: str
     blocked: str = ""
-    found_by: Mapping[str, Any] = field(default_factory=dict)
+    found_by: Sequence[Told] = ()
 
     @property
     def cost(self) -> str:
         """What it cost so far; empty for nothing."""
         return cost_words(self.head) if self.head is not None else ""
-
-    @property
-    def attributes(self) -> list[tuple[str, str]]:
-        """What it is found by, in words, where that was asked for."""
-        return [(name.replace("_", " "), in_words(value)) for name, value in self.found_by.items()]
 
     @property
     def url(self) -> str:
@@ -236,8 +231,8 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
     if sought is not None:
         some = stretch(filters, sought, limit=size, cursor=filters.before) or stretch(filters, sought, limit=size)
         assert some is not None
-        found_by = attributes_of(run.id for run in some.runs)
-        listed = [replace(card, found_by=found_by.get(card.run.id, {})) for card in cards(some.runs)]
+        found_by = told_of(run.id for run in some.runs)
+        listed = [replace(card, found_by=found_by.get(card.run.id, ())) for card in cards(some.runs)]
         return listed, filters.link(before=some.following) if some.following else ""
     runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
     more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""

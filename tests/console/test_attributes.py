@@ -59,15 +59,16 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
     run = Run.objects.get()
     assert answer.redirect_chain == [(f"/runs/{run.id}", 302)]
     text = text_of(answer)
+    plain = re.sub(r"[“”]", "", re.sub(r"\s+(?=[,”])|(?<=“)\s+", "", text))
     for told in (
         "Customer ACME & Co",
         "labels late, new",
         "score 2.5",
-        "amount 1200.00",
+        "amount $1200.00",
         "due 2026-03-31",
         "urgent no",
     ):
-        assert told in text, told
+        assert told in plain, (told, plain[:4000])
     assert verify(run.id).problems == []
     again = somebody.client.post("/runs/new", form, follow=True)
     assert "already started a run" in text_of(again) and Run.objects.count() == 1
