@@ -2,6 +2,7 @@
 
 from runs.engine.agents import Agent, End, Sample
 from runs.engine.assistants import Assistant
+from runs.engine.attributes.kinds import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget.limits import Budget
 from runs.engine.context import Context
 from runs.engine.errors import (
@@ -21,7 +22,8 @@ from runs.engine.journal import Grant
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "DidNotHappen", "End",
-    "Evidence", "Expired", "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Rejected",
-    "ReplayClass", "Sample", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
+    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
+    "ModelFailure", "Money", "NotSent", "Number", "Pending", "Rejected", "ReplayClass", "Sample", "TimedOut",
+    "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

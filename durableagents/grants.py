@@ -54,6 +54,7 @@ READ_ONLY = frozenset(
         "django_content_type",
         "auth_permission",
         "ledger_uncoded",
+        "runs_attribute",  # made by a trigger, which writes as the owner
         "ledger_accountrecord",
         "ledger_register",
     }

@@ -16,6 +16,7 @@ from ledger.codec import Event as Event
 from ledger.codec import decode as decode
 from ledger.codec import encode_clear as encode_clear
 from ledger.codec import unpack
+from ledger.kinds.attributes import AttributesSet as AttributesSet
 from ledger.kinds.budget import BudgetDebited as BudgetDebited
 from ledger.kinds.budget import BudgetExceeded as BudgetExceeded
 from ledger.kinds.budget import BudgetSet as BudgetSet

@@ -248,7 +248,7 @@ class Query:
             return None
         place = cursors.opened(value)
         if place is None:
-            raise _no_cursor(name)
+            raise no_cursor(name)
         return place
 
     def place(self, name: str = "cursor") -> tuple[int, int] | None:
@@ -258,7 +258,7 @@ class Query:
             return None
         numbers = cursors.numbers_of(value, 18, 9)
         if numbers is None:
-            raise _no_cursor(name)
+            raise no_cursor(name)
         seq, nth = numbers
         return seq, nth
 
@@ -273,6 +273,10 @@ class Query:
         following = self._url(place(shown[-1])) if len(rows) > self.limit else None
         return Response({"results": [show(row) for row in shown], "next": following})
 
+    def stretch(self, rows: Sequence[Any], following: dict[str, str] | None) -> Response:
+        """A page whose reader knows what follows it: the query parameters that go on there."""
+        return Response({"results": list(rows), "next": self._url(following) if following else None})
+
     def _url(self, changed: dict[str, str]) -> str:
         values = self._values.copy()
         for name, value in changed.items():
@@ -280,5 +284,6 @@ class Query:
         return self._request.build_absolute_uri(f"{self._request.path}?{values.urlencode()}")
 
 
-def _no_cursor(name: str) -> ParseError:
+def no_cursor(name: str) -> ParseError:
+    """A cursor that was cut or made up, or is of another list."""
     return ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.")

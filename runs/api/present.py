@@ -16,6 +16,7 @@ from ledger.models import Event, Head
 from runs.api.schemas import (
     AgentRow,
     Amounts,
+    AttributeRow,
     BudgetRow,
     Caps,
     ChildCounts,
@@ -38,6 +39,7 @@ from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, Price, Run, State, Wait
 from runs.queries import families, spending, turns
+from runs.queries.attributes.shown import attributes_of, set_by
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of
 from runs.services.lifecycle import Accepted, find
@@ -88,6 +90,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     aside = reserved(runs, heads)
     ahead = turns.ahead(runs)
+    found_by = attributes_of(ids)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -99,6 +102,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             evidence,
             aside.get(run.id, amounts.NOTHING_USED),
             ahead.get(run.id),
+            found_by.get(run.id, {}),
         )
         for run in runs
     ]
@@ -106,8 +110,8 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
 
 def accepted_row(accepted: Accepted) -> RunRow:
     """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
-    run = accepted.run
-    return run_row(run, accepted.head, (), None, agent_versions.why_not_driven(run, accepted.drivable))
+    run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
+    return run_row(run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by))
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
@@ -135,10 +139,11 @@ def run_row(
     evidence: Mapping[UUID, Any] = MappingProxyType({}),
     aside: amounts.Usage = amounts.NOTHING_USED,
     ahead: UUID | None = None,
+    attributes: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
-    run that it is queued behind."""
+    run that it is queued behind, `attributes` what it is found by."""
     is_over = run.state in ENDED
     return RunRow.of(
         run,
@@ -164,6 +169,7 @@ def run_row(
             run, id=run.parent, slot=run.parent_slot, attempt=run.parent_attempt
         ),
         children=_counts(families.states(head)),
+        attributes=dict(attributes),
     )  # fmt: skip
 
 
@@ -224,5 +230,9 @@ def agent_row(agent: Agent) -> AgentRow:
         tools=[
             ToolRow.of(tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None)
             for tool in agent.all_tools()
+        ],
+        attributes=[
+            AttributeRow.of(attribute, name=name, title=attribute.title or name)
+            for name, attribute in agent.attributes.items()
         ],
     )

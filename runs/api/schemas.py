@@ -165,6 +165,7 @@ class RunRow(Shape):
     start_at: datetime | None = Field(description="Not begun before.")
     start_before: datetime | None = Field(description="Not begun by then, it ends as cancelled.")
     tags: list[str] | dict[str, str]
+    attributes: dict[str, Any] = Field(description="What it is found by: as its agent declares them.")
     trace_id: str
     created_by: str
     node: str | None
@@ -195,6 +196,7 @@ class AskedRow(Shape):
 
 class AskedPage(Page):
     results: list[AskedRow]
+
 
 class FiringRow(Shape):
     """What became of one planned time."""
@@ -304,6 +306,14 @@ class ToolRow(Shape):
     gate: GateRow | None
 
 
+class AttributeRow(Shape):
+    """Something that runs of an agent are found by."""
+
+    name: str
+    kind: Literal["keyword", "keywords", "number", "money", "date", "flag"]
+    title: str
+
+
 class AgentRow(Shape):
     """One version of an agent, with all that is needed to start it."""
 
@@ -318,6 +328,7 @@ class AgentRow(Shape):
     start: str
     nodes: list[NodeRow]
     tools: list[ToolRow]
+    attributes: list[AttributeRow]
 
 
 class AgentPage(Page):

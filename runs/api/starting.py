@@ -30,7 +30,9 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None) -> tuple[int, RunR
     `keys.start` raises."""
     wanted = keys.Wanted.of(body)
     if wanted.is_plain and wanted.deliver is None:
-        accepted = lifecycle.accept(body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most)
+        accepted = lifecycle.accept(
+            body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most, attributes=body.attributes
+        )
         return 201, accepted_row(accepted)
     begun = keys.start(wanted, by=by, most=most)
     return 201 if begun.is_new else 200, one(begun.run.id)

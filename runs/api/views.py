@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.errors import NotFound
-from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, read_body
+from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
 from runs.api.present import agent_row, one, run_rows
@@ -25,12 +25,15 @@ from runs.api.starting import begin
 from runs.engine.agents import registry
 from runs.fleet import members
 from runs.models import Run, State
-from runs.queries.run_list import Filters, newest
+from runs.queries.attributes.search import Sought
+from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
 from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
 from runs.services.budgets.starting import most_of
 from runs.services.forgeries import forgeries
 from runs.story.conversation import transcript
+
+_SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
 class Runs(ApiView):
@@ -38,14 +41,18 @@ class Runs(ApiView):
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
-    @described("List runs", RunPage, name="v1_runs_list", query=("state", "agent", "q", "cursor", "limit"))
+    @described("List runs", RunPage, name="v1_runs_list", query=_SEARCHED)
     def get(self, request: Request) -> Response:
-        query = Query(request, "state", "agent", "q", "cursor")
+        query = Query(request, *_SEARCHED)
         filters = Filters(
             state=query.choice("state", State.values) or "",
             agent=query.text("agent") or "",
             q=(query.text("q") or "").strip(),
+            where=query.text("where") or "",
+            sort=query.text("sort") or "",
         )
+        if (sought := filters.sought) is not None:
+            return _found(query, filters, sought)
         runs = newest(filters, limit=query.limit + 1, beyond=query.moment())
         shown = {row.id: row for row in run_rows(runs[: query.limit])}
         return query.page(runs, _place, lambda run: shown[run.id])
@@ -66,6 +73,14 @@ class Runs(ApiView):
         status, text = idempotency.answer_once(principal, key, request.data, start)
         headers = _location(json.loads(text)["id"])
         return HttpResponse(text, status=status, headers=headers, content_type="application/json")
+
+
+def _found(query: Query, filters: Filters, sought: Sought) -> Response:
+    """A page of what was looked for by attributes; it may end before it is full."""
+    some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
+    if some is None:
+        raise no_cursor("cursor")
+    return query.stretch(run_rows(some.runs), {"cursor": some.following} if some.following else None)
 
 
 class OneRun(ApiView):

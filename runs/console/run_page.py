@@ -17,12 +17,14 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
+from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
 from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list, turns
+from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -203,6 +205,11 @@ class Dossier:
     @property
     def node_title(self) -> str:
         return self.titles.get(self.story.node, self.story.node)
+
+    @cached_property
+    def attributes(self) -> list[tuple[str, Told]]:
+        """What it is found by, each with what its agent calls it."""
+        return attributes.told_by(self.agent, told_of([self.run.id]).get(self.run.id, ()))
 
     @cached_property
     def titles(self) -> dict[str, str]:

@@ -20,12 +20,13 @@ from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, roles
 from ledger.web.tally import Tally
-from runs.console import budgets
+from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
+from runs.queries.attributes.meaning import BadSearch
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
@@ -47,11 +48,18 @@ class RunsPage(SharedPage):
     section = "runs"
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
-        filters = run_list.Filters.of(query)
-        cards, more = run_list.page(filters)
+        filters, misread = run_list.Filters.of(query), None
+        try:
+            cards, more = run_list.page(filters)
+        except BadSearch as error:  # nothing is looked for, and what was typed stays
+            misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
-        tabs = run_list.tabs(filters, run_list.counts(tally, filters))
-        return {"filters": filters, "cards": cards, "more": more, "agents": names, "tabs": tabs}
+        counts = {} if misread else run_list.counts(tally, filters)
+        return {
+            "filters": filters, "cards": cards, "more": more, "agents": names, "misread": misread,
+            "tabs": run_list.tabs(filters, counts), "known": attributes.known(filters.agent),
+            "orders": run_list.orders(filters),
+        }  # fmt: skip
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

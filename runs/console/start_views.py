@@ -18,7 +18,7 @@ from ledger.web.bodies import does_not_fit, fit, unstorable
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR
-from runs.console import budgets
+from runs.console import attributes, budgets
 from runs.console import start_marks as marks
 from runs.console.forms import Beside, SchemaForm
 from runs.console.run_page import Dossier, gather
@@ -35,6 +35,10 @@ _BESIDE = {
     **when_form.beside(),
     **budgets.beside(),
 }
+
+
+def _beside(agent: Agent) -> dict[str, Beside]:
+    return {**_BESIDE, **attributes.beside(agent)}
 
 
 class StartPage(Page):
@@ -58,13 +62,14 @@ class StartPage(Page):
         chosen = request.GET.get("sample", "0" if agent.samples and like is None else "")
         sample = int(chosen) if chosen.isascii() and chosen.isdigit() and int(chosen[:6]) < len(agent.samples) else None
         document = agent.samples[sample].input if sample is not None else like.story.input if like is not None else {}
-        form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_BESIDE)
+        form = SchemaForm(agent.input.model_json_schema(), document=document, beside=_beside(agent))
         tags = ", ".join(tags_of(like.run.tags)) if like is not None else ""
-        return self._show(request, agent, form, mark, sample=sample, tags=tags, like=like)
+        found_by = attributes.AttributeForm(agent, shown=like.attributes if like is not None else ())
+        return self._show(request, agent, form, mark, sample=sample, tags=tags, like=like, found_by=found_by)
 
     def post(self, request: HttpRequest) -> HttpResponse:
         agent = registry.find(request.POST.get("agent", ""))
-        form = SchemaForm(agent.input.model_json_schema(), data=request.POST, beside=_BESIDE)
+        form = SchemaForm(agent.input.model_json_schema(), data=request.POST, beside=_beside(agent))
         sent = Sent(request)
         mark = marks.mark_in(request, sent.texts.get("token", ""))
         try:
@@ -78,8 +83,10 @@ class StartPage(Page):
             caps.mark(error)
             when = when_form.WhenForm(data=sent.kept)
             when.mark(error)
-            tags = sent.kept.get("tags", "")
-            return self._refuse(request, agent, form, mark, error, tags=tags, caps=caps, when=when)
+            found_by = attributes.AttributeForm(agent, data=sent.kept)
+            found_by.mark(error)
+            typed = {"tags": sent.kept.get("tags", ""), "caps": caps, "when": when, "found_by": found_by}
+            return self._refuse(request, agent, form, mark, error, typed)
         messages.success(
             request, "Run started." if is_new else "This form had already started a run; here it is.", extra_tags="ok"
         )
@@ -91,28 +98,27 @@ class StartPage(Page):
         def start() -> UUID:
             return keys.start(keys.Wanted.of(body), by=by).run.id
 
-        # A budget that isn't given is left out: so it was when there were none, and a form of then is still the same.
+        # What isn't given is left out: so it was when there was no such thing, and a form of then is still the same.
         return marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
 
     def _refuse(
-        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError, *,
-        tags: str, caps: budgets.BudgetForm, when: when_form.WhenForm,
+        self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError,
+        typed: dict[str, Any],
     ) -> HttpResponse:  # fmt: skip
         """The form again, under its own mark where that is still unused; or else with what it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
-            return self._show(
-                request, agent, form, mark or marks.new_mark(), error=error, tags=tags, caps=caps, when=when
-            )
+            return self._show(request, agent, form, mark or marks.new_mark(), error=error, **typed)
         further = error.further if isinstance(error, marks.FormUsed) else marks.new_mark()
         used = self._used(request, mark, run_id)
-        return self._show(request, agent, form, further, error=error, tags=tags, caps=caps, when=when, **used)
+        return self._show(request, agent, form, further, error=error, **typed, **used)
 
     def _show(self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID, **more: Any) -> HttpResponse:
         context = {"agent": agent, "agents": registry.agents(), "form": form, "token": marks.token_of(request, mark)}
         more.setdefault("caps", budgets.BudgetForm(budgets.AT_START))
         context["beforehand"] = budgets.Beforehand.of(agent)
         more.setdefault("when", when_form.WhenForm())
+        more.setdefault("found_by", attributes.AttributeForm(agent))
         error = more.get("error")
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 
@@ -148,6 +154,8 @@ def _asked(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> 
     }
     if caps := budgets.at_start(texts):
         found["budget"] = caps
+    if found_by := attributes.at_start(agent, texts):
+        found["attributes"] = found_by
     if problems := unstorable(found):
         raise does_not_fit(problems, "form")
     return fit(StartBody, found, "form")

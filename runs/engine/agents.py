@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from runs.engine.assistants import Assistant
+from runs.engine.attributes.kinds import Attribute
+from runs.engine.attributes.setting import misdeclared
 from runs.engine.budget.limits import Budget
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, parts
@@ -59,9 +61,11 @@ class Agent:
     (None: any plain data). `initial` makes the first state from the input; without it the input's fields are the
     state's. `title` and `description` are for people; the title is the name unless given. `samples` are inputs to try
     it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` is
-    what a run of it may use where its start names nothing else (None: as much as it likes).
+    what a run of it may use where its start names nothing else (None: as much as it likes). `attributes` are what its
+    runs can be found and sorted by, a type for each name: `{"customer": Keyword(), "due": Date()}`.
 
-    Raises DefinitionError for a wrong name, version or model, and for a second agent of the same name and version.
+    Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
+    version.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Agent:
     tools: list[Tool] = field(default_factory=list)
     assistants: list[Assistant] = field(default_factory=list)
     budget: Budget | None = None
+    attributes: dict[str, Attribute] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     start: str = field(default="", init=False)
     _fingerprint: str = field(default="", init=False, repr=False)
@@ -91,6 +96,8 @@ class Agent:
         must_be_stable(f"agent {self.graph_id}, state", self.state)
         if self.output is not None:
             must_be_stable(f"agent {self.graph_id}, output", self.output)
+        if problem := misdeclared(self.attributes):
+            raise DefinitionError(f"{self.graph_id}: {problem}")
         self.title = self.title or self.name
         registry.add(self)
 

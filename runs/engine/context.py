@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random as _random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast
@@ -21,6 +21,7 @@ from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.runtime import log
+from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
@@ -169,16 +170,19 @@ class Context:
     @_step
     async def child(
         self, agent: Agent | str, input: BaseModel | dict[str, Any], *, budget: Budget | None = None,
-        tags: Sequence[str] = (),
+        tags: Sequence[str] = (), attributes: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         """Start a run of another `agent` (itself, a name, or name@version) with this `input`, and wait for its end
         without holding a worker. Returns its output, as the agent's own model where the agent itself is given.
 
-        What it may use is this `budget`, set aside here (by default all that this run has left); `tags` are the
-        child's. It has a page, a journal and a version of its own. Raises ChildFailure where it fails or is cancelled,
-        MisusedContext for an unknown agent, an input that doesn't fit, and for a run too deep below others.
+        What it may use is this `budget`, set aside here (by default all that this run has left); `tags` and
+        `attributes` are the child's. It has a page, a journal and a version of its own. Raises ChildFailure where it
+        fails or is cancelled, MisusedContext for an unknown agent, an input or attributes that don't fit, and for a run
+        too deep below others.
         """
-        return await child(self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags)
+        return await child(
+            self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags, attributes=attributes or {}
+        )
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
@@ -241,6 +245,13 @@ class Context:
             self._visit, slot, of, title=title, schema=schema, prefilled=prefilled or {}, within=within, or_else=or_else
         )
         return cast(M, answer)
+
+    @_step
+    async def set_attributes(self, **values: Any) -> None:
+        """Set what the run is found by to these `values`: `set_attributes(customer="ACME", tags=["late"])`. What isn't
+        named stays, None unsets. The names and types are those that the agent declares; raises MisusedContext for any
+        other, and sets nothing then."""
+        await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
     async def now(self) -> datetime:

@@ -53,6 +53,8 @@ class Described(Protocol):
     def output(self) -> type[BaseModel] | None: ...
     @property
     def assistants(self) -> Iterable[Any]: ...
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
     def all_tools(self) -> Iterable[Tool]: ...
 
 
@@ -73,6 +75,8 @@ def parts(agent: Described) -> dict[str, Any]:
             }
             for a in agent.assistants
         },
+        # One without any is described as it was when there were none.
+        **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
     }
 
 

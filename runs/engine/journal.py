@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger.entries import Entry as Entry
-from ledger.events import Event, ModelsChosen, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
+from ledger.events import AttributesSet, Event, ModelsChosen, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
 from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.amounts import Usage as Usage
@@ -189,6 +189,7 @@ class ChildSpec:
     attempt: int
     depth: int
     trace_id: str
+    attributes: AttributesSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Any
 
 from ledger import events as e
 
-# What a late callback tells, beside a worker's happened, accepted and refused.
-CALLED_BACK = "called back"
+CALLED_BACK = "called back"  # what a late callback tells, beside a worker's happened, accepted and refused
 # What may be on record of an attempt and says that nothing came of it, or leaves it open.
 _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 
@@ -129,9 +128,8 @@ class Slot:
     gate: e.ApprovalRequested | None = None
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
-    grants: dict[int, tuple[str, str]] = field(
-        default_factory=dict
-    )  # by attempt: the slot whose yes it went out under, and its id
+    # By attempt: the slot whose yes it went out under, and its id.
+    grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     current: int = 0
 
@@ -427,11 +425,13 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             if "call" in payload:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
                 slot.remember(payload["call"], payload["hash"])
             attempt.waits[event.wait, event.n] = None
-            attempt.is_unknown |= (
-                event.wait == "webhook" and event.n > 0
-            )  # its time ran out once: whether it comes is anybody's guess
+            # Its time ran out once: whether it comes is anybody's guess.
+            attempt.is_unknown |= event.wait == "webhook" and event.n > 0
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution
+        case e.AttributesSet():
+            slot.remember("set_attributes", event.requested_hash)
+            attempt.result = event
         case e.SignalTaken():
             attempt.result, attempt.waits["signal", 0] = event, "received"
         case e.InputAnswered():

@@ -25,6 +25,8 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
     caps = spec.caps.stated()
     if caps or spec.time is not None:
         events.append(e.BudgetSet(by=by, caps=caps, until=""))
+    if spec.attributes is not None:
+        events.append(spec.attributes)
     placeholders, values = lines(events, run_id, 0)
     words = search.terms(run_id, by=by, tags=spec.tags, input=spec.input)
     about = search.subject(spec.input)[: search.ABOUT_LENGTH]

@@ -11,7 +11,7 @@ KEYED = models.Q(("business_key", ""), _negated=True)
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0021_active_children")]
+    dependencies = [("runs", "0022_attributes")]
     operations = [
         migrations.AddField(
             "run",

@@ -3,8 +3,9 @@ each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +22,11 @@ from runs import search
 from runs.fleet.agent_versions import drivable, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families
+from runs.queries.attributes import meaning, places
+from runs.queries.attributes.places import NEWEST, By
+from runs.queries.attributes.search import Sought
+from runs.queries.attributes.search import search as search_by
+from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
@@ -44,6 +50,8 @@ FOR_OPERATOR = Order(
     is_newest_first=False,
     only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
+# What an address may say, and how much of it is read.
+_LONGEST = {"state": 200, "agent": 200, "q": 200, "before": 2000, "parent": 200, "where": 500, "sort": 70}
 _LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
@@ -56,14 +64,13 @@ class Filters:
     q: str = ""
     before: str = ""
     parent: str = ""
+    where: str = ""
+    sort: str = ""
 
     @classmethod
     def of(cls, query: Any) -> Filters:
         """From a request's query string."""
-        given = {
-            name: str(query.get(name, "")).strip().replace("\x00", "")[:200]
-            for name in ("state", "agent", "q", "before", "parent")
-        }
+        given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in _LONGEST.items()}
         given["parent"] = _whole_id(given["parent"])
         if given["state"] not in GROUPS and given["state"] not in State.values:
             given["state"] = ""
@@ -71,13 +78,32 @@ class Filters:
 
     def link(self, **change: str) -> str:
         """The query string with some filters changed; the cursor is dropped unless it is the change."""
-        now = {"state": self.state, "agent": self.agent, "q": self.q, "parent": self.parent, **change}
+        now = {name: getattr(self, name) for name in _LONGEST if name != "before"} | change
         return "?" + urlencode({name: value for name, value in now.items() if value})
 
     @property
     def cleared(self) -> str:
         """The same without what was searched for."""
-        return self.link(q="", agent="", parent="")
+        return self.link(q="", agent="", parent="", where="", sort="")
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is asked for besides a state."""
+        return bool(self.q or self.agent or self.parent or self.where or self.sort)
+
+    @property
+    def sought(self) -> Sought | None:
+        """What is looked for by attributes, if anything is. Raises BadSearch."""
+        if not self.where and not self.sort:
+            return None
+        condition = meaning.read(self.where, self.agent) if self.where else None
+        return Sought(condition, self.arms, self._by, [one.id for one in self.matches] if self.q else None)
+
+    @property
+    def _by(self) -> By | None:
+        name = self.sort.removeprefix("-")
+        is_newest = self.sort in ("", NEWEST)
+        return None if is_newest else By(name, meaning.sorted_by(name, self.agent), self.sort != name)
 
     @property
     def states(self) -> list[State]:
@@ -112,6 +138,14 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some of a list, and the cursor of what follows; empty: nothing does."""
+
+    runs: list[Run]
+    following: str
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """One run in a list, with what its row tells. `blocked` says why nobody drives it, though it wants driving."""
 
@@ -122,6 +156,7 @@ class Card:
     wait: Wait | None
     about: str
     blocked: str = ""
+    found_by: Sequence[Told] = ()
 
     @property
     def cost(self) -> str:
@@ -175,12 +210,30 @@ def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list
     return sorted(rows, key=_place, reverse=True)[:limit]
 
 
+def stretch(filters: Filters, sought: Sought, *, limit: int, cursor: str = "") -> Stretch | None:
+    """Runs by their attributes, that come after a place; None for a cursor that is none of this list."""
+    beyond = places.opened(cursor, sought.by) if cursor else None
+    if cursor and beyond is None:
+        return None
+    found = search_by(sought, limit=limit, beyond=beyond)
+    rows = Run.objects.in_bulk([spot.id for spot in found.spots])
+    runs = [rows[spot.id] for spot in found.spots if spot.id in rows]
+    return Stretch(runs, places.closed(found.following, sought.by) if found.following else "")
+
+
 def _place(run: Run) -> Place:
     return run.created_at, run.id
 
 
 def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
     """One page of runs and the query string of the next one, empty on the last."""
+    sought = filters.sought
+    if sought is not None:
+        some = stretch(filters, sought, limit=size, cursor=filters.before) or stretch(filters, sought, limit=size)
+        assert some is not None
+        found_by = told_of(run.id for run in some.runs)
+        listed = [replace(card, found_by=found_by.get(card.run.id, ())) for card in cards(some.runs)]
+        return listed, filters.link(before=some.following) if some.following else ""
     runs = newest(filters, limit=size + 1, beyond=opened(filters.before))
     more = filters.link(before=closed(*_place(runs[size - 1]))) if len(runs) > size else ""
     return cards(runs[:size]), more
@@ -210,9 +263,22 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
 def counts(tally: Tally, filters: Filters | None = None) -> dict[str, int]:
     """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
     filters = filters or Filters()
+    if (sought := filters.sought) is not None:
+        return _found_states(sought)
     if filters.q:
         return {state.value: sum(one.state == state for one in filters.matches) for state in State}
     return tally.read(to_count(filters))
+
+
+def _found_states(sought: Sought) -> dict[str, int]:
+    """The same of what one page's look finds, whatever states are asked for."""
+    every = replace(
+        sought, arms=[{name: value for name, value in arm.items() if name != "state"} for arm in sought.arms]
+    )
+    found = search_by(every, limit=COUNT_TO + 1)
+    rows = Run.objects.filter(id__in=[spot.id for spot in found.spots]).values_list("state", flat=True)
+    number = Counter(rows)
+    return {state.value: number[state.value] for state in State}
 
 
 def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
@@ -243,6 +309,17 @@ def tabs(filters: Filters, by_state: dict[str, int]) -> list[Tab]:
             Tab(key, label, min(number, COUNT_TO), number > COUNT_TO, filters.link(state=key), filters.state == key)
         )
     return strip
+
+
+def orders(filters: Filters) -> list[tuple[str, str]]:
+    """What the list can be sorted by, as the address says it and in words: attributes with one value and one type."""
+    found = [("", "newest first")]
+    for name, kinds in sorted(meaning.declared(filters.agent).items()):
+        (first, *others) = kinds.values()
+        if not others and not first.is_list:
+            words = name.replace("_", " ")
+            found += [(name, f"{words}, lowest first"), (f"-{name}", f"{words}, highest first")]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

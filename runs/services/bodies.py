@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import ARRAY, OBJECT, Strict
 from ledger.web.text_safety import is_hidden
+from runs.engine.attributes.setting import MOST as MOST_ATTRIBUTES
 from runs.engine.budget.limits import Budget
 
 OF_SCHEDULE = "schedule:"  # how the keys begin that runs of a schedule have
@@ -55,8 +56,12 @@ class FirstSignal(Strict):
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
+Attributes = Annotated[dict[str, Any], Field(max_length=MOST_ATTRIBUTES)]
+
+
 class StartBody(Strict):
-    """`agent` is a name (its newest version) or `name@version`; `input` must fit that version's schema."""
+    """`agent` is a name (its newest version) or `name@version`; `input` and `attributes` must fit what that version
+    declares."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
@@ -101,6 +106,7 @@ class BulkBody(Strict):
     """Many starts, each whole or not at all, whatever becomes of the others."""
 
     runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as of a start.")]
+    attributes: Attributes = {}
 
 
 class SteerBody(Strict):

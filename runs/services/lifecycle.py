@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from ledger.models import Head
 from ledger.web import misfit
 from runs import search
 from runs.engine.agents import Agent, registry
+from runs.engine.attributes.setting import BadAttributes, setting
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import JournalBroken
@@ -43,6 +45,7 @@ from runs.services.command import Act, due_at, end_as_cancelled, held_by, make_r
 # --- starting ---------------------------------------------------------------------------------------------------------
 
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The run's time is up by the column's default, which is counted from the statement's own time.
 _START = (
     "SELECT *, statement_timestamp() + %s::interval"
@@ -93,20 +96,22 @@ class Accepted:
     run: Run
     head: Head
     drivable: frozenset[str]
+    found_by: list[e.AttributesSet]
 
 
 @transaction.atomic
 def start(
-    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None
-) -> Run:
+    agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
+    attributes: Mapping[str, Any] = NOTHING,
+) -> Run:  # fmt: skip
     """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion,
     VersionChanged, InvalidInput."""
-    return accept(agent, input, by=by, tags=tags, budget=budget).run
+    return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 
 def accept(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
-    most: Budget | None = None, plan: Plan | None = None,
+    most: Budget | None = None, plan: Plan | None = None, attributes: Mapping[str, Any] = NOTHING,
 ) -> Accepted:  # fmt: skip
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
     give at most; `plan` when it may begin: whoever gives one holds the lock of its key."""
@@ -122,7 +127,9 @@ def accept(
     limits = starting.Limits.of(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
     )
-    placeholders, values = lines([created, *limits.events, *([plan.told()] if plan else [])], run.id, 0)
+    found_by = _found_by(version, attributes, by)
+    told = [created, *limits.events, *([plan.told()] if plan else []), *found_by]
+    placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     with connection.cursor() as cursor:
@@ -156,7 +163,17 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    return Accepted(run, head, frozenset(drivable))
+    return Accepted(run, head, frozenset(drivable), found_by)
+
+
+def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
+    """What tells what the run is found by from its start. Raises InvalidInput naming each that can't be set."""
+    given = {name: value for name, value in attributes.items() if value is not None}
+    try:
+        return [setting(agent.attributes, given, by=by.ref)] if given else []
+    except BadAttributes as error:
+        problems = [{"field": f"attributes.{n}", "problem": p, "fix": fix} for n, p, fix in error.problems]
+        raise InvalidInput(f"The attributes do not fit {agent.graph_id}: {error}.", errors=problems) from error
 
 
 def checked(agent: Agent, input: Any) -> Any:

@@ -21,6 +21,8 @@ from durableagents import (
     End,
     Gate,
     Happened,
+    Keywords,
+    Number,
     Pending,
     Rejected,
     ReplayClass,
@@ -36,8 +38,8 @@ from tests.crash.steps import FAMILIES, GATHERED
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance, `signal` and `question` wait to be told; the rest
-    are calls, one or several at once."""
+    """`hop` enters the node again, `values` reads clock and chance and sets what the run is found by, `signal` and
+    `question` wait to be told; the rest are calls, one or several at once."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -246,6 +248,7 @@ agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
     title="Crash test", description="Does what its input says, and is killed meanwhile.",
     tools=list(CALLS.values()), assistants=[thinker, ponderer],
+    attributes={"place": Number(), "told": Keywords()},
 )  # fmt: skip
 
 
@@ -283,6 +286,7 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
         case "ponder":
             return str((await ctx.think(ponderer, "Read them all.")).id)
         case "values":
+            await ctx.set_attributes(place=state.at, told=[f"step {state.at}", *state.answers[-1:]][:2])
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case _ if step in FAMILIES:
             children = [ctx.child(helper, Arguments(n=100 * state.at + n)) for n in range(FAMILIES[step])]

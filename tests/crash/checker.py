@@ -100,6 +100,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _witnesses(facts)
     found += _journal(facts)
     found += _budget(facts)
+    found += _found_by(facts)
     found += _chain(facts.run_id, facts.links)
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
@@ -297,6 +298,21 @@ def _committed(facts: Facts) -> set[tuple[str, int]]:
 _OUTCOMES = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted")
 _MONEY = ("model_calls", "tokens_in", "tokens_out", "usd_micro")
 COUNTED = (*_MONEY, "tool_calls")
+
+
+def _found_by(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """The run is found by what its journal set last, and each step has set once."""
+    told: dict[str, list[str]] = {}
+    sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
+    for data in (event["data"] for event in sets):
+        told = {name: values for name, values in told.items() if name not in data["named"]}
+        for name, value in zip(data["names"], data["values"], strict=True):
+            told.setdefault(name, []).append(value)
+    rows = {name: value if isinstance(value, list) else [value] for name, value in facts.run["attributes"].items()}
+    if {name: [str(value) for value in values] for name, values in rows.items()} != told:
+        yield "broken", f"it is found by {rows}, and its journal set {told}"
+    slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
+    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
 
 
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:

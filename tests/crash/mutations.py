@@ -65,6 +65,8 @@ FAMILY, ATTACKED = (
     "tests/runs/test_children_attacked.py tests/runs/test_children_torn.py",
 )
 
+FOUND, SEARCHED = "tests/runs/test_attributes.py", "tests/api/test_attributes.py"
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
@@ -326,4 +328,12 @@ MUTANTS = [
     Mutant("a mail that the mailbox hasn't is taken for sent", MAIL, "    if not found.results:\n        return None\n    taken = found.results[0]\n", "    taken = (found.results or [_Taken(message_id=\"none\", received_at=\"never\")])[0]\n", f"{MAILED} -k dies"),
     Mutant("a mail that the mailbox has is asked about", MAIL, "    if not found.results:\n        return None\n", "    if found.results:\n        return None\n", f"{MAILED} -k dies"),
     Mutant("the vendor is created without the yes", MAIL, "await ctx.call(create_vendor, _record(state), grant=grant)", "await ctx.call(create_vendor, _record(state))", f"{MAILED} -k ran_out"),
+    # --- attributes
+    Mutant("what is set anew is set beside what was", "runs/sql/0022_attributes.sql", "    DELETE FROM runs_attribute WHERE run_id = NEW.run_id AND name IN (SELECT jsonb_array_elements_text(said -> 'named'));\n", "    DELETE FROM runs_attribute WHERE run_id = NEW.run_id AND name IN (SELECT jsonb_array_elements_text(said -> 'names'));\n", f"{FOUND} -k set_last"),
+    Mutant("a replay sets attributes again", "runs/engine/steps/attributes.py", "    if record.now.result is not None:\n        return\n", "", "tests/engine/test_attributes.py -k whatever_dies"),
+    Mutant("a child has no attributes of its own", "runs/journal/births.py", "    if spec.attributes is not None:\n        events.append(spec.attributes)\n", "", f"{FOUND} -k from_its_start"),
+    Mutant("rows that nothing has set are nobody's business", "runs/verification/attributes.py", "                yield f\"{what} is nothing that the journal set\"\n", "", f"{FOUND} -k something_else"),
+    Mutant("a page in an attribute's order begins with the last one's end", "runs/queries/attributes/statements.py", "{'<' if by.is_falling else '>'} (%s::{cast}", "{'<=' if by.is_falling else '>='} (%s::{cast}", f"{SEARCHED} -k attributes_order"),
+    Mutant("a page that was cut short says that it is the last", "runs/queries/attributes/search.py", "    return Found(found, place)\n", "    return Found(found, None)\n", f"{SEARCHED} -k bound"),
+    Mutant("who looks for one thing or another gets the first", "runs/queries/attributes/search.py", "            if len(some) < len(each):\n                return None\n", "", f"{SEARCHED} -k what_they_say"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Expected, Facts, Link, _budget, judge
+from tests.crash.checker import Expected, Facts, Link, _budget, _found_by, judge
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,7 +110,15 @@ def used(**amounts: int) -> dict[str, int]:
 def good() -> Facts:
     return Facts(
         RUN,
-        {"state": "completed", "error": None, "waiting_for": [], "epoch": 2, "seq": 11, "usage": used()},
+        {
+            "state": "completed",
+            "error": None,
+            "waiting_for": [],
+            "epoch": 2,
+            "seq": 11,
+            "usage": used(),
+            "attributes": {},
+        },
         journal(),
         [
             entry("0.1/1", "pending", 7),
@@ -134,6 +142,25 @@ def test_a_repeat_under_the_same_key_and_a_read_by_a_hook_are_no_harm() -> None:
     facts.effects.insert(1, effect("find_vendor", "key-0", 7.6, executed=False, body=EMPTY))
     facts.events[2].update(kind="ToolRedispatched", slot="0.1/1")
     assert judge(facts, EXPECTED) == []
+
+
+def _attributes(slot: str | None, *named: str, **values: str) -> dict[str, Any]:
+    data = {"named": [*named], "names": [*values], "values": [*values.values()]}
+    return {"kind": "AttributesSet", "slot": slot, "attempt": 0, "data": data}
+
+
+def test_what_a_run_is_found_by_is_what_its_journal_set_last() -> None:
+    facts = good()
+    facts.events.extend([_attributes(None, "a", "b", a="1", b="x"), _attributes("0.1/9", "a", "b", a="2")])
+    facts.run["attributes"].update(a=2)
+    assert list(_found_by(facts)) == []
+    for wrong in ({"a": 1}, {"a": 2, "b": "x"}, {}, {"a": [2, 2]}):
+        facts.run["attributes"].clear()
+        facts.run["attributes"].update(wrong)
+        assert [kind for kind, _ in _found_by(facts)] == ["broken"], wrong
+    facts.run["attributes"].update(a=2)
+    facts.events.append(facts.events[-1])
+    assert [kind for kind, _ in _found_by(facts)] == ["duplicate"]
 
 
 def test_a_run_that_the_api_forgot_is_lost() -> None:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 TABLES = (
     "ledger_head", "ledger_event", "ledger_ledgerentry", "ledger_overriderecord", "ledger_actrecord",
     "ledger_accountrecord", "ledger_register", "runs_run", "runs_wait", "runs_signal", "runs_checkpoint",
-    "runs_incident",
+    "runs_incident", "runs_attribute",
     "approvals_approval", "approvals_decision", "django_q_ormq",
 )  # fmt: skip
 # What no test empties: what the migrations made, and the roles.

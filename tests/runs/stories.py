@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from durableagents import BusinessFailure, Context, End, TransportError
+from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords, Number, TransportError
 from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
@@ -21,6 +21,7 @@ def everything(tools: Toolbox) -> Agent:
 
     async def first(state: Notes, ctx: Context) -> str:
         await ctx.uuid()
+        await ctx.set_attributes(customer="Nordlicht", tags=["a", "b"], score=3, urgent=True)
         await ctx.call(tools.look, Item(name="catalogue"))
         await ctx.call(tools.order, Item(name="desk"))
         state.seen.append((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
@@ -31,10 +32,12 @@ def everything(tools: Toolbox) -> Agent:
         await ctx.call(tools.mail, Item(name="letter"), grant=grant)
         await ctx.call(tools.ask, Item(name="form"))
         await ctx.signal("go")
+        await ctx.set_attributes(customer=None, score="2.5")
         await ctx.sleep(3600)
         return End("well")
 
-    return agent_of(first, second, tools=tools.all())
+    found_by = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "urgent": Flag()}
+    return agent_of(first, second, tools=tools.all(), attributes=found_by)
 
 
 def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:

@@ -108,7 +108,8 @@ def columns_of(table: str) -> dict[str, str]:
 OTHER = {
     "text": "coalesce({c}, '') || 'x'", "character varying": "coalesce({c}, '') || 'x'",
     "bigint": "coalesce({c}, 0) + 1", "integer": "coalesce({c}, 0) + 1", "smallint": "coalesce({c}, 0) + 1",
-    "boolean": "NOT {c}", "timestamp with time zone": "coalesce({c}, clock_timestamp()) + interval '1 day'",
+    "numeric": "coalesce({c}, 0) + 1", "boolean": "NOT {c}",
+    "timestamp with time zone": "coalesce({c}, clock_timestamp()) + interval '1 day'",
     "uuid": "gen_random_uuid()",
     "bytea": "coalesce({c}, ''::bytea) || '\\x00'::bytea", "jsonb": "'{{\"forged\": 1}}'::jsonb",
 }  # fmt: skip

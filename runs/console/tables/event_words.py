@@ -61,6 +61,15 @@ def _models(event: dict[str, Any]) -> str:
     return f"{whose} asks {', '.join(visible(model) for model in named) or '—'}"
 
 
+def _attributes(f: Facts) -> str:
+    """What is set, each with its values; a dash for what is unset."""
+    stated: defaultdict[str, list[str]] = defaultdict(list)
+    for name, kind, value in zip(f["names"], f["kinds"], f["values"], strict=False):
+        is_money = kind == "money" and str(value).lstrip("-").isdecimal()
+        stated[name].append(f"${usd_of(int(value))}" if is_money else str(value))
+    return "; ".join(f"{visible(name)} {visible(', '.join(stated[name])) or '–'}" for name in f["named"]) or "nothing"
+
+
 def _words(value: object) -> str:
     return escape(words(value))
 
@@ -195,6 +204,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
         f"{_plain(f['messages'])} messages made short · about {_plain(f['tokens_before'])} tokens, "
         f"then {_plain(f['tokens_after'])}"
     ),
+    "AttributesSet": lambda f, _: f"{_attributes(f)} · by {visible(f['by'])}",
     "BudgetSet": lambda f, _: f"{_caps(f['caps'])} · by {visible(f['by'])}",
     "BudgetDebited": lambda f, _: _amounts(f) + (" · estimated: its answer was lost" if f.get("is_estimate") else ""),
     "BudgetExceeded": lambda f, _: f"{visible(words(f['resource']))}: {_plain(f['used'])} of {_plain(f['most'])} used",

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent, registry
+from runs.engine.attributes.setting import BadAttributes, setting
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.engine.canonical import plain
@@ -32,7 +33,7 @@ PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has a time 
 
 async def child(
     visit: Visit, slot: str, agent: Agent | str, input: BaseModel | Mapping[str, Any], *,
-    budget: Budget | None, tags: Sequence[str],
+    budget: Budget | None, tags: Sequence[str], attributes: Mapping[str, Any],
 ) -> Any:  # fmt: skip
     """Start a run of `agent`, or find it on record, and wait for its end. Gives its output; raises ChildFailure."""
     wanted = agent.graph_id if isinstance(agent, Agent) else agent
@@ -43,7 +44,7 @@ async def child(
     if isinstance(past.result, e.ChildEnded):
         return _ended(agent, past.result)
     if past.intent is None:
-        await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags)
+        await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes)
     visit.park(_wait(visit, slot, record.current))
 
 
@@ -73,7 +74,7 @@ def _found(wanted: str) -> Agent:
 
 async def _start(
     visit: Visit, slot: str, record: Slot, agent: Agent, asked: Any, requested_hash: str, budget: Budget,
-    tags: Sequence[str],
+    tags: Sequence[str], attributes: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """TX1: the intent, the wait and the run itself, in one commit."""
     if visit.depth >= MOST_GENERATIONS:
@@ -85,6 +86,7 @@ async def _start(
         raise MisusedContext(f"the input does not fit {agent.graph_id}: {error}") from error
     given = budget.tightest(agent.budget or NO_BUDGET)
     caps = _share(visit, given)
+    found_by = _attributes(visit, agent, attributes)
     visit.afford(slot, record.current, _expected(caps), is_reserved=True)
     run_id = child_id(visit.run_id, slot, record.current)
     event = e.ChildStarted(
@@ -94,11 +96,19 @@ async def _start(
     spec = ChildSpec(
         run_id=run_id, agent=agent.name, version=agent.version, input=checked, tags=tuple(tags), caps=caps,
         time=given.time, parent=visit.run_id, slot=slot, attempt=record.current, depth=visit.depth + 1,
-        trace_id=visit.trace_id,
+        trace_id=visit.trace_id, attributes=found_by,
     )  # fmt: skip
     wait = _wait(visit, slot, record.current, agent)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
     record.now.intent = event
+
+
+def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.AttributesSet | None:
+    """What the child is found by from its start."""
+    try:
+        return setting(agent.attributes, given, by=f"run:{visit.run_id}") if given else None
+    except BadAttributes as error:
+        raise MisusedContext(f"the attributes do not fit {agent.graph_id}: {error}") from error
 
 
 def _share(visit: Visit, asked: Budget) -> Caps:

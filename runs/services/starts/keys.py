@@ -7,8 +7,8 @@ a retry don't take it. The last word has the index `runs_run_one_of_key`: whoeve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
@@ -78,6 +78,7 @@ class Wanted:
     start_at: datetime | None = None
     start_before: datetime | None = None
     deliver: Delivery | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     schedule: UUID | None = None
     planned_at: datetime | None = None
 
@@ -92,6 +93,7 @@ class Wanted:
             window=None if seconds is None else timedelta(seconds=seconds),
             start_at=body.start_at, start_before=body.start_before,
             deliver=None if signal is None else Delivery(signal.name, signal.payload, signal.id),
+            attributes=body.attributes,
         )  # fmt: skip
 
     @property
@@ -210,8 +212,9 @@ def _cancel(run: Run, *, by: Actor, why: str) -> None:
 
 def _accept(wanted: Wanted, plan: Plan | None, *, by: Actor, most: Budget | None) -> Accepted:
     return lifecycle.accept(
-        wanted.agent, wanted.input, by=by, tags=wanted.tags, budget=wanted.budget, most=most, plan=plan
-    )
+        wanted.agent, wanted.input, by=by, tags=wanted.tags, budget=wanted.budget, most=most, plan=plan,
+        attributes=wanted.attributes,
+    )  # fmt: skip
 
 
 def _plan(wanted: Wanted) -> Plan:

@@ -1,0 +1,109 @@
+"""What a run is found by, on pages: fields of the start form, and the line about them on a run's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import forms
+
+from ledger.errors import DurableAgentsError
+from ledger.web.page_forms import in_words
+from runs.console.forms import Beside, Bound, Choice, Value
+from runs.engine.agents import Agent
+from runs.engine.attributes.kinds import Attribute, of_words
+from runs.queries.attributes.meaning import declared
+from runs.queries.attributes.shown import Told
+from runs.queries.attributes.shown import in_words as told
+
+_NOTES = {
+    "keywords": "several, separated by commas", "number": "a number", "money": "US dollars", "date": "YYYY-MM-DD",
+}  # fmt: skip
+
+
+_KINDS = {
+    "keyword": "a text", "keywords": "several texts", "number": "a number", "money": "US dollars", "date": "a day",
+    "flag": "true or false",
+}  # fmt: skip
+
+
+def known(agent: str) -> list[tuple[str, str]]:
+    """What an agent's runs, or all, can be looked for by: each name, and what it is."""
+    return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
+
+
+class AttributeForm(forms.Form):
+    """Fields for an agent's attributes, called as the API's body calls them: `attributes.customer`. What is typed is
+    handed on for the agent's own types to judge; `mark` puts their words at the fields."""
+
+    bound_field_class = Bound
+
+    def __init__(
+        self, agent: Agent, *, data: Mapping[str, str] | None = None, shown: Iterable[tuple[str, Told]] = ()
+    ) -> None:
+        super().__init__(data=data)
+        known = {one.name: told(one.value) for _, one in shown}
+        for name, attribute in agent.attributes.items():
+            self.fields[_field(name)] = _drawn(name, attribute, known.get(name))
+
+    @property
+    def all(self) -> list[Bound]:
+        """The fields, in their author's order."""
+        bound: Any = [self[name] for name in self.fields]
+        return bound  # type: ignore[no-any-return]
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether anything stands in them."""
+        return any(field.value() for field in self.all)
+
+    @property
+    def wrong(self) -> list[Bound]:
+        """Those with something wrong in them."""
+        return [field for field in self.all if field.errors]
+
+    def mark(self, error: DurableAgentsError) -> None:
+        """Put what was wrong at its field. What is wrong elsewhere others say."""
+        self.full_clean()
+        for problem in error.extra.get("errors", []):
+            if (name := str(problem.get("field", ""))) in self.fields:
+                self.add_error(name, in_words(problem))
+
+
+def _drawn(name: str, attribute: Attribute, shown: str | None) -> Value:
+    about = {"title": attribute.title, "description": _NOTES.get(attribute.kind, "")}
+    if attribute.kind == "flag":
+        words = {"yes": "true", "no": "false"}.get(shown or "")
+        return Choice(about, key=name, required=False, shown=words, choices=["true", "false"])
+    widget = forms.TextInput({"autocomplete": "off"})
+    return Value(about, key=name, required=False, shown=shown, widget=widget)
+
+
+def _field(name: str) -> str:
+    return f"attributes.{name}"
+
+
+def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, Told]]:
+    """A run's attributes, by what its agent calls them."""
+    titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
+    return [(titles.get(one.name) or one.title, one) for one in attributes]
+
+
+def beside(agent: Agent) -> dict[str, Beside]:
+    """The fields of the start form, for the form that they stand beside."""
+    return {
+        _field(name): Beside(attribute.title or name.replace("_", " ").capitalize(), f"f-attributes-{name}")
+        for name, attribute in agent.attributes.items()
+    }
+
+
+def at_start(agent: Agent, texts: Mapping[str, str]) -> dict[str, Any]:
+    """What was typed into the start form, as the API takes it; a field that was left empty is left out."""
+    typed = {name: text for name in agent.attributes if (text := texts.get(_field(name), "").strip())}
+    return {name: _value(agent.attributes[name], text) for name, text in typed.items()}
+
+
+def _value(attribute: Attribute, text: str) -> Any:
+    if attribute.is_list:
+        return [word for word in map(str.strip, text.split(",")) if word]
+    return of_words(attribute, text)

@@ -1,0 +1,221 @@
+"""The types of search attributes. Each takes what people and agents give, and makes of it the text that is put on
+record, compared and shown: one text for one value, whichever way it was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar
+
+from runs.engine.budget.limits import usd_of
+from runs.engine.budget.prices import A_MILLION
+
+LONGEST = 200  # characters of a text
+MOST_IN_LIST = 32
+_WHOLE_DIGITS, _PLACES = 15, 9  # of a number
+_MOST_USD = 10**12
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Base of the types. `title` is what pages call it, its name unless given."""
+
+    title: str = ""
+    kind: ClassVar[str] = ""
+    is_number: ClassVar[bool] = False  # how it is ordered: as a number, else as text by its bytes
+    is_list: ClassVar[bool] = False
+    like: ClassVar[str] = ""  # an example, for errors and forms
+
+    def texts(self, value: Any) -> list[str]:
+        """A `value` as it is put on record: one text for each thing to be found by. Raises ValueError saying what is
+        wrong."""
+        return [self.text(value)]
+
+    def text(self, value: Any) -> str:
+        """One `value` as it is put on record. Raises ValueError."""
+        raise NotImplementedError
+
+    def shown(self, texts: list[str]) -> Any:
+        """What is on record, its `texts`, as the API gives it."""
+        return texts[0]
+
+
+class Keyword(Attribute):
+    """One short text that is found whole, as it is written. `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, like = "keyword", "ACME-7"
+
+    def text(self, value: Any) -> str:
+        return _keyword(value)
+
+
+class Keywords(Attribute):
+    """Several short texts, at most 32; a run is found by each. `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, is_list, like = "keywords", True, "urgent"
+
+    def texts(self, value: Any) -> list[str]:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"is {_type(value)}, not a list of texts")
+        if len(value) > MOST_IN_LIST:
+            raise ValueError(f"has {len(value)} texts; at most {MOST_IN_LIST} are kept")
+        return list(dict.fromkeys(map(_keyword, value)))
+
+    def text(self, value: Any) -> str:
+        return _keyword(value)
+
+    def shown(self, texts: list[str]) -> Any:
+        return texts
+
+
+class Number(Attribute):
+    """A number: whole, or with up to nine decimal places. `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, is_number, like = "number", True, "12.5"
+
+    def text(self, value: Any) -> str:
+        number = _decimal(repr(value) if isinstance(value, float) else value)
+        if abs(number) >= 10**_WHOLE_DIGITS or -_exponent(number) > _PLACES:
+            raise ValueError(
+                f"is out of range: at most {_WHOLE_DIGITS} digits before the point and {_PLACES} after it are kept"
+            )
+        return _digits(number)
+
+    def shown(self, texts: list[str]) -> Any:
+        number = Decimal(texts[0])
+        return int(number) if number == number.to_integral_value() else float(number)
+
+
+class Money(Attribute):
+    """An amount in US dollars, to the millionth, given as a whole number, a Decimal or a text such as "12.50": never a
+    float, which can't say what it means. `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, is_number, like = "money", True, "12.50"
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, float):
+            raise ValueError('is a float, which holds no exact amount: give a text, such as "12.50"')
+        usd = _decimal(value)
+        if abs(usd) > _MOST_USD or -_exponent(usd) > 6:
+            raise ValueError("is out of range: at most a million millions are kept, to the millionth")
+        return str(int(usd * A_MILLION))
+
+    def shown(self, texts: list[str]) -> Any:
+        return usd_of(int(Decimal(texts[0])))
+
+
+class Date(Attribute):
+    """A day of the calendar: a date, or a text such as "2026-03-31". `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, like = "date", "2026-03-31"
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, datetime):
+            raise ValueError("is a moment, not a day: say which day it is where you are, with .date()")
+        if isinstance(value, date):
+            return value.isoformat()
+        if not isinstance(value, str) or not _DATE.fullmatch(value):
+            raise ValueError(
+                f"is {_type(value) if not isinstance(value, str) else 'no day'}; days are written 2026-03-31"
+            )
+        try:
+            return date.fromisoformat(value).isoformat()
+        except ValueError:
+            raise ValueError("is no day that a calendar has") from None
+
+
+class Flag(Attribute):
+    """True or false. `title` is what pages call it."""
+
+    __slots__ = ()
+    kind, like = "flag", "true"
+
+    def text(self, value: Any) -> str:
+        if not isinstance(value, bool):
+            raise ValueError(f"is {_type(value)}, neither true nor false")
+        return "true" if value else "false"
+
+    def shown(self, texts: list[str]) -> Any:
+        return texts[0] == "true"
+
+
+KINDS: dict[str, Attribute] = {kind.kind: kind() for kind in (Keyword, Keywords, Number, Money, Date, Flag)}
+
+
+def of_words(attribute: Attribute, words: str) -> Any:
+    """What somebody typed, as `text` takes it: in a form or in a search everything is words."""
+    return _FROM_WORDS.get(attribute.kind, str)(words)
+
+
+def _flag(words: str) -> Any:
+    return {"true": True, "false": False}.get(words.lower(), words)
+
+
+_FROM_WORDS: dict[str, Callable[[str], Any]] = {"flag": _flag, "money": lambda words: words.removeprefix("$")}
+
+
+def _keyword(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is {_type(value)}, not a text")
+    if not value.strip():
+        raise ValueError("is empty")
+    if len(value) > LONGEST:
+        raise ValueError(f"has {len(value)} characters; at most {LONGEST} are kept")
+    if "\x00" in value or any("\ud800" <= each <= "\udfff" for each in value):
+        raise ValueError("holds a character that no text has")
+    return str(value)
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
+        raise ValueError(f"is {_type(value)}, not a number")
+    if isinstance(value, str) and not _NUMBER.fullmatch(value) and not _is_small_float(value):
+        raise ValueError("is no number")
+    if isinstance(value, int) and abs(value) >= 10**40:
+        raise ValueError("is out of range")
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        raise ValueError("is no number") from None
+    if not number.is_finite():
+        raise ValueError("is no number")
+    return number
+
+
+def _is_small_float(text: str) -> bool:
+    """Whether it is a float as Python writes it: 1e-07."""
+    return bool(re.fullmatch(r"-?[0-9]\.?[0-9]{0,17}e[+-][0-9]{1,3}", text))
+
+
+def _exponent(number: Decimal) -> int:
+    """The power of ten of the last digit that counts."""
+    exponent = _plain(number).as_tuple().exponent
+    assert isinstance(exponent, int)
+    return exponent
+
+
+def _plain(number: Decimal) -> Decimal:
+    """Without zeros at the end; zero is zero."""
+    return number.normalize() if number else Decimal(0)
+
+
+def _digits(number: Decimal) -> str:
+    return format(_plain(number), "f")
+
+
+def _type(value: Any) -> str:
+    names = {
+        bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object",
+        type(None): "nothing",
+    }  # fmt: skip
+    return names.get(type(value), f"a {type(value).__name__}")

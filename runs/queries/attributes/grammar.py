@@ -1,0 +1,206 @@
+"""The language in which runs are looked for by their attributes. Pure: text in, a tree out, or where it went wrong.
+
+expression = all { "or" all }            all   = part { "and" part }
+part       = "not" part | "(" expression ")" | look
+look       = name ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) value | name "has" value
+           | name "in" "(" value { "," value } ")" | name "is" "set"
+value      = word | "text in quotes", in which \" and \\ stand for themselves
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LONGEST = 500  # characters of an expression: as many as a query parameter may have
+MOST_LOOKS, MOST_VALUES, DEEPEST = 20, 50, 10
+COMPARED = ("=", "!=", "<", "<=", ">", ">=")
+_WORDS = frozenset({"and", "or", "not", "in", "has", "is", "set"})
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign><=|>=|!=|[=<>(),])|(?P<word>[\w$+.:@/-]+)""", re.S
+)
+
+
+class Misread(ValueError):
+    """It is no expression. `at` counts characters from 1; `fix` says what would be right."""
+
+    def __init__(self, at: int, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.at, self.problem, self.fix = at, problem, fix
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What somebody compares with, and where it stands."""
+
+    words: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one attribute. `sign` is one of COMPARED, `in`, `has`, or `set`, which has no values."""
+
+    name: str
+    sign: str
+    values: tuple[Value, ...]
+    at: int
+    sign_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """All of these."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Any of these."""
+
+    parts: tuple[Expression, ...]
+
+
+Expression = Look | Not | Both | Either
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str  # word, quoted, sign, or end
+    text: str
+    at: int
+
+    @property
+    def shown(self) -> str:
+        return "the end" if self.kind == "end" else self.text[:40]
+
+
+def read(text: str) -> Expression:
+    """The tree of an expression. Raises Misread."""
+    if len(text) > LONGEST:
+        raise Misread(LONGEST + 1, f"is {len(text)} characters long", f"say it in at most {LONGEST}")
+    return _Reader(list(_tokens(text))).whole()
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            is_open = text[place] == '"'
+            problem = (
+                "has a quotation mark that is never closed" if is_open else f"has {text[place]!r}, which says nothing"
+            )
+            raise Misread(place + 1, problem, 'close it with another "' if is_open else "put a text into quotes")
+        if found.lastgroup != "space":
+            yield _Token(str(found.lastgroup), found.group(), place + 1)
+        place = found.end()
+    yield _Token("end", "", len(text) + 1)
+
+
+class _Reader:
+    """Goes through the tokens once."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens, self._place, self._looks = tokens, 0, 0
+
+    def whole(self) -> Expression:
+        if self._next.kind == "end":
+            raise Misread(1, "is empty", 'such as: customer = "ACME" and score > 3')
+        found = self._either(0)
+        if self._next.kind != "end":
+            raise self._unexpected("and, or, or the end")
+        return found
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._place]
+
+    def _take(self) -> _Token:
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _is(self, text: str) -> bool:
+        """Whether this word or sign comes next; then it is taken."""
+        token = self._next
+        is_it = token.kind in ("word", "sign") and (token.text.lower() if token.kind == "word" else token.text) == text
+        self._place += is_it
+        return is_it
+
+    def _unexpected(self, wanted: str) -> Misread:
+        return Misread(self._next.at, f"has {self._next.shown} where it doesn't belong", f"here comes {wanted}")
+
+    def _either(self, depth: int) -> Expression:
+        parts = [self._both(depth)]
+        while self._is("or"):
+            parts.append(self._both(depth))
+        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+    def _both(self, depth: int) -> Expression:
+        parts = [self._part(depth)]
+        while self._is("and"):
+            parts.append(self._part(depth))
+        return parts[0] if len(parts) == 1 else Both(tuple(parts))
+
+    def _part(self, depth: int) -> Expression:
+        if depth > DEEPEST:
+            raise Misread(self._next.at, f"goes more than {DEEPEST} levels deep", "say it with fewer brackets")
+        if self._is("not"):
+            return Not(self._part(depth + 1))
+        if self._is("("):
+            inner = self._either(depth + 1)
+            if not self._is(")"):
+                raise self._unexpected("and, or, or )")
+            return inner
+        return self._look()
+
+    def _look(self) -> Look:
+        name = self._next
+        if name.kind != "word" or name.text.lower() in _WORDS:
+            raise self._unexpected("the name of an attribute, not, or (")
+        self._take()
+        self._looks += 1
+        if self._looks > MOST_LOOKS:
+            raise Misread(name.at, f"looks at more than {MOST_LOOKS} attributes", "look for less at once")
+        sign = self._next
+        if self._is("in"):
+            return Look(name.text, "in", self._list(), name.at, sign.at)
+        if self._is("has"):
+            return Look(name.text, "has", (self._value(),), name.at, sign.at)
+        if self._is("is"):
+            if not self._is("set"):
+                raise self._unexpected("set")
+            return Look(name.text, "set", (), name.at, sign.at)
+        if sign.kind == "sign" and sign.text in COMPARED:
+            self._take()
+            return Look(name.text, sign.text, (self._value(),), name.at, sign.at)
+        raise self._unexpected(f"one of {' '.join(COMPARED)}, in, has, or is set")
+
+    def _list(self) -> tuple[Value, ...]:
+        if not self._is("("):
+            raise self._unexpected("( with the values, separated by commas")
+        values = [self._value()]
+        while self._is(","):
+            values.append(self._value())
+            if len(values) > MOST_VALUES:
+                raise Misread(values[-1].at, f"lists more than {MOST_VALUES} values", "list fewer")
+        if not self._is(")"):
+            raise self._unexpected(", or )")
+        return tuple(values)
+
+    def _value(self) -> Value:
+        token = self._next
+        if token.kind == "quoted":
+            self._take()
+            return Value(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.S), token.at)
+        if token.kind == "word" and token.text.lower() not in _WORDS:
+            self._take()
+            return Value(token.text, token.at)
+        raise self._unexpected('a value; a text of several words stands in "quotes"')

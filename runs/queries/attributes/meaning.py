@@ -1,0 +1,175 @@
+"""What the names of an expression mean: which agents declare them, of which type; and what each look asks of the
+rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.errors import DurableAgentsError
+from runs.engine.agents import Agent, registry
+from runs.engine.attributes.kinds import Attribute, of_words
+from runs.queries.attributes import grammar
+from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value
+
+_ORDERED = ("<", "<=", ">", ">=")
+_SHOWN = 12  # names that an error lists
+
+
+class BadSearch(DurableAgentsError):
+    """What was looked for says nothing, or what it is to be sorted by is nothing to sort by. Nothing was looked for."""
+
+    status, code, title = 400, "bad-search", "The search can't be read"
+
+    def __init__(self, field: str, misread: Misread) -> None:
+        at = f"at character {misread.at}: " if field == "where" else ""
+        super().__init__(
+            f"The {'search' if field == 'where' else 'order'} {misread.problem} ({at}{misread.fix}).",
+            errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}], at=misread.at,
+        )  # fmt: skip
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one attribute: those whose value stands so to one of `values`; with the sign `set`, all."""
+
+    name: str
+    attribute: Attribute
+    sign: str
+    values: tuple[str, ...]
+
+    @property
+    def column(self) -> str:
+        return "number" if self.attribute.is_number else "word"
+
+    @property
+    def is_equality(self) -> bool:
+        """Whether rows of one value lie in the order of the lists."""
+        return self.sign == "="
+
+    def condition(self, table: str) -> tuple[str, list[Any]]:
+        """What is true of them, in SQL whose every value is a parameter."""
+        own = f"{table}.name = %s AND {table}.kind = %s"
+        cast = "numeric" if self.attribute.is_number else "text"
+        known: list[Any] = [self.name, self.attribute.kind]
+        if self.sign == "set":
+            return f"{own} AND {table}.{self.column} IS NOT NULL", known
+        if len(self.values) > 1:
+            return f"{own} AND {table}.{self.column} = ANY (%s::{cast}[])", [*known, list(self.values)]
+        assert self.sign in ("=", *_ORDERED)  # it becomes SQL as it is
+        return f"{own} AND {table}.{self.column} {self.sign} %s::{cast}", [*known, self.values[0]]
+
+    def each(self) -> list[Rows]:
+        """One value at a time."""
+        return [Rows(self.name, self.attribute, self.sign, (value,)) for value in self.values] or [self]
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """Whether a run has such rows."""
+
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """Whether this isn't so."""
+
+    part: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:
+    parts: tuple[Condition, ...]
+
+
+Condition = Has | Lacks | All | Any_
+
+
+def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
+    """The attributes that agents here declare, or one of them, `name` or `name@version`: each name's types."""
+    found: dict[str, dict[str, Attribute]] = {}
+    for one in _agents(agent):
+        for name, attribute in one.attributes.items():
+            found.setdefault(name, {}).setdefault(attribute.kind, attribute)
+    return found
+
+
+def _agents(agent: str) -> Iterable[Agent]:
+    return (one for one in registry.agents() if not agent or agent in (one.name, one.graph_id))
+
+
+def read(text: str, agent: str = "") -> Condition:
+    """What an expression asks. Raises BadSearch, with the place of what is wrong."""
+    known = declared(agent)
+    try:
+        return _meant(grammar.read(text), known)
+    except Misread as misread:
+        raise BadSearch("where", misread) from misread
+
+
+def sorted_by(name: str, agent: str = "") -> Attribute:
+    """The type of an attribute to sort by. Raises BadSearch for an unknown one, and for a list."""
+    try:
+        attribute = _attribute(name, 1, declared(agent))
+        if attribute.is_list:
+            raise Misread(1, f"names {name}, which is a list", "sort by an attribute with one value")
+    except Misread as misread:
+        raise BadSearch("sort", misread) from misread
+    return attribute
+
+
+def _meant(expression: Expression, known: Mapping[str, Mapping[str, Attribute]]) -> Condition:
+    match expression:
+        case Not(part):
+            return Lacks(_meant(part, known))
+        case Both(parts):
+            return All(tuple(_meant(part, known) for part in parts))
+        case Either(parts):
+            return Any_(tuple(_meant(part, known) for part in parts))
+        case Look() as look:
+            return _looked(look, _attribute(look.name, look.at, known))
+
+
+def _attribute(name: str, at: int, known: Mapping[str, Mapping[str, Attribute]]) -> Attribute:
+    kinds = known.get(name)
+    if kinds is None:
+        names = sorted(known)
+        told = ", ".join(names[:_SHOWN]) + ("…" if len(names) > _SHOWN else "")
+        fix = f"there are {told}" if names else "no agent here declares any"
+        raise Misread(at, f"names {name[:64]!r}, which is no attribute", fix)
+    if len(kinds) > 1:
+        problem = f"names {name!r}, which is a {' and a '.join(sorted(kinds))} of different agents"
+        raise Misread(at, problem, "say whose runs are meant, by the agent's name")
+    (attribute,) = kinds.values()
+    return attribute
+
+
+def _looked(look: Look, attribute: Attribute) -> Condition:
+    kind = attribute.kind
+    if attribute.is_list and look.sign not in ("has", "in", "set"):
+        raise Misread(look.sign_at, f"compares the list {look.name}", f"such as: {look.name} has {attribute.like}")
+    if not attribute.is_list and look.sign == "has":
+        raise Misread(look.sign_at, f"asks what {look.name} has, which is a {kind} and no list", "compare it with =")
+    if kind == "flag" and look.sign in _ORDERED:
+        raise Misread(look.sign_at, f"orders the flag {look.name}", "a flag is = true or = false")
+    values = tuple(dict.fromkeys(_text(look.name, attribute, value) for value in look.values))
+    if look.sign == "!=":
+        return Lacks(Has(Rows(look.name, attribute, "=", values)))
+    sign = look.sign if look.sign in ("set", *_ORDERED) else "="
+    return Has(Rows(look.name, attribute, sign, values))
+
+
+def _text(name: str, attribute: Attribute, value: Value) -> str:
+    try:
+        return attribute.text(of_words(attribute, value.words))
+    except ValueError as error:
+        problem = f"compares {name} with {value.words[:40]!r}, which {error}"
+        raise Misread(value.at, problem, f"{name} is a {attribute.kind}, such as {attribute.like}") from error

@@ -1,0 +1,174 @@
+"""Runs by their attributes, a page at a time: by index, and with a bound on what one page looks at, however many there
+are.
+
+Where few runs can fit (the rarest thing that has to hold says so), all of those are looked at. Else the list is walked
+in its own order, by time or by an attribute's value, and each run on the way is looked at; after `MOST` of them the
+page ends where it has come to, maybe with fewer rows than were asked for, and the next one goes on from there. So no
+page costs more than that, and whoever follows the pages to their end has been shown every run that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+
+from runs.queries.attributes import statements
+from runs.queries.attributes.meaning import All, Any_, Condition, Has, Lacks, Rows
+from runs.queries.attributes.places import By, Spot
+from runs.queries.attributes.statements import Sql
+
+FEW = 2000  # runs that are all looked at
+MOST = 20_000  # runs that one page looks at on its way
+MOST_ARMS = 100  # values whose rows are walked side by side
+_FIRST = 200  # of a walk's windows, each four times as long as the one before
+Arms = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What is looked for. `arms` are conditions on the run's own columns, of which one has to hold; `among` are the
+    only runs that are meant. Without an order by an attribute, newest first."""
+
+    condition: Condition | None
+    arms: Arms
+    by: By | None = None
+    among: Sequence[UUID] | None = None
+
+    @property
+    def whole(self) -> Condition | None:
+        """The condition, and that the run has what it is ordered by."""
+        parts = [*([self.condition] if self.condition else []), *([Has(self.by.rows)] if self.by else [])]
+        return All(tuple(parts)) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page: places in order, and the place after which the next one begins; None: there is none."""
+
+    spots: list[Spot]
+    following: Spot | None
+
+
+def search(sought: Sought, *, limit: int, beyond: Spot | None = None) -> Found:
+    """Up to `limit` runs that fit, in order, the first that come after a place."""
+    count, cover = _rarest(sought)
+    few = _few(sought, count, cover)
+    if few is not None:
+        spots = statements.spots(statements.looked_up(few, sought.whole, sought.arms, sought.by, beyond, limit + 1))
+        return Found(spots[:limit], spots[limit - 1] if len(spots) > limit else None)
+    found: list[Spot] = []
+    for window, is_last in _windows(sought, cover, max(_FIRST, limit), beyond):
+        found += [spot for spot, fits in window if fits]
+        if len(found) > limit:
+            return Found(found[:limit], found[limit - 1])
+        if is_last:
+            return Found(found, None)
+        place = window[-1][0]
+    return Found(found, place)
+
+
+def _windows(
+    sought: Sought, cover: list[Rows] | None, size: int, place: Spot | None
+) -> Iterator[tuple[list[tuple[Spot, bool]], bool]]:
+    """The runs on the way, some at a time, with whether they fit; and whether there are no more."""
+    left = MOST
+    while left > 0:
+        size = min(size, left)
+        walk = _walk(sought, cover, place, size)
+        window = statements.judged(walk)
+        yield window, len(window) < size
+        place, left, size = window[-1][0], left - size, size * 4
+
+
+def _walk(sought: Sought, cover: list[Rows] | None, place: Spot | None, size: int) -> Sql:
+    """The next runs in the order, and whether each fits."""
+    by, arms = sought.by, [arm for arm in sought.arms if arm]
+    if by is not None:
+        return statements.by_value(by, _bounds(sought), place, size, sought.condition, arms)
+    if cover is not None and all(rows.is_equality for rows in cover):
+        each = [one for rows in cover for one in rows.each()]
+        if len(each) <= MOST_ARMS:
+            return statements.by_equality(each, place, size, sought.condition, arms)
+    return statements.by_time(sought.arms, place, size, sought.condition)
+
+
+def _bounds(sought: Sought) -> list[Rows]:
+    """What the condition demands of the attribute that is sorted by: the walk needn't begin before."""
+    parts = sought.condition.parts if isinstance(sought.condition, All) else (sought.condition,)
+    assert sought.by is not None
+    return [part.rows for part in parts if isinstance(part, Has) and part.rows.name == sought.by.name]
+
+
+# --- the rarest thing that has to hold --------------------------------------------------------------------------------
+
+
+def _rarest(sought: Sought) -> tuple[int, list[Rows] | None]:
+    """Rows of which every run that fits has one, as few as can be told, and how many there are, counted up to
+    FEW + 1."""
+    if sought.whole is None:
+        return FEW + 1, None
+    leaves = list(dict.fromkeys(_leaves(sought.whole)))
+    counts = dict(zip(leaves, _counted([statements.counted(rows, FEW + 1) for rows in leaves]), strict=True))
+    return _cover(sought.whole, counts) or (FEW + 1, None)
+
+
+def _leaves(condition: Condition) -> Iterator[Rows]:
+    match condition:
+        case Has(rows):
+            yield rows
+        case All(parts) | Any_(parts):
+            for part in parts:
+                yield from _leaves(part)
+        case Lacks():
+            return
+
+
+def _cover(condition: Condition, counts: Mapping[Rows, int]) -> tuple[int, list[Rows]] | None:
+    match condition:
+        case Has(rows):
+            return counts[rows], [rows]
+        case All(parts):
+            return min((one for part in parts if (one := _cover(part, counts))), key=lambda one: one[0], default=None)
+        case Any_(parts):
+            each = [_cover(part, counts) for part in parts]
+            some = [one for one in each if one is not None]
+            if len(some) < len(each):
+                return None
+            return sum(number for number, _ in some), [rows for _, several in some for rows in several]
+        case Lacks():
+            return None  # most runs lack most things
+
+
+def _few(sought: Sought, count: int, cover: list[Rows] | None) -> list[UUID] | None:
+    """All runs that can fit, where they are few."""
+    if sought.among is not None:
+        return list(sought.among)
+    if cover is not None and count <= FEW:
+        return _ids([statements.runs_of(rows) for rows in cover])
+    arms = [arm for arm in sought.arms if arm]
+    if arms and len(arms) == len(sought.arms):
+        of_arms = [statements.runs_in(arm, FEW + 1) for arm in arms]
+        if sum(_counted([(f"SELECT count(*) FROM ({text}) AS found", values) for text, values in of_arms])) <= FEW:
+            return _ids(of_arms)
+    return None
+
+
+def _counted(parts: list[Sql]) -> list[int]:
+    if not parts:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {', '.join(f'({text})' for text, _ in parts)}", [value for _, values in parts for value in values]
+        )
+        return list(cursor.fetchone() or ())
+
+
+def _ids(parts: list[Sql]) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            " UNION ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
+        )
+        return [row[0] for row in cursor.fetchall()]

@@ -1,0 +1,186 @@
+"""The statements of a search. Every value is a parameter; names of tables and columns are the code's own.
+
+A look at one run's rows has a limit in it, so the planner can't turn it into a walk over all rows that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.queries.attributes.meaning import All, Any_, Condition, Has, Lacks, Rows
+from runs.queries.attributes.places import By, Spot
+
+Sql = tuple[str, list[Any]]
+Arm = Mapping[str, str]
+_TRUE: Sql = "true", []
+
+
+def _joined(parts: Sequence[Sql], word: str) -> Sql:
+    return f" {word} ".join(f"({text})" for text, _ in parts), [value for _, values in parts for value in values]
+
+
+def fits(condition: Condition | None, run: str) -> Sql:
+    """Whether a run fits; `run` is where its id stands."""
+    match condition:
+        case None:
+            return _TRUE
+        case Has(rows):
+            text, values = rows.condition("a")
+            look = f"SELECT true FROM runs_attribute AS a WHERE a.run_id = {run} AND {text} LIMIT 1"
+            return f"coalesce(({look}), false)", values
+        case Lacks(part):
+            text, values = fits(part, run)
+            return f"NOT ({text})", values
+        case All(parts):
+            return _joined([fits(part, run) for part in parts], "AND")
+        case Any_(parts):
+            return _joined([fits(part, run) for part in parts], "OR")
+
+
+def _of_run(arms: Sequence[Arm], table: str) -> Sql:
+    """Whether the run's own columns are as one of the arms says."""
+    if not all(arms) or not arms:
+        return _TRUE
+    return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
+
+
+# --- how many, and which ----------------------------------------------------------------------------------------------
+
+
+def counted(rows: Rows, most: int) -> Sql:
+    """How many there are, counted so far."""
+    text, values = rows.condition("a")
+    return f"SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {text} LIMIT %s) AS found", [*values, most]
+
+
+def runs_of(rows: Rows) -> Sql:
+    """The runs that they are of."""
+    text, values = rows.condition("a")
+    return f"SELECT a.run_id FROM runs_attribute AS a WHERE {text}", values
+
+
+def runs_in(arm: Arm, most: int) -> Sql:
+    """Runs whose own columns are so."""
+    text, values = _of_run([arm], "r")
+    return f"SELECT r.id FROM runs_run AS r WHERE {text} LIMIT %s", [*values, most]
+
+
+def looked_up(
+    ids: Sequence[UUID], condition: Condition | None, arms: Sequence[Arm], by: By | None, beyond: Spot | None,
+    limit: int,
+) -> Sql:  # fmt: skip
+    """Of these runs those that fit, in order, the first after a place."""
+    whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r")], "AND")
+    if by is None:
+        place, more = _after("r.created_at, r.id", beyond, by)
+        return (
+            f"SELECT r.id, r.created_at, NULL FROM runs_run AS r WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
+            "ORDER BY r.created_at DESC, r.id DESC LIMIT %s"
+        ), [list(ids), *values, *more, limit]  # fmt: skip
+    own, named = by.rows.condition("s")
+    place, more = _after(f"s.{by.column}, r.created_at, r.id", beyond, by)
+    return (
+        f"SELECT r.id, r.created_at, s.{by.column}::text FROM runs_run AS r JOIN runs_attribute AS s "
+        f"ON s.run_id = r.id AND {own} WHERE r.id = ANY (%s::uuid[]) AND {whole} AND {place} "
+        f"ORDER BY {_order(by, 's', 'r.created_at, r.id')} LIMIT %s"
+    ), [*named, list(ids), *values, *more, limit]  # fmt: skip
+
+
+# --- walks ------------------------------------------------------------------------------------------------------------
+
+
+def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condition | None) -> Sql:
+    """The next runs, newest first."""
+    after, more = _after("r.created_at, r.id", place, None)
+    parts = []
+    for arm in arms:
+        own, values = _of_run([arm], "r")
+        text = f"SELECT r.id AS run_id, r.created_at FROM runs_run AS r WHERE {own} AND {after} "
+        parts.append((text + _NEWEST.format("r.id"), [*values, *more, size]))
+    return _window(parts, size, condition, [])
+
+
+def by_equality(
+    each: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm]
+) -> Sql:
+    """The next runs that have one of these values, newest first."""
+    after, more = _after("a.created_at, a.run_id", place, None)
+    parts = []
+    for rows in each:
+        own, values = rows.condition("a")
+        text = f"SELECT a.run_id, a.created_at FROM runs_attribute AS a WHERE {own} AND {after} "
+        parts.append((text + _NEWEST.format("a.run_id"), [*values, *more, size]))
+    return _window(parts, size, condition, arms)
+
+
+_NEWEST = "ORDER BY created_at DESC, {} DESC LIMIT %s"
+
+
+def _window(parts: Sequence[Sql], size: int, condition: Condition | None, arms: Sequence[Arm]) -> Sql:
+    inner = " UNION ".join(f"({text})" for text, _ in parts)  # each run once, whichever of its values led to it
+    judged, more = _judged(condition, arms)
+    return (
+        f"WITH w AS MATERIALIZED (SELECT run_id, created_at FROM ({inner}) AS each ORDER BY created_at DESC, "
+        f"run_id DESC LIMIT %s) SELECT w.run_id, w.created_at, NULL, {judged} FROM w "
+        "ORDER BY w.created_at DESC, w.run_id DESC"
+    ), [*(value for _, values in parts for value in values), size, *more]  # fmt: skip
+
+
+def by_value(
+    by: By, bounds: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm]
+) -> Sql:
+    """The next runs in the order of an attribute's values, of those within the bounds."""
+    own, values = _joined([rows.condition("s") for rows in (by.rows, *bounds)], "AND")
+    after, more = _after(f"s.{by.column}, s.created_at, s.run_id", place, by)
+    judged, judging = _judged(condition, arms)
+    return (
+        f"WITH w AS MATERIALIZED (SELECT s.run_id, s.created_at, s.{by.column} FROM runs_attribute AS s "
+        f"WHERE {own} AND {after} ORDER BY {_order(by, 's', 's.created_at, s.run_id')} LIMIT %s) "
+        f"SELECT w.run_id, w.created_at, w.{by.column}::text, {judged} FROM w "
+        f"ORDER BY {_order(by, 'w', 'w.created_at, w.run_id')}"
+    ), [*values, *more, size, *judging]  # fmt: skip
+
+
+def _judged(condition: Condition | None, arms: Sequence[Arm]) -> Sql:
+    judged = [fits(condition, "w.run_id")]
+    if arms:
+        own, values = _of_run(arms, "r")
+        look = f"SELECT true FROM runs_run AS r WHERE r.id = w.run_id AND ({own}) LIMIT 1"
+        judged.append((f"coalesce(({look}), false)", values))
+    return _joined(judged, "AND")
+
+
+def _order(by: By, table: str, then: str) -> str:
+    direction = "DESC" if by.is_falling else "ASC"
+    return ", ".join(f"{column} {direction}" for column in (f"{table}.{by.column}", *then.split(", ")))
+
+
+def _after(columns: str, place: Spot | None, by: By | None) -> Sql:
+    """Whether a row comes after a place. Without an attribute the order is newest first."""
+    if place is None:
+        return _TRUE
+    if by is None:
+        return f"({columns}) < (%s, %s)", [place.at, place.id]
+    cast = "numeric" if by.attribute.is_number else "text"
+    return f"({columns}) {'<' if by.is_falling else '>'} (%s::{cast}, %s, %s)", [place.value, place.at, place.id]
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def spots(statement: Sql) -> list[Spot]:
+    """The places that a statement gives."""
+    with connection.cursor() as cursor:
+        cursor.execute(*statement)
+        return [Spot(at, run_id, value) for run_id, at, value in cursor.fetchall()]
+
+
+def judged(statement: Sql) -> list[tuple[Spot, bool]]:
+    """A window of a walk: each place, and whether its run fits."""
+    with connection.cursor() as cursor:
+        cursor.execute(*statement)
+        return [(Spot(at, run_id, value), bool(fits)) for run_id, at, value, fits in cursor.fetchall()]

@@ -1,0 +1,340 @@
+"""Runs found and sorted by their attributes, over HTTP: what is set and refused, the language, and that pages go on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from durableagents import Date, Flag, Keyword, Keywords, Money, Number
+from runs.api.schemas import AgentPage, RunPage, RunRow
+from runs.engine.agents import Agent, End, registry
+from runs.models import Attribute, Run
+from runs.queries.attributes import search as searching
+from tests.api.conftest import Api, Order, Seen, is_problem
+
+pytestmark = pytest.mark.django_db
+DECLARED = {
+    "customer": Keyword("Customer"), "labels": Keywords(), "score": Number(), "amount": Money(), "due": Date(),
+    "urgent": Flag(),
+}  # fmt: skip
+
+
+def made(name: str, attributes: dict[str, Any], version: str = "1.0.0") -> Agent:
+    agent = Agent(
+        name, version, input=Order, state=Seen, initial=lambda order: Seen(order=order), attributes=attributes
+    )
+
+    @agent.node(start=True)
+    async def echo(state: Seen, ctx: Any) -> End:
+        return End()
+
+    agent.validate()
+    return agent
+
+
+@pytest.fixture(autouse=True)
+def found_agent() -> Iterator[None]:
+    agents = [made("sale", DECLARED), made("other", {"score": Keyword(), "place": Keyword()})]
+    yield
+    for agent in agents:
+        registry.remove(agent.graph_id)
+
+
+Sell = Callable[..., str]
+
+
+@pytest.fixture
+def sell(integrator: Api) -> Sell:
+    """Start a run with attributes; its id."""
+
+    def go(agent: str = "sale", **attributes: Any) -> str:
+        body = {"agent": agent, "input": {"item": "chair", "amount": 1}, "attributes": attributes}
+        answer = integrator.post("runs", body)
+        assert answer.status_code == 201, answer.content
+        return str(answer.json()["id"])
+
+    return go
+
+
+def found(api: Api, where: str = "", **more: Any) -> list[str]:
+    """All that is found, page after page."""
+    asked = {"where": where} if where else {}
+    answer = api.get("runs", **asked, **more)
+    rows: list[str] = []
+    for _ in range(100):
+        assert answer.status_code == 200, answer.content
+        page = answer.json()
+        assert RunPage.model_validate(page)
+        rows += [row["id"] for row in page["results"]]
+        if page["next"] is None:
+            return rows
+        answer = api.client.get(page["next"], headers=api.headers)
+    raise AssertionError("the pages go on for ever")
+
+
+# --- setting ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api) -> None:
+    given = {"customer": "ACME & Söhne", "labels": ["b", "a", "b"], "score": 2.5, "amount": "12.5", "due": "2026-03-31",
+             "urgent": True}  # fmt: skip
+    body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
+    first = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
+    again = integrator.post("runs", body, headers={"Idempotency-Key": "one"}).json()
+    told = given | {"labels": ["b", "a"], "amount": "12.50"}
+    assert first == again and RunRow.model_validate(first) and first["attributes"] == told
+    assert auditor.get(f"runs/{first['id']}").json()["attributes"] == told
+    assert integrator.post("runs", body | {"attributes": {}}).json()["attributes"] == {}
+    (row,) = [row for row in auditor.get("agents").json()["results"] if row["name"] == "sale"]
+    assert AgentPage.model_validate({"results": [row], "next": None})
+    assert row["attributes"][0] == {"name": "customer", "kind": "keyword", "title": "Customer"}
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"custmer": "ACME"}, ["attributes.custmer"]),
+        ({"score": "many", "due": "soon", "customer": "fine"}, ["attributes.due", "attributes.score"]),
+        ({"amount": 12.5}, ["attributes.amount"]),
+        ({"urgent": "yes"}, ["attributes.urgent"]),
+        ({"labels": "one"}, ["attributes.labels"]),
+        ({"customer": {"name": "ACME"}}, ["attributes.customer"]),
+        ([], ["attributes"]),
+        ({f"n{i}": 1 for i in range(17)}, ["attributes"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name_and_nothing_is_started(
+    integrator: Api, given: Any, fields: list[str]
+) -> None:
+    before = Run.objects.count()
+    body = {"agent": "sale", "input": {"item": "chair", "amount": 1}, "attributes": given}
+    answer = integrator.post("runs", body)
+    assert is_problem(answer, 422) and [one["field"] for one in answer.json()["errors"]] == fields
+    assert all(one["problem"] and one["fix"] for one in answer.json()["errors"])
+    assert Run.objects.count() == before and not Attribute.objects.exists()
+
+
+def test_an_agent_without_any_takes_none(integrator: Api) -> None:
+    body = {"agent": "order@1.0.0", "input": {"item": "chair", "amount": 1}, "attributes": {"customer": "ACME"}}
+    answer = integrator.post("runs", body)
+    assert is_problem(answer, 422) and "declares none" in answer.json()["errors"][0]["fix"]
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+EXPRESSIONS = {
+    'customer = "ACME & Co"': "a",
+    "customer = Beta": "bd",
+    "customer != Beta": "ace",
+    "not customer = Beta": "ace",
+    'customer in (Beta, "ACME & Co")': "abd",
+    "customer >= Beta": "bd",
+    "customer is set": "abd",
+    "not customer is set": "ce",
+    "labels has late": "ac",
+    "labels in (late, new)": "abc",
+    "labels has late and labels has new": "a",
+    "score > 2": "bc",
+    "score >= 2": "abc",
+    "score < 2.0001 and score > -5": "a",
+    "score = 2.0": "a",
+    "score < 0": "d",
+    "amount > 99.99 and amount <= $1000": "ab",
+    "due >= 2026-01-01 and due < 2026-07-01": "a",
+    "urgent = true": "ae",
+    "URGENT = true": None,
+    "urgent = TRUE or score = 10": "ace",
+    "urgent = false or (labels has late and not score < 5)": "bc",
+    "not (urgent = true or customer = Beta)": "c",
+    "not not urgent = true": "ae",
+    "score = 10 or not customer is set": "ce",
+    'customer = "no such"': "",
+    'customer = "\' OR 1=1 --"': "",
+    'customer = "%"': "",
+}
+
+
+@pytest.fixture
+def five(sell: Sell) -> dict[str, str]:
+    """Five runs, by letter."""
+    return {
+        "a": sell(customer="ACME & Co", labels=["late", "new"], score=2, amount="100", due="2026-03-31", urgent=True),
+        "b": sell(customer="Beta", labels=["new"], score=7.5, amount=1000, due="2026-12-31", urgent=False),
+        "c": sell(labels=["late"], score=10),
+        "d": sell(customer="Beta", score=-7),
+        "e": sell(urgent=True),
+        "-": sell("other", score="2", place="here"),
+    }
+
+
+@pytest.mark.parametrize("is_walked", [False, True])
+def test_expressions_find_what_they_say(
+    five: dict[str, str], auditor: Api, is_walked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_walked:  # as where there are many
+        monkeypatch.setattr(searching, "FEW", -1)
+    for expression, letters in EXPRESSIONS.items():
+        if letters is None:
+            assert is_problem(auditor.get("runs", where=expression, agent="sale"), 400)
+            continue
+        wanted = [five[letter] for letter in reversed(letters)]
+        assert found(auditor, expression, agent="sale") == wanted, expression
+        assert found(auditor, expression, agent="sale", limit=1) == wanted, expression
+
+
+def test_other_filters_hold_beside_it(five: dict[str, str], auditor: Api) -> None:
+    assert found(auditor, "place = here") == [five["-"]]
+    assert found(auditor, "urgent = true", state="completed") == []
+    assert found(auditor, "urgent = true", state="pending") == [five["e"], five["a"]]
+    assert found(auditor, "urgent = true", agent="sale@1.0.0") == [five["e"], five["a"]]
+    assert found(auditor, "urgent = true", agent="sale", q=five["a"]) == [five["a"]]
+    assert found(auditor, "urgent = true", q="nothing-of-the-kind") == []
+
+
+@pytest.mark.parametrize(
+    ("where", "at", "says"),
+    [
+        ("custmer = ACME", 1, "'custmer', which is no attribute"),
+        ("urgent = true and custmer = ACME", 19, "no attribute"),
+        ("score = 1", 1, "a keyword and a number of different agents"),
+        ("urgent = yes", 10, "neither true nor false"),
+        ("urgent > true", 8, "orders the flag"),
+        ("amount > lots", 10, "no number"),
+        ("due = 31.3.2026", 7, "no day"),
+        ("labels = late", 8, "compares the list"),
+        ("customer has ACME", 10, "no list"),
+        ("customer ~ ACME", 10, "says nothing"),
+        ('customer = "ACME', 12, "never closed"),
+        ("customer = ", 12, "the end"),
+        ("customer", 9, "the end"),
+        ("(urgent = true", 15, "the end"),
+        ("urgent = true)", 14, ") where it doesn't belong"),
+        ("urgent = true urgent = true", 15, "urgent where"),
+        ("customer in ()", 14, ") where"),
+        ("customer in (a b)", 16, "b where"),
+        ("customer is ACME", 13, "ACME where"),
+        ("and", 1, "and where"),
+        ("customer = and", 12, "and where"),
+        ("urgent = true; DROP TABLE runs_run", 14, "says nothing"),
+        ("(" * 30 + "urgent = true" + ")" * 30, 12, "levels deep"),
+        ("not " * 30 + "urgent = true", 45, "levels deep"),
+        (" or ".join(["urgent = true"] * 21), 341, "more than 20"),
+        (f"customer in ({','.join('a' * 51)})", 114, "more than 50"),
+    ],
+)
+def test_what_can_not_be_read_is_refused_with_its_place(auditor: Api, where: str, at: int, says: str) -> None:
+    answer = auditor.get("runs", where=where)
+    assert is_problem(answer, 400, "bad-search"), answer.content
+    body = answer.json()
+    assert (body["at"], body["errors"][0]["field"]) == (at, "where"), body
+    assert says in body["errors"][0]["problem"] and body["errors"][0]["fix"], body
+
+
+def test_an_expression_that_is_too_long_is_refused(auditor: Api) -> None:
+    assert is_problem(auditor.get("runs", where="urgent = true or " * 40 + "urgent = true"), 400)
+
+
+def test_whatever_is_typed_is_answered_or_refused(five: dict[str, str], auditor: Api) -> None:
+    dice = random.Random(7)
+    pieces = ["customer", "labels", "amount", "urgent", "=", "<", "in", "has", "(", ")", ",", '"', "and", "or", "not",
+              "true", "5", "is", "set", "\\", "'", "%", "%s", "\x00", "é", "--", "2026-01-01", "\ud83d"]  # fmt: skip
+    for _ in range(150):
+        text = " ".join(dice.choices(pieces, k=dice.randint(1, 9))).encode("utf-8", "replace").decode()
+        assert auditor.get("runs", where=text).status_code in (200, 400), text
+
+
+# --- sorting, pages ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_walked", [False, True])
+@pytest.mark.parametrize("name", ["customer", "score", "amount", "due", "urgent"])
+def test_pages_in_an_attributes_order_have_every_run_once(
+    sell: Sell, auditor: Api, name: str, is_walked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_walked:
+        monkeypatch.setattr(searching, "FEW", -1)
+        monkeypatch.setattr(searching, "_FIRST", 2)
+    dice = random.Random(name)
+    values = {
+        "customer": ["ä", "Z", "a", "b"], "score": [-1.5, 10, 9, 100], "amount": ["9.99", 10, 100, -3],
+        "due": ["2026-01-01", "2026-10-01", "1999-12-31"], "urgent": [True, False],
+    }  # fmt: skip
+    made = [(value, sell(**{name: value})) for value in (dice.choice(values[name]) for _ in range(13))]
+    sell(labels=["without"])
+
+    def key(pair: tuple[Any, str]) -> Any:
+        value = pair[0]
+        number = float(value) if name in ("score", "amount") else value
+        return (number.encode() if isinstance(number, str) else number), pair[1]
+
+    wanted = [run for _, run in sorted(made, key=key)]
+    for limit in (1, 2, 5, 100):
+        assert found(auditor, sort=name, limit=limit, agent="sale") == wanted, limit
+        assert found(auditor, sort=f"-{name}", limit=limit, agent="sale") == wanted[::-1], limit
+
+
+def test_a_page_goes_on_where_it_ended_whatever_was_set_meanwhile(sell: Sell, auditor: Api) -> None:
+    made = [sell(amount=n) for n in range(6)]
+    first = auditor.get("runs", sort="amount", limit=3).json()
+    sell(amount=1)  # before the place
+    late = sell(amount=4)  # behind it
+    rest = auditor.client.get(first["next"], headers=auditor.headers).json()
+    assert [row["id"] for row in first["results"]] == made[:3]
+    assert [row["id"] for row in rest["results"]] == [made[3], made[4], late]
+
+
+def test_a_page_looks_at_no_more_than_its_bound_and_the_next_goes_on(
+    sell: Sell, auditor: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "FEW", -1)
+    monkeypatch.setattr(searching, "MOST", 4)
+    monkeypatch.setattr(searching, "_FIRST", 2)
+    wanted = sell(customer="rare", urgent=True)
+    for _ in range(11):
+        sell(urgent=True)
+    for more in ({}, {"sort": "urgent"}):
+        page = auditor.get("runs", where="urgent = true and not customer != rare and customer is set", **more).json()
+        assert len(page["results"]) <= 1 and (page["next"] is not None or more)
+        assert found(auditor, "urgent = true and not customer != rare", limit=1, **more) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("sort", "says"),
+    [("nothing", "no attribute"), ("labels", "a list"), ("score", "different agents"), ("-", "no attribute"),
+     ("customer; --", "no attribute"), ("--customer", "no attribute")],
+)  # fmt: skip
+def test_what_is_nothing_to_sort_by_is_refused(auditor: Api, sort: str, says: str) -> None:
+    answer = auditor.get("runs", sort=sort)
+    assert is_problem(answer, 400, "bad-search") and says in answer.json()["errors"][0]["problem"]
+
+
+def test_a_cursor_that_was_cut_made_up_or_is_of_another_order_is_refused(sell: Sell, auditor: Api) -> None:
+    for n in range(3):
+        sell(amount=n, customer=f"c{n}")
+    following = auditor.get("runs", sort="amount", limit=1).json()["next"]
+    cursor = following.partition("cursor=")[2].partition("&")[0].replace("%3D", "=")
+    by_time = auditor.get("runs", limit=1).json()["next"].partition("cursor=")[2].partition("&")[0].replace("%3D", "=")
+    assert auditor.get("runs", sort="amount", cursor=cursor).status_code == 200
+    for sort, wrong in [
+        ("amount", cursor[:-8]), ("amount", "x"), ("amount", by_time), ("-amount", cursor), ("customer", cursor),
+        ("amount", "WzFd"), ("amount", "W10="), ("amount", "é"),
+    ]:  # fmt: skip
+        assert is_problem(auditor.get("runs", sort=sort, cursor=wrong), 400), wrong
+
+
+def test_who_may_not_read_runs_finds_none(sell: Sell, caller: Callable[[str | None], Api]) -> None:
+    sell(customer="ACME")
+    for who, status in ((None, 401), ("nobody", 403)):
+        assert is_problem(caller(who).get("runs", where="customer = ACME"), status)
+
+
+def test_a_search_takes_a_bounded_number_of_statements(five: dict[str, str], auditor: Api) -> None:
+    for where in ("urgent = true", " or ".join(["labels has late", "customer = Beta"] * 10)):
+        with CaptureQueriesContext(connection) as asked:
+            auditor.get("runs", where=where)
+        assert len(asked) <= 13, [query["sql"][:100] for query in asked.captured_queries]
