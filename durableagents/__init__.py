@@ -12,16 +12,18 @@ from runs.engine.errors import (
     Failure,
     ModelFailure,
     NotSent,
+    Refused,
     Rejected,
     TimedOut,
     ToolFailure,
     TransportError,
 )
 from runs.engine.journal import Grant
+from runs.engine.messages.waiting import Taken
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "DidNotHappen", "End",
-    "Evidence", "Expired", "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Rejected",
-    "ReplayClass", "Sample", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Evidence", "Expired", "Failure", "Gate", "Grant", "Happened", "ModelFailure", "NotSent", "Pending", "Refused",
+    "Rejected", "ReplayClass", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

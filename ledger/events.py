@@ -20,6 +20,8 @@ from ledger.kinds.budget import BudgetDebited as BudgetDebited
 from ledger.kinds.budget import BudgetExceeded as BudgetExceeded
 from ledger.kinds.budget import BudgetSet as BudgetSet
 from ledger.kinds.budget import ModelRouted as ModelRouted
+from ledger.kinds.messages import MessageHandled as MessageHandled
+from ledger.kinds.messages import MessageReceived as MessageReceived
 
 unseal = unpack  # by this name a shipped migration (runs 0013) imports it
 

@@ -20,6 +20,7 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
+from runs.engine.messages.waiting import await_message
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
@@ -53,7 +54,13 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
 
         async def begun() -> T:
             context._not_begun.pop(mark, None)
-            return await method(*args, **kwargs)
+            try:
+                got = await method(*args, **kwargs)
+            except Exception:
+                context._visit.take_over()
+                raise
+            context._visit.take_over()
+            return got
 
         call = begun()
         call.__name__, call.__qualname__ = method.__name__, f"Context.{method.__name__}"  # type: ignore[attr-defined]
@@ -224,6 +231,16 @@ class Context:
         days) runs out: returns `or_else`, or raises TimedOut where there is none.
         """
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
+
+    @_step
+    async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
+        """Wait until a message is answered, of one of these `names` (none given: any that the agent takes). Look at the
+        state first: what came before this call has been handled.
+
+        Returns which one it was, a `Taken`; the state has what it changed. When the time `within` (7 days) runs out:
+        returns `or_else`, or raises TimedOut where there is none.
+        """
+        return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
     @_step
     async def ask(

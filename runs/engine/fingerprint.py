@@ -73,7 +73,19 @@ def parts(agent: Described) -> dict[str, Any]:
             }
             for a in agent.assistants
         },
-    }
+    } | _told(agent)
+
+
+def _told(agent: Described) -> dict[str, Any]:
+    """What others may say to its runs; nothing for an agent that declares none, as those of before do."""
+    messages = {
+        m.name: {
+            "takes": _schema(m.takes), "answers": _schema(m.answers), "code": _code(m.function), "check": _code(m.check)
+        }
+        for m in agent.messages.values()
+    }  # fmt: skip
+    signals = {} if agent.signals is None else {"signals": sorted(agent.signals)}
+    return ({"messages": messages} if messages else {}) | signals
 
 
 def digest(of: dict[str, Any]) -> str:
@@ -240,6 +252,8 @@ def _is_described(value: Any) -> bool:
         "Agent",
         "Node",
         "Assistant",
+        "Message",
+        "View",
     )
 
 

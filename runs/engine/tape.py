@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import events as e
+from runs.engine.errors import JournalBroken
 
 # What a late callback tells, beside a worker's happened, accepted and refused.
 CALLED_BACK = "called back"
@@ -174,7 +175,7 @@ class Slot:
     def has_timed_out(self) -> bool:
         """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no,
         and stays one."""
-        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
+        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
@@ -187,7 +188,7 @@ LATE_NEWS = "late_news"
 # anew.
 LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
-_GONE_ON_BY = frozenset({"timer", "signal", "input"})
+_GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 
 
 class Tape:
@@ -198,6 +199,7 @@ class Tape:
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived] = {}
+        self.handled: list[e.MessageHandled] = []
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
         for event in events:
             self.add(event)
@@ -222,6 +224,8 @@ class Tape:
             self.visits.add(event.visit)
         if isinstance(event, e.SignalReceived):
             self.signals[event.name, event.n] = event
+        if isinstance(event, e.MessageHandled):
+            self.handled.append(event)
         if event.slot is None:
             return
         place = event.slot.rpartition("/")[0]
@@ -230,6 +234,17 @@ class Tape:
             place = place.rpartition("/")[0]
         slot = self.slot(event.slot)
         _fold(slot, slot.at(event.attempt), event)
+
+    def handled_in(self, visit: str) -> list[e.MessageHandled]:
+        """The messages that were handled in a visit, in order."""
+        return [event for event in self.handled if event.visit == visit]
+
+    def message_for(self, slot: str) -> e.MessageHandled:
+        """The message that a call had waited for and got. Raises JournalBroken where the journal has none."""
+        for event in reversed(self.handled):
+            if slot in event.calls:
+                return event
+        raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Slots of tool calls whose intent is on record and whose outcome isn't."""

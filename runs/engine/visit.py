@@ -15,6 +15,7 @@ from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
 from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
+from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
@@ -43,6 +44,8 @@ class Visit:
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
+        self.changes: Changes | None = None  # what messages changed of the node's state
+        self.listening: list[WaitSpec] = []  # waits for messages that its branches have come to
 
     def next_slot(self) -> str:
         """The identity of the next call of the branch that runs now."""
@@ -70,6 +73,11 @@ class Visit:
     def has_ended(self) -> bool:
         """Whether the visit stops, for whatever reason: what is in flight is recorded, and nothing more is begun."""
         return self.outcome is not None or self._was_cut or self._lost is not None
+
+    def take_over(self) -> None:
+        """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
+        if self.changes and not self.places.branch.under:
+            self.changes.take_over(self.places.branch.calls)
 
     @contextmanager
     def step(self) -> Iterator[None]:

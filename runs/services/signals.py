@@ -20,7 +20,7 @@ from ledger.codec import unpack
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.models import Event
 from runs.engine.canonical import canonical
-from runs.engine.steps.signals_and_questions import SIGNAL_NAME
+from runs.engine.agents import SIGNAL_NAME
 from runs.journal import notify
 from runs.models import ENDED, Run, Signal
 from runs.services.command import locked, snapshot, wake
