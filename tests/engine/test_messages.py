@@ -354,7 +354,7 @@ def test_what_is_declared_wrongly_is_refused_by_name() -> None:
         ({"takes": Add, "answers": list}, "is no Pydantic model"), ({"takes": Add, "name": "add"}, "two messages"),
     ]:  # fmt: skip
         with pytest.raises(DefinitionError, match=problem):
-            agent.message(**wrong)(lambda state, request: None)  # type: ignore[arg-type]
+            agent.message(**{"name": "good", **wrong})(lambda state, request: None)  # type: ignore[arg-type]
 
     async def waits_for(state: Any, request: Any) -> None: ...
 
