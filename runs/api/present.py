@@ -24,11 +24,13 @@ from runs.api.schemas import (
     NodeRow,
     ParentRow,
     PriceRow,
+    RequestKindRow,
     RunRow,
     SampleRow,
     Status,
     ToolRow,
     Usage,
+    ViewKindRow,
     WaitRow,
 )
 from runs.engine.agents import Agent
@@ -201,4 +203,12 @@ def agent_row(agent: Agent) -> AgentRow:
             ToolRow.of(tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None)
             for tool in agent.all_tools()
         ],
+        messages=[
+            RequestKindRow.of(
+                m, body_schema=m.takes.model_json_schema(),
+                answer_schema=m.answers.model_json_schema() if m.answers else None,
+            )
+            for m in agent.messages.values()
+        ],
+        views=[ViewKindRow.of(v, answer_schema=v.answers.model_json_schema()) for v in agent.views.values()],
     )

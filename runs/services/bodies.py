@@ -62,6 +62,14 @@ class SignalBody(Strict):
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
+class MessageBody(Strict):
+    """What to ask the run: `body` must fit what the agent's message takes. With an `id` of the sender's own, a repeat is
+    the same message."""
+
+    body: Any
+    id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+
 class AnswerBody(SteerBody):
     """`answer` must fit the question's schema. A reason is welcome and not required."""
 

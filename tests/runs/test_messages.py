@@ -325,7 +325,7 @@ def test_a_paused_run_keeps_it_and_answers_when_it_goes_on(stage: Stage, tools: 
     assert stage.drive() == "parked"
     lifecycle.pause(run.id, by=OLGA, justification="lunch")
     send(run)
-    assert fresh(run).ready_at is None and stage.drive() is None
+    assert fresh(run).ready_at is None and stage.drive() == "idle"
     check_against_journal(run)
     lifecycle.resume(run.id, by=OLGA, justification="back")
     assert stage.drive() == "parked" and told(run) == [(1, "answered")]

@@ -72,7 +72,7 @@ class CheckRefused(DurableAgentsError):
 class CheckFailed(DurableAgentsError):
     """The agent's own check broke. Nothing was recorded."""
 
-    status, code, title = 502, "check-failed", "The agent's check broke"
+    status, code, title = 500, "check-failed", "The agent's check broke"
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(f"The check of message {name} broke, so it was not taken: {brief(error)}.")
@@ -187,9 +187,10 @@ def _is_same(run: Run, known: Message, request: Any) -> bool:
         return False
 
 
-def message(run_id: UUID, n: int) -> Message:
-    """A run's `n`-th message. Raises NotFound."""
-    found = Message.objects.filter(run_id=run_id, n=n).first()
+def message(run_id: UUID, n: str) -> Message:
+    """A run's `n`-th message, as the address has it. Raises NotFound."""
+    is_number = n.isascii() and n.isdecimal() and len(n) < 10
+    found = Message.objects.filter(run_id=run_id, n=int(n)).first() if is_number else None
     if found is None:
         raise NotFound("message", n)
     return found
