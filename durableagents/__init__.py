@@ -19,7 +19,7 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.journal import Grant
-from runs.engine.messages.waiting import Taken
+from runs.engine.steps.messages import Taken
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [

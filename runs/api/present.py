@@ -205,7 +205,8 @@ def agent_row(agent: Agent) -> AgentRow:
         ],
         messages=[
             RequestKindRow.of(
-                m, body_schema=m.takes.model_json_schema(),
+                m,
+                body_schema=m.takes.model_json_schema(),
                 answer_schema=m.answers.model_json_schema() if m.answers else None,
             )
             for m in agent.messages.values()

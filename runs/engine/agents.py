@@ -154,9 +154,9 @@ class Agent:
         """Declare a request that a run takes while it waits or works: a plain `def` of (state, request) that may change
         the state and returns the answer, or raises Refused.
 
-        `takes` and `answers` are Pydantic models (no `answers`: it was taken, and that is all). `check`, a function of
-        (state, request), sees the recorded state before the request is accepted; what it raises refuses it. Raises
-        DefinitionError.
+        `name` is the function's unless given, `title` what people read. `takes` and `answers` are Pydantic models (no
+        `answers`: it was taken, and that is all). `check`, a function of (state, request), sees the recorded state
+        before the request is accepted; what it raises refuses it. Raises DefinitionError.
         """
 
         def declare(function: Callable[[Any, Any], Any]) -> Message:
@@ -174,8 +174,9 @@ class Agent:
     def view(
         self, name: str = "", *, answers: type[BaseModel], title: str = ""
     ) -> Callable[[Callable[[Any], Any]], View]:
-        """Declare a reading of the recorded state: a plain `def` of (state) that returns an `answers`. It is no part of
-        the fingerprint: no run goes by it. Raises DefinitionError."""
+        """Declare a reading of the recorded state: a plain `def` of (state) that returns an `answers`, a Pydantic
+        model. `name` is the function's unless given, `title` what people read. It is no part of the fingerprint: no run
+        goes by it. Raises DefinitionError."""
 
         def declare(function: Callable[[Any], Any]) -> View:
             made = view_of(self.graph_id, function, name=name, answers=answers, title=title)

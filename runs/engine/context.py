@@ -20,12 +20,12 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
-from runs.engine.messages.waiting import await_message
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
+from runs.engine.steps.messages import await_message
 from runs.engine.steps.model_loop import ask_once, think
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tools import Evidence, Tool

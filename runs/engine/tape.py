@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import events as e
-from runs.engine.errors import JournalBroken
 
 # What a late callback tells, beside a worker's happened, accepted and refused.
 CALLED_BACK = "called back"
@@ -173,8 +172,7 @@ class Slot:
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no,
-        and stays one."""
+        """Whether it waited for an answer, a signal or a message that came too late. A gate's deadline is a no."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
@@ -224,8 +222,7 @@ class Tape:
             self.visits.add(event.visit)
         if isinstance(event, e.SignalReceived):
             self.signals[event.name, event.n] = event
-        if isinstance(event, e.MessageHandled):
-            self.handled.append(event)
+        self.handled += [event] if isinstance(event, e.MessageHandled) else []
         if event.slot is None:
             return
         place = event.slot.rpartition("/")[0]
@@ -234,17 +231,6 @@ class Tape:
             place = place.rpartition("/")[0]
         slot = self.slot(event.slot)
         _fold(slot, slot.at(event.attempt), event)
-
-    def handled_in(self, visit: str) -> list[e.MessageHandled]:
-        """The messages that were handled in a visit, in order."""
-        return [event for event in self.handled if event.visit == visit]
-
-    def message_for(self, slot: str) -> e.MessageHandled:
-        """The message that a call had waited for and got. Raises JournalBroken where the journal has none."""
-        for event in reversed(self.handled):
-            if slot in event.calls:
-                return event
-        raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
         """Slots of tool calls whose intent is on record and whose outcome isn't."""
@@ -273,8 +259,7 @@ class Tape:
         ]
 
     def to_await(self) -> list[str]:
-        """Slots of calls that the other side took and whose time ran out, and that the node did not go on from: a
-        retried run waits for their answers again."""
+        """Slots of calls that were taken, whose time ran out, and that the node did not go on from: awaited again."""
         reached = self._reached()
         return [
             name

@@ -1,4 +1,4 @@
-"""A run and what belongs to it (`run`), what it is asked (`messages`), who drives runs (`fleet`), and what they cost (`money`)."""
+"""A run and its own (`run`), what it is asked (`messages`), who drives runs (`fleet`), what they cost (`money`)."""
 
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.messages import Message
@@ -19,7 +19,7 @@ from runs.models.run import (
 )
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Message", "Price",
-    "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
+    "ACTIVE", "AgentVersion", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident", "Message",
+    "Price", "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
     "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

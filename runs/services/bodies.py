@@ -63,8 +63,8 @@ class SignalBody(Strict):
 
 
 class MessageBody(Strict):
-    """What to ask the run: `body` must fit what the agent's message takes. With an `id` of the sender's own, a repeat is
-    the same message."""
+    """What to ask the run: `body` must fit what the agent's message takes. With an `id` of the sender's own, a repeat
+    is the same message."""
 
     body: Any
     id: Annotated[str, Field(min_length=1, max_length=255)] | None = None

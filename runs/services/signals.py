@@ -19,8 +19,8 @@ from ledger.clock import database_now
 from ledger.codec import unpack
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.models import Event
-from runs.engine.canonical import canonical
 from runs.engine.agents import SIGNAL_NAME, registry
+from runs.engine.canonical import canonical
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.journal import notify
 from runs.models import ENDED, Run, Signal

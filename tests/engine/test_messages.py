@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from durableagents import Agent, Context, End, Refused, Taken, TimedOut
 from ledger import events as e
 from runs.engine.errors import DefinitionError
+from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import Story
-from tests.engine.test_crashes import Death, MortalJournal
 from tests.world import Asked, Item, Killed, Toolbox, agent_of, ends_with
 
 
@@ -291,8 +291,6 @@ async def test_a_state_that_is_no_plain_data_where_the_node_waits_is_told_to_the
     assert handled.outcome == "failed" and "put on record" in handled.payload["message"]
     story.run.signal("go")
     assert await story.drive() == "completed"
-
-
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

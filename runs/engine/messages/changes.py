@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.canonical import canonical, plain
+from runs.engine.errors import JournalBroken
 from runs.engine.tape import Tape
 
 
@@ -36,13 +37,26 @@ def with_changes(state: dict[str, Any], handled: Sequence[e.MessageHandled]) -> 
     return state
 
 
+def handled_in(tape: Tape, visit: str) -> list[e.MessageHandled]:
+    """The messages that were handled in a visit (generation and number), in order."""
+    return [event for event in tape.handled if event.visit == visit]
+
+
+def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
+    """The message that a call had waited for and got. Raises JournalBroken where the journal has none."""
+    for event in reversed(tape.handled):
+        if slot in event.calls:
+            return event
+    raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
+
+
 def _changes(event: e.MessageHandled) -> bool:
     return isinstance(event.payload, dict) and bool({"change", "gone"} & event.payload.keys())
 
 
 def between(tape: Tape, over: str, state: Any) -> Any:
     """The state in which a visit ended, after what messages changed of it before the next began."""
-    at_its_end = [event for event in tape.handled_in(over) if not event.place]
+    at_its_end = [event for event in handled_in(tape, over) if not event.place]
     return with_changes(state, at_its_end) if at_its_end else state
 
 

@@ -4,20 +4,31 @@ again."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import Refused, brief, traceback_of
 from runs.engine.journal import WaitSpec
 from runs.engine.messages.changes import difference
+from runs.engine.messages.declared import Message
 from runs.engine.tape import Tape
 
-if TYPE_CHECKING:
-    from runs.engine.agents import Agent
+
+class Takes(Protocol):
+    """Of an agent: which messages its runs take, and what they change."""
+
+    @property
+    def graph_id(self) -> str: ...
+    @property
+    def state(self) -> type[BaseModel]: ...
+    @property
+    def messages(self) -> dict[str, Message]: ...
 
 
-def handle(agent: Agent, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
+def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
     """How a message comes out, and what the record says of it. The function gets the state as an object of its own, so
     that one that refuses or breaks has changed nothing; `state` makes it, and where the node waits with what is no
     plain data in it, that is what fails."""
@@ -42,7 +53,7 @@ def handle(agent: Agent, state: Callable[[], dict[str, Any]], came: e.MessageRec
 
 
 def handled(
-    agent: Agent, state: Callable[[], dict[str, Any]], came: e.MessageReceived, *, visit: str, place: int,
+    agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived, *, visit: str, place: int,
     waiting: Sequence[WaitSpec] = (),
 ) -> tuple[list[e.Event], list[WaitSpec]]:  # fmt: skip
     """The events of one message's handling, and the waits that it ends: a message that was answered is what a call

@@ -1,5 +1,5 @@
 """A run's views: an author's function of the recorded state, asked without driving anything. It has a thread of its
-own, a time limit, and no database; only so many run at once, so that one that never ends keeps none but views waiting."""
+own, a time limit, and no database. Only so many run at once: one that never ends keeps none but views waiting."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from runs.engine.errors import MisusedContext
 from runs.engine.journal import Batch, WaitSpec, deadline_in
+from runs.engine.messages.changes import taken_at
 from runs.engine.steps.signals_and_questions import in_time
 from runs.engine.tape import payload_of
 from runs.engine.visit import Visit
@@ -35,7 +36,7 @@ async def await_message(visit: Visit, slot: str, names: Sequence[str], within: t
     past = record.now
     match past.waits.get(("message", 0)):
         case "received":
-            event = visit.tape.message_for(slot)
+            event = taken_at(visit.tape, slot)
             return Taken(event.name, event.n, payload_of(event).get("answer"))
         case "timed_out":
             return in_time(what, or_else)
