@@ -7,15 +7,15 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.api.present import masked, payload_of
-from ledger.models import Event
+from ledger.api.present import masked
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import INTEGRATOR, OPERATOR
-from runs.api.schemas import RequestPage, RequestRow, ViewRow
+from runs.api.schemas import RequestError, RequestPage, RequestRow, ViewRow
 from runs.models import Message
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import MessageBody
 from runs.services.messages import reading, sending, waiting
+from runs.services.messages.told import Told, told_of
 
 
 class OneMessage(ApiView):
@@ -28,7 +28,7 @@ class OneMessage(ApiView):
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         lifecycle.find(run_id)
-        return Response(request_row(waiting.wait_for(sending.message(run_id, name), seconds)))
+        return Response(request_row(*told_of([waiting.wait_for(sending.message(run_id, name), seconds)])))
 
     @described(
         "Send a message to a run", RequestRow, status=202, body=MessageBody, query=("wait",),
@@ -42,7 +42,7 @@ class OneMessage(ApiView):
         sent = sending.send(run_id, name, body.body, by=self.by, sender_id=body.id or key)
         message = waiting.wait_for(sent.message, seconds)
         where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
-        return Response(request_row(message), status=200 if message.outcome else 202, headers=where)
+        return Response(request_row(*told_of([message])), status=200 if message.outcome else 202, headers=where)
 
 
 class Messages(ApiView):
@@ -56,7 +56,7 @@ class Messages(ApiView):
         after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
         lifecycle.find(run_id)
         rows = list(Message.objects.filter(run_id=run_id, n__gt=after).order_by("n")[: query.limit + 1])
-        return query.page(rows, lambda row: {"after": str(row.n)}, request_row)
+        return query.page(told_of(rows), lambda told: {"after": str(told.row.n)}, request_row)
 
 
 def _seconds(request: Request) -> int:
@@ -74,22 +74,11 @@ class RunView(ApiView):
         return Response(ViewRow(run=run_id, name=name, value=masked(reading.read(run_id, name))))
 
 
-def request_row(message: Message) -> RequestRow:
+def request_row(told: Told) -> RequestRow:
     """One message with what was asked and what was answered."""
-    seqs = [message.seq, message.answered_seq or 0]
-    events = {x.seq: x for x in Event.objects.filter(run_id=message.run_id, seq__in=seqs)}
-    came, answered = events.get(message.seq), events.get(message.answered_seq or 0)
-    told = payload_of(answered) if answered is not None else None
-    told = told if isinstance(told, dict) else {}
-    is_no = message.outcome in (Message.Outcome.REFUSED, Message.Outcome.FAILED)
+    row = told.row
     return RequestRow.of(
-        message,
-        id=message.n,
-        run=message.run_id,
-        outcome=message.outcome or "waiting",
-        body=payload_of(came) if came is not None else None,
-        answer=told.get("answer"),
-        error={"code": told.get("code", ""), "message": told.get("message", "")} if is_no else None,
-        sent_at=came.at if came is not None else None,
-        answered_at=answered.at if answered is not None else None,
-    )
+        row, id=row.n, run=row.run_id, outcome=row.outcome or "waiting", body=told.body, answer=told.answer,
+        error=RequestError(code=told.code, message=told.why) if told.is_no else None,
+        sent_at=told.sent_at, answered_at=told.answered_at,
+    )  # fmt: skip

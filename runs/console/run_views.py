@@ -22,6 +22,7 @@ from ledger.web.tally import Tally
 from runs.console import budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
+from runs.console.talk.panel import NotSent, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
@@ -68,8 +69,9 @@ class RunPage(Page):
         return self.tell(request, run_id)
 
     def tell(
-        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None
-    ) -> HttpResponse:
+        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None,
+        unsent: NotSent | None = None,
+    ) -> HttpResponse:  # fmt: skip
         sight = sight_of(request)
         dossier = gather(run_id, sight)
         context: dict[str, Any] = {
@@ -81,7 +83,8 @@ class RunPage(Page):
         context["budget"] = budgets.block(dossier.run, dossier.head, dossier.waits, may=may, refused=refused)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
-        not_done = refused or wrong
+        context["talk"], context["unsent"] = talk_of(dossier.run, dossier.agent, roles(request.user), unsent), unsent
+        not_done = refused or wrong or unsent
         if not_done:
             context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"
         return self.show(request, context, status=not_done.error.status if not_done else 200)

@@ -9,7 +9,8 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from ledger.web.roles import ROLES
-from tests.console.conftest import Reader, start
+from runs.engine.agents import registry
+from tests.console.conftest import Reader, State, start
 
 pytestmark = pytest.mark.django_db
 
@@ -18,13 +19,13 @@ ALL = set(ROLES)
 STOP = ALL - {"auditor"}
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
-    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"},
+    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
-    "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
+    "budgets": STOP - {"integrator"}, "answers": ALL, "messages": {"integrator", "operator"}, "retries": {"operator"}, "reconciliations": {"operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
@@ -39,11 +40,15 @@ PATHS = {
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
     "budgets": "/runs/{run}/budgets",
+    "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 
 
 def path_of(name: str) -> str:
+    buyer = registry.find("buyer")
+    if name == "run-view" and not buyer.views:
+        buyer.view("summary", answers=State)(lambda state: state)
     return PATHS[name].format(run=start().id, id=uuid4())
 
 

@@ -100,11 +100,17 @@ def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | N
     if known is not None:
         return Sent(known, False)
     _must_live(run)
-    declared = agent_of(run).messages.get(name)
-    if declared is None:
-        raise NotTaken(run.graph_id, "message", name, sorted(agent_of(run).messages))
+    declared = declared_of(run, name)
     payload = _checked(run, declared, request)
     return _store(run_id, name, request, payload, by, sender_id)
+
+
+def declared_of(run: Run, name: str) -> Declared:
+    """What the run's version declares of a message. Raises NotTaken, UnknownAgent, UnknownVersion."""
+    takes = agent_of(run).messages
+    if name not in takes:
+        raise NotTaken(run.graph_id, "message", name, sorted(takes))
+    return takes[name]
 
 
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
