@@ -25,7 +25,8 @@ READ = {
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
-    "budgets": STOP - {"integrator"}, "answers": ALL, "messages": {"integrator", "operator"}, "retries": {"operator"}, "reconciliations": {"operator"},
+    "budgets": STOP - {"integrator"}, "answers": ALL, "messages": {"integrator", "operator"},
+    "retries": {"operator"}, "reconciliations": {"operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}

@@ -50,6 +50,8 @@ FAMILY, ATTACKED = (
     "tests/runs/test_children_attacked.py tests/runs/test_children_torn.py",
 )
 
+MESSAGES, ASKED = "runs/sql/0023_messages.sql", "runs/services/messages/sending.py"
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
@@ -258,4 +260,32 @@ MUTANTS = [
     Mutant("an act's code covers no place", "ledger/models.py", "if is_placed and self.n is not None else {}", "if False else {}", "tests/ledger/test_registers.py"),
     Mutant("the audit believes every row", "approvals/genuine.py", "        return None if marks.may_lack_code(row) else False", "        return None", "tests/approvals/test_genuine.py"),
     Mutant("a callback finds the wait that was given up", CALLBACKS, '.order_by("-n")', '.order_by("n")', "tests/runs/test_rights.py"),
+    # --- messages
+    Mutant(
+        "a run parks on a message that came in that moment", MESSAGES, "    IF EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = '') THEN\n        RETURN",
+        "    IF false THEN\n        RETURN", "tests/messages/test_taking.py -k keeps_the_run_awake",
+    ),
+    Mutant("a message is answered twice, or before its turn", MESSAGES, "IF oldest IS DISTINCT FROM p_n THEN", "IF false THEN", "tests/messages/test_sending.py -k only_once"),
+    Mutant(
+        "a message ends a wait that its time has ended", MESSAGES, "WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL) THEN", "WHERE false) THEN",
+        "tests/messages/test_taking.py -k wait_that_ends",
+    ),
+    Mutant("a message waits on after its run's end", MESSAGES, "SET outcome = 'ended'\n", "SET outcome = ''\n", "tests/messages/test_sending.py -k told_that"),
+    Mutant("a message wakes nobody", ASKED, "    wake(run, now=database_now())\n", "", "tests/messages/test_taking.py -k wakes_a_run"),
+    Mutant("an id stands for any message", ASKED, "known.name != name or not _is_same(run, known, request)", "known.name != name", "tests/messages/test_sending.py -k repeat_under"),
+    Mutant("a message is taken by a run that is being cancelled", ASKED, "if head is not None and head.is_cancel_requested:", "if False:", "tests/messages/test_sending.py -k being_cancelled"),
+    Mutant(
+        "a replay forgets what a message changed", "runs/engine/messages/changes.py", "if place is None or event.place <= place]", "if place is None or event.place < place]",
+        "tests/engine/test_messages.py -k changes_the_state",
+    ),
+    Mutant(
+        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if not event.place]", "if False]",
+        "tests/engine/test_messages.py -k between_nodes",
+    ),
+    Mutant(
+        "a refused message leaves its traces", "runs/engine/messages/handling.py", 'return "refused", {"code"', 'return "refused", {**difference(before, plain(own)), "code"',
+        "tests/engine/test_messages.py -k leaves_no_trace",
+    ),
+    Mutant("a message's answer stands before what it was made of", DRIVE, "outcome_of(events), [*buffered, *events])", "outcome_of(events), events)", "tests/engine/test_messages.py -k on_record_before"),
+    Mutant("branches see each other's messages", "runs/engine/visit.py", "if self.changes and not self.places.branch.under:", "if self.changes:", "tests/engine/test_messages.py -k branches_wait"),
 ]  # fmt: skip
