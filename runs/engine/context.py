@@ -57,9 +57,9 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
             try:
                 got = await method(*args, **kwargs)
             except Exception:
-                context._visit.take_over()
+                context._take_over()
                 raise
-            context._visit.take_over()
+            context._take_over()
             return got
 
         call = begun()
@@ -91,6 +91,12 @@ class Context:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
+
+    def _take_over(self) -> None:
+        """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
+        changes, places = self._visit.changes, self._visit.places
+        if changes and not places.branch.under:
+            changes.take_over(places.branch.calls)
 
     def forgotten(self) -> list[str]:
         """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes.

@@ -211,7 +211,7 @@ class Driver:
         running = self._running
         assert running is not None and running.changes is not None
         slots = {slot for _, _, slot in parked.waits}
-        waiting = [wait for wait in running.listening if wait.slot in slots]
+        waiting = [wait for wait in running.changes.listening if wait.slot in slots]
         place = place_of(parked.waits[0][2])
         while (came := await self.journal.inbox()) is not None:
             events, ended = handled(

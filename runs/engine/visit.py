@@ -45,7 +45,6 @@ class Visit:
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
         self.changes: Changes | None = None  # what messages changed of the node's state
-        self.listening: list[WaitSpec] = []  # waits for messages that its branches have come to
 
     def next_slot(self) -> str:
         """The identity of the next call of the branch that runs now."""
@@ -73,11 +72,6 @@ class Visit:
     def has_ended(self) -> bool:
         """Whether the visit stops, for whatever reason: what is in flight is recorded, and nothing more is begun."""
         return self.outcome is not None or self._was_cut or self._lost is not None
-
-    def take_over(self) -> None:
-        """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
-        if self.changes and not self.places.branch.under:
-            self.changes.take_over(self.places.branch.calls)
 
     @contextmanager
     def step(self) -> Iterator[None]:

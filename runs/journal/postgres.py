@@ -21,7 +21,7 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import first_line
-from ledger.events import Event, MessageReceived, SignalReceived
+from ledger.events import Event, SignalReceived
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
 from runs.journal.births import child_statement
@@ -31,6 +31,7 @@ from runs.journal.database_errors import Refusals, raise_known
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
+from runs.journal.mailbox import Mailbox
 from runs.journal.reader import with_cut
 from runs.journal.wait_hooks import gate_statement, on_withdraw, opening_of
 
@@ -45,7 +46,7 @@ _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 
 
-class PgJournal:
+class PgJournal(Mailbox):
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
     def __init__(
@@ -104,20 +105,13 @@ class PgJournal:
         statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
         return written, statement, [self._actor, *values, *more, *opening, *used, *kept]
 
-    async def inbox(self) -> MessageReceived | None:
-        return await self._lookups.inbox()
-
-    async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
-        written, values = lines(events, self._id, self.seq)
-        statement = f"SELECT * FROM runs_answer_message(%s, %s, %s, %s, {written}, %s, %s, %s::uuid[])"
-        return await self._commit(events, statement, [self._actor, *values, n, outcome, list(waits)])
-
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         written, values = lines(events, self._id, self.seq)
-        function = "runs_park" if how == "park" else "runs_leave"
-        statement = f"SELECT * FROM {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
+        statement = (
+            f"SELECT * FROM runs_{'park' if how == 'park' else 'leave'}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
+        )
         values = [how, state, list(waits), error, *values]
         return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
 

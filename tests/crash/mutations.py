@@ -287,5 +287,5 @@ MUTANTS = [
         "tests/engine/test_messages.py -k leaves_no_trace",
     ),
     Mutant("a message's answer stands before what it was made of", DRIVE, "outcome_of(events), [*buffered, *events])", "outcome_of(events), events)", "tests/engine/test_messages.py -k on_record_before"),
-    Mutant("branches see each other's messages", "runs/engine/visit.py", "if self.changes and not self.places.branch.under:", "if self.changes:", "tests/engine/test_messages.py -k branches_wait"),
+    Mutant("branches see each other's messages", "runs/engine/context.py", "if changes and not places.branch.under:", "if changes:", "tests/engine/test_messages.py -k branches_wait"),
 ]  # fmt: skip

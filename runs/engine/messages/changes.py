@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.canonical import canonical, plain
 from runs.engine.errors import JournalBroken
+from runs.engine.journal import WaitSpec
 from runs.engine.tape import Tape
 
 
@@ -66,6 +67,7 @@ class Changes:
 
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[e.MessageHandled]) -> None:
         self._model, self._state = model, state
+        self.listening: list[WaitSpec] = []  # waits for messages that the node's branches have come to
         self._ahead: list[e.MessageHandled] = []
         self.add(handled)
 

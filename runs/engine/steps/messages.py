@@ -44,5 +44,6 @@ async def await_message(visit: Visit, slot: str, names: Sequence[str], within: t
     wait = WaitSpec(visit.run_id, slot, record.current, "message", 0, deadline_in(visit.journal.now(), within), detail)
     if ("message", 0) not in past.waits:
         await visit.commit(Batch([wait.opened({"call": what, "hash": ""})], wait=wait))
-    visit.listening.append(wait)
+    if visit.changes is not None:
+        visit.changes.listening.append(wait)
     visit.park(wait)
