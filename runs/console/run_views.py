@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from ledger.api.present import masked
 from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
 from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
@@ -22,13 +23,15 @@ from ledger.web.tally import Tally
 from runs.console import budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
-from runs.console.talk.panel import NotSent, talk_of
+from runs.console.talk.panel import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
 from runs.services import authority, lifecycle, questions, reconciling
-from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
+from runs.services.bodies import AnswerBody, MessageBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
+from runs.services.messages import reading, sending
+from runs.services.messages.recorded import agent_of
 
 TABS = {
     "timeline": "Timeline",
@@ -236,6 +239,50 @@ def receipt_of(written: str) -> Any:
             problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
             raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
         return written
+
+
+class Messages(RunPage):
+    """Sending a message. A form that is sent twice is one message: it has an id of its own."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(SENDERS)
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
+        form = Sent(request)
+        try:
+            run = lifecycle.find(run_id)
+            declared = sending.declared_of(run, name)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused("message", error, form.kept))
+        try:
+            form.check(request.POST)
+            found = {"body": request_of(declared, request.POST), "id": form.texts.get("sent_id") or None}
+            if problems := unstorable(found):
+                raise does_not_fit(problems, "form")
+            body = fit(MessageBody, found, "form")
+            role = next(role for role in SENDERS if role in roles(request.user))
+            sending.send(run_id, name, body.body, by=actor(request, role), sender_id=body.id)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, unsent=NotSent(name, request.POST, error))
+        messages.success(request, "Sent. The answer will stand below, and on the record.", extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class ViewPage(Page):
+    """What one of the agent's views says of a run's recorded state."""
+
+    template = "runs/view.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
+        run = lifecycle.find(run_id)
+        try:
+            value, problem = masked(reading.read(run_id, name)), None
+        except (reading.ViewFailed, reading.ViewTooSlow) as error:
+            value, problem = None, error
+        view = agent_of(run).views[name]
+        context = {"run": run, "view": view, "value": value, "problem": problem}
+        return self.show(request, context, status=problem.status if problem else 200)
 
 
 class ReconcilePage(SharedPage):

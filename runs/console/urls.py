@@ -3,7 +3,6 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
-from runs.console.talk import views as talk
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
@@ -16,8 +15,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/reconciliations", run_views.Reconciliations.as_view(), name="reconciliations"),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
-    path("runs/<uuid:run_id>/messages/<str:name>", talk.Messages.as_view(), name="messages"),
-    path("runs/<uuid:run_id>/views/<str:name>", talk.ViewPage.as_view(), name="run-view"),
+    path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
+    path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),

@@ -109,9 +109,8 @@ class PgJournal(Mailbox):
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         written, values = lines(events, self._id, self.seq)
-        statement = (
-            f"SELECT * FROM runs_{'park' if how == 'park' else 'leave'}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
-        )
+        function = "runs_park" if how == "park" else "runs_leave"
+        statement = f"SELECT * FROM {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
         values = [how, state, list(waits), error, *values]
         return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
 
