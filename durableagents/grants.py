@@ -44,6 +44,7 @@ FROZEN = {
     "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
     "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "detail", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
+    "runs_message": {"id", "run_id", "n", "name", "by", "sender_id", "seq"},
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},
 }

@@ -21,6 +21,8 @@ from ledger.kinds.budget import BudgetDebited as BudgetDebited
 from ledger.kinds.budget import BudgetExceeded as BudgetExceeded
 from ledger.kinds.budget import BudgetSet as BudgetSet
 from ledger.kinds.budget import ModelRouted as ModelRouted
+from ledger.kinds.messages import MessageHandled as MessageHandled
+from ledger.kinds.messages import MessageReceived as MessageReceived
 from ledger.kinds.models import ModelsChosen as ModelsChosen
 from ledger.kinds.models import TranscriptCompacted as TranscriptCompacted
 from ledger.kinds.starts import RunAdmitted as RunAdmitted

@@ -118,6 +118,8 @@ class Acts:
                 return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
+            case e.MessageReceived(by=by):
+                name, seq, columns = "message", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
             case e.InputAnswered(by=by):
                 justification = event.payload.get("justification", "") if isinstance(event.payload, dict) else ""
                 # What was put on record afterwards, for answers from before, lacks it.

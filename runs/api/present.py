@@ -26,11 +26,13 @@ from runs.api.schemas import (
     NodeRow,
     ParentRow,
     PriceRow,
+    RequestKindRow,
     RunRow,
     SampleRow,
     Status,
     ToolRow,
     Usage,
+    ViewKindRow,
     WaitRow,
 )
 from runs.engine.agents import Agent
@@ -235,4 +237,13 @@ def agent_row(agent: Agent) -> AgentRow:
             AttributeRow.of(attribute, name=name, title=attribute.title or name)
             for name, attribute in agent.attributes.items()
         ],
+        messages=[
+            RequestKindRow.of(
+                m,
+                body_schema=m.takes.model_json_schema(),
+                answer_schema=m.answers.model_json_schema() if m.answers else None,
+            )
+            for m in agent.messages.values()
+        ],
+        views=[ViewKindRow.of(v, answer_schema=v.answers.model_json_schema()) for v in agent.views.values()],
     )

@@ -259,6 +259,62 @@ class SentRow(Shape):
     )
 
 
+class RequestError(Shape):
+    """Why a message was not taken: the agent's own words where it refused."""
+
+    code: str
+    message: str
+
+
+class RequestRow(Shape):
+    """A message that a run was sent, and what became of it."""
+
+    id: int = Field(description="Its place among the run's messages, from 1.")
+    run: UUID
+    name: str
+    by: str
+    sender_id: str | None
+    outcome: Literal["waiting", "answered", "refused", "failed", "ended"] = Field(
+        description="`refused` by the agent, `failed` where its code broke, `ended`: the run did, before it got to it."
+    )
+    body: Any
+    answer: Any
+    error: RequestError | None
+    sent_at: datetime | None
+    answered_at: datetime | None
+
+
+class RequestPage(Page):
+    results: list[RequestRow]
+
+
+class ViewRow(Shape):
+    """What a view says of a run's recorded state."""
+
+    run: UUID
+    name: str
+    value: Any
+
+
+class RequestKindRow(Shape):
+    """A message that an agent takes."""
+
+    name: str
+    title: str
+    doc: str
+    body_schema: dict[str, Any]
+    answer_schema: dict[str, Any] | None
+
+
+class ViewKindRow(Shape):
+    """A view that an agent has."""
+
+    name: str
+    title: str
+    doc: str
+    answer_schema: dict[str, Any]
+
+
 class MessageRow(Shape):
     """One thing said in a conversation between the run and its models."""
 
@@ -329,6 +385,9 @@ class AgentRow(Shape):
     nodes: list[NodeRow]
     tools: list[ToolRow]
     attributes: list[AttributeRow]
+    messages: list[RequestKindRow] = Field(description="What its runs take while they are under way.")
+    views: list[ViewKindRow]
+    signals: list[str] | None = Field(description="The signals that its nodes wait for; null: of any name.")
 
 
 class AgentPage(Page):

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, schedules, starting, views
+from runs.api import budgets, incidents, messages, schedules, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -19,6 +19,9 @@ urlpatterns = [
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),
     path("runs/<uuid:run_id>/signals/<str:name>", views.Signals.as_view(), name="api-run-signals"),
+    path("runs/<uuid:run_id>/messages", messages.Messages.as_view(), name="api-run-messages"),
+    path("runs/<uuid:run_id>/messages/<str:name>", messages.OneMessage.as_view(), name="api-run-message"),
+    path("runs/<uuid:run_id>/views/<str:name>", messages.RunView.as_view(), name="api-run-view"),
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", views.Answers.as_view(), name="api-run-answers"),
     path("callbacks/<str:token>", views.Callback.as_view(), name="api-callback"),
     path("schedules", schedules.Schedules.as_view(), name="api-schedules"),

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from ledger.api.present import masked
 from ledger.errors import DurableAgentsError, InvalidInput, TooLarge
 from ledger.web import strict_json
 from ledger.web.bodies import does_not_fit, fit, unstorable
@@ -23,13 +24,16 @@ from ledger.web.tally import Tally
 from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
+from runs.console.talk.panel import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
 from runs.services import authority, lifecycle, questions, reconciling
-from runs.services.bodies import AnswerBody, ModelsBody, ReconcileBody, SteerBody
+from runs.services.bodies import AnswerBody, MessageBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
+from runs.services.messages import reading, sending
+from runs.services.messages.recorded import agent_of
 from runs.services.thinking import moving
 
 TABS = {
@@ -78,8 +82,9 @@ class RunPage(Page):
         return self.tell(request, run_id)
 
     def tell(
-        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None
-    ) -> HttpResponse:
+        self, request: HttpRequest, run_id: UUID, refused: Refused | None = None, wrong: Wrong | None = None,
+        unsent: NotSent | None = None,
+    ) -> HttpResponse:  # fmt: skip
         sight = sight_of(request)
         if refused is not None and refused.act == authority.MODELS:
             sight = replace(sight, tab="transcript")  # where its form is
@@ -99,7 +104,8 @@ class RunPage(Page):
             context["may"] = may - {"pause"}  # somebody has
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
-        not_done = refused or wrong
+        context["talk"], context["unsent"] = talk_of(dossier.run, dossier.agent, roles(request.user), unsent), unsent
+        not_done = refused or wrong or unsent
         if not_done:
             context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"
         return self.show(request, context, status=not_done.error.status if not_done else 200)
@@ -278,6 +284,50 @@ def receipt_of(written: str) -> Any:
             problem = {"field": "receipt", "problem": words, "fix": "correct the JSON, or write plain words"}
             raise InvalidInput(f"The receipt is not valid JSON: {words}", errors=[problem]) from None
         return written
+
+
+class Messages(RunPage):
+    """Sending a message. A form that is sent twice is one message: it has an id of its own."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(SENDERS)
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
+        form = Sent(request)
+        try:
+            run = lifecycle.find(run_id)
+            declared = sending.declared_of(run, name)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused("message", error, form.kept))
+        try:
+            form.check(request.POST)
+            found = {"body": request_of(declared, request.POST), "id": form.texts.get("sent_id") or None}
+            if problems := unstorable(found):
+                raise does_not_fit(problems, "form")
+            body = fit(MessageBody, found, "form")
+            role = next(role for role in SENDERS if role in roles(request.user))
+            sending.send(run_id, name, body.body, by=actor(request, role), sender_id=body.id)
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, unsent=NotSent(name, request.POST, error))
+        messages.success(request, "Sent. The answer will stand below, and on the record.", extra_tags="ok")
+        return redirect("run", run_id=run_id)
+
+
+class ViewPage(Page):
+    """What one of the agent's views says of a run's recorded state."""
+
+    template = "runs/view.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID, name: str) -> HttpResponse:
+        run = lifecycle.find(run_id)
+        try:
+            value, problem = masked(reading.read(run_id, name)), None
+        except (reading.ViewFailed, reading.ViewTooSlow) as error:
+            value, problem = None, error
+        view = agent_of(run).views[name]
+        context = {"run": run, "view": view, "value": value, "problem": problem}
+        return self.show(request, context, status=problem.status if problem else 200)
 
 
 class ReconcilePage(SharedPage):

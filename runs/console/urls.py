@@ -30,6 +30,8 @@ urlpatterns = [
         schedule_views.ScheduleDeletions.as_view(),
         name="schedule_deletions",
     ),
+    path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
+    path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),

@@ -16,11 +16,13 @@ from runs.engine.attributes.setting import misdeclared
 from runs.engine.budget.limits import Budget
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, parts
+from runs.engine.messages.declared import Message, View, message_of, view_of
 from runs.engine.tools import ReplayClass, Tool, must_be_stable
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 _NODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Agent:
     it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` is
     what a run of it may use where its start names nothing else (None: as much as it likes). `attributes` are what its
     runs can be found and sorted by, a type for each name: `{"customer": Keyword(), "due": Date()}`.
+    what a run of it may use where its start names nothing else (None: as much as it likes). `signals` are the names
+    that its nodes wait for: one of another name is refused (None: any is kept, for names made while it runs).
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -81,7 +85,10 @@ class Agent:
     assistants: list[Assistant] = field(default_factory=list)
     budget: Budget | None = None
     attributes: dict[str, Attribute] = field(default_factory=dict)
+    signals: list[str] | None = None
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
+    messages: dict[str, Message] = field(default_factory=dict, init=False)
+    views: dict[str, View] = field(default_factory=dict, init=False)
     start: str = field(default="", init=False)
     _fingerprint: str = field(default="", init=False, repr=False)
 
@@ -99,7 +106,15 @@ class Agent:
         if problem := misdeclared(self.attributes):
             raise DefinitionError(f"{self.graph_id}: {problem}")
         self.title = self.title or self.name
+        self._check_signals()
         registry.add(self)
+
+    def _check_signals(self) -> None:
+        if isinstance(self.signals, str):
+            raise DefinitionError(f"{self.graph_id}: signals={self.signals!r} is one text: give a list")
+        for name in self.signals or ():
+            if not isinstance(name, str) or not SIGNAL_NAME.fullmatch(name):
+                raise DefinitionError(f"{self.graph_id}: signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
 
     @property
     def graph_id(self) -> str:
@@ -137,6 +152,46 @@ class Agent:
             if start:
                 self.start = name
             return node
+
+        return declare
+
+    def message(
+        self, name: str = "", *, takes: type[BaseModel], answers: type[BaseModel] | None = None,
+        check: Callable[[Any, Any], None] | None = None, title: str = "",
+    ) -> Callable[[Callable[[Any, Any], Any]], Message]:  # fmt: skip
+        """Declare a request that a run takes while it waits or works: a plain `def` of (state, request) that may change
+        the state and returns the answer, or raises Refused.
+
+        `name` is the function's unless given, `title` what people read. `takes` and `answers` are Pydantic models (no
+        `answers`: it was taken, and that is all). `check`, a function of (state, request), sees the recorded state
+        before the request is accepted; what it raises refuses it. Raises DefinitionError.
+        """
+
+        def declare(function: Callable[[Any, Any], Any]) -> Message:
+            made = message_of(
+                self.graph_id, self.state, function, name=name, takes=takes, answers=answers, check=check, title=title
+            )
+            if made.name in self.messages:
+                raise DefinitionError(f"{self.graph_id}: there are two messages named {made.name!r}")
+            self._fingerprint = ""
+            self.messages[made.name] = made
+            return made
+
+        return declare
+
+    def view(
+        self, name: str = "", *, answers: type[BaseModel], title: str = ""
+    ) -> Callable[[Callable[[Any], Any]], View]:
+        """Declare a reading of the recorded state: a plain `def` of (state) that returns an `answers`, a Pydantic
+        model. `name` is the function's unless given, `title` what people read. It is no part of the fingerprint: no run
+        goes by it. Raises DefinitionError."""
+
+        def declare(function: Callable[[Any], Any]) -> View:
+            made = view_of(self.graph_id, function, name=name, answers=answers, title=title)
+            if made.name in self.views:
+                raise DefinitionError(f"{self.graph_id}: there are two views named {made.name!r}")
+            self.views[made.name] = made
+            return made
 
         return declare
 

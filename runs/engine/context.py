@@ -26,6 +26,7 @@ from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
+from runs.engine.steps.messages import await_message
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
@@ -55,7 +56,13 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
 
         async def begun() -> T:
             context._not_begun.pop(mark, None)
-            return await method(*args, **kwargs)
+            try:
+                got = await method(*args, **kwargs)
+            except Exception:
+                context._take_over()
+                raise
+            context._take_over()
+            return got
 
         call = begun()
         call.__name__, call.__qualname__ = method.__name__, f"Context.{method.__name__}"  # type: ignore[attr-defined]
@@ -86,6 +93,12 @@ class Context:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
+
+    def _take_over(self) -> None:
+        """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
+        changes, places = self._visit.changes, self._visit.places
+        if changes and not places.branch.under:
+            changes.take_over(places.branch.calls)
 
     def forgotten(self) -> list[str]:
         """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes.
@@ -229,6 +242,16 @@ class Context:
         days) runs out: returns `or_else`, or raises TimedOut where there is none.
         """
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
+
+    @_step
+    async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
+        """Wait until a message is answered, of one of these `names` (none given: any that the agent takes). Look at the
+        state first: what came before this call has been handled.
+
+        Returns which one it was, a `Taken`; the state has what it changed. When the time `within` (7 days) runs out:
+        returns `or_else`, or raises TimedOut where there is none.
+        """
+        return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
     @_step
     async def ask(

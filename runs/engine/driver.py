@@ -6,7 +6,8 @@ out of any of them, and the caller simply lets go: somebody else has the run.
 
 from __future__ import annotations
 
-from typing import assert_never
+from functools import partial
+from typing import Any, assert_never
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +17,10 @@ from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
+from runs.engine.messages.changes import between, with_changes
+from runs.engine.messages.handling import handled, note, outcome_of
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped
+from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import settle_before_end
@@ -111,13 +115,16 @@ class Driver:
             )
         return await self._enter(self.agent.start, state)
 
-    async def _enter(self, node: str, state: object, buffered: tuple[e.Event, ...] = ()) -> str | None:
+    async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
         """The consistent cut: the visit's entry and its checkpoint, in one commit.
 
         A visit that the journal already tells of (its checkpoint was damaged, so the one before it was taken) is
         entered without writing: its recorded calls stay on the tape to be answered from.
         """
-        visit = self.at.visit + 1
+        visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
+        state = between(self.tape, over, state)
+        if visit not in self.tape.visits and self.agent.messages:
+            state, buffered = await self._answer_between(over, state, buffered)
         self.at = Snapshot(node, visit, self.generation, self.agent.fingerprint(), state)
         if visit in self.tape.visits:
             return None
@@ -185,8 +192,47 @@ class Driver:
             case _:
                 assert_never(outcome)
 
-    async def _park(self, parked: Parked) -> str | None:
+    async def _answer_between(
+        self, over: str, state: Any, buffered: tuple[e.Event, ...]
+    ) -> tuple[Any, tuple[e.Event, ...]]:
+        """Handle the messages that wait when a node is done, and before the first. What the node read goes on record
+        before what was made of it."""
+        while self.control.stop is None and (came := await self.journal.inbox()) is not None:
+            events, _ = handled(self.agent, partial(dict, state), came, visit=over, place=0)
+            reply = await self.journal.answer(came.n, outcome_of(events), [*buffered, *events])
+            note(self.tape, events)
+            state, buffered = with_changes(state, [x for x in events if isinstance(x, e.MessageHandled)]), ()
+            if reply.stop is not None:
+                break
+        return state, buffered
+
+    async def _answer_parked(self, parked: Parked) -> bool:
+        """Handle the messages that wait while the node does. Whether it can go on, or has to look again."""
+        running = self._running
+        assert running is not None and running.changes is not None
+        slots = {slot for _, _, slot in parked.waits}
+        waiting = [wait for wait in running.changes.listening if wait.slot in slots]
+        place = place_of(parked.waits[0][2])
+        while (came := await self.journal.inbox()) is not None:
+            events, ended = handled(
+                self.agent, running.changes.now, came, visit=running.places.visit, place=place, waiting=waiting
+            )
+            reply = await self.journal.answer(
+                came.n, outcome_of(events), [*self._buffered(), *events], waits=[wait.id for wait in ended]
+            )
+            if not reply.is_done or ended:
+                return True
+            note(self.tape, events)
+            running.changes.add(events)
+            if reply.stop is not None:
+                break
+        return False
+
+    async def _park(self, parked: Parked, *, has_mail: bool = False) -> str | None:
         self.runtime.hit("CP8", "")
+        if (has_mail or self.agent.messages) and await self._answer_parked(parked):
+            await self._load()
+            return None
         state = waiting_state({kind for _, kind, _ in parked.waits})
         event = e.RunParked(state=state, waits=[slot for _, _, slot in parked.waits])
         reply = await self.journal.leave(
@@ -196,6 +242,8 @@ class Driver:
             return "parked"
         if reply.stop is not None:
             return await self._stopped(reply.stop)
+        if await self.journal.inbox() is not None:
+            return await self._park(parked, has_mail=True)  # it came in this very moment
         if self._refused == parked:
             waits = [slot for _, _, slot in parked.waits]
             return await self._operator(

@@ -79,6 +79,17 @@ class BadAnswer(Exception):
     """A tool gave something that isn't what it declared, or that can't be put on record."""
 
 
+class Refused(Exception):
+    """Raised by an agent's message, or by its `check`: the request isn't taken, and nothing of it stays in the state.
+
+    `message` says why, to whoever sent it; `code` is for machines (*refused* unless given).
+    """
+
+    def __init__(self, message: str, *, code: str = "refused") -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
 # --- seen by nodes ----------------------------------------------------------------------------------------------------
 
 

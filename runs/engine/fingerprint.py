@@ -55,6 +55,10 @@ class Described(Protocol):
     def assistants(self) -> Iterable[Any]: ...
     @property
     def attributes(self) -> Mapping[str, Any]: ...
+    @property
+    def messages(self) -> Mapping[str, Any]: ...
+    @property
+    def signals(self) -> list[str] | None: ...
     def all_tools(self) -> Iterable[Tool]: ...
 
 
@@ -77,7 +81,19 @@ def parts(agent: Described) -> dict[str, Any]:
         },
         # One without any is described as it was when there were none.
         **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
-    }
+    } | _told(agent)
+
+
+def _told(agent: Described) -> dict[str, Any]:
+    """What others may say to its runs; nothing for an agent that declares none, as those of before do."""
+    messages = {
+        m.name: {
+            "takes": _schema(m.takes), "answers": _schema(m.answers), "code": _code(m.function), "check": _code(m.check)
+        }
+        for m in agent.messages.values()
+    }  # fmt: skip
+    signals = {} if agent.signals is None else {"signals": sorted(agent.signals)}
+    return ({"messages": messages} if messages else {}) | signals
 
 
 def digest(of: dict[str, Any]) -> str:
@@ -244,6 +260,8 @@ def _is_described(value: Any) -> bool:
         "Agent",
         "Node",
         "Assistant",
+        "Message",
+        "View",
     )
 
 

@@ -10,7 +10,16 @@ from typing import Any, Literal, Protocol, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger.entries import Entry as Entry
-from ledger.events import AttributesSet, Event, ModelsChosen, SignalReceived, ToolInvoked, ToolReconciled, WaitOpened
+from ledger.events import (
+    AttributesSet,
+    Event,
+    MessageReceived,
+    ModelsChosen,
+    SignalReceived,
+    ToolInvoked,
+    ToolReconciled,
+    WaitOpened,
+)
 from runs.engine.budget.amounts import NOTHING_USED as NOTHING_USED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.amounts import Usage as Usage
@@ -267,10 +276,20 @@ class Journal(Protocol):
 
     async def models(self) -> Sequence[ModelsChosen]:
         """Which models the run asks: every choice on record, in order. Raises JournalBroken."""
+
+    async def inbox(self) -> MessageReceived | None:
+        """The oldest message that was neither handled nor told that the run had ended. Raises JournalBroken where its
+        event can't be trusted."""
+        ...
+
+    async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
+        """Put on record what became of the run's oldest message, its `n`-th, and that `waits` have ended with it. Not
+        done where one of them has ended meanwhile."""
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0018_steps.sql."""
+        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0018_steps.sql, and,
+        for a message that wants an answer before the run parks, runs/sql/0023_messages.sql."""
         ...

@@ -67,6 +67,7 @@ class MemoryRun:
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived] = field(default_factory=list)
+    inbox: list[e.MessageReceived] = field(default_factory=list)  # messages that nobody has answered
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
@@ -132,6 +133,15 @@ class MemoryRun:
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
         self.hand_over(name)
+        return n
+
+    def message(self, name: str, request: Any, *, by: str = "user:olga") -> int:
+        """Send the run a message, as `runs.services.messages` does, which also checks it. Returns its number."""
+        n = 1 + sum(isinstance(x, e.MessageReceived) for x in self.events)
+        self.append([e.MessageReceived(name=name, n=n, by=by, payload=request)])
+        self.inbox.append(self.events[-1])  # type: ignore[arg-type]
+        if self.lease is None and self.state.startswith("waiting"):
+            self.state = "running"
         return n
 
     def raise_budget(self, caps: Caps, *, by: str = "user:olga") -> None:
@@ -210,6 +220,23 @@ class MemoryJournal:
         self._fence()
         return [event for event in self.run.events if isinstance(event, e.ModelsChosen)]
 
+    async def inbox(self) -> e.MessageReceived | None:
+        self._fence()
+        return self.run.inbox[0] if self.run.inbox else None
+
+    async def answer(self, n: int, outcome: str, events: Sequence[e.Event], *, waits: Sequence[UUID] = ()) -> Reply:
+        self._fence()
+        run = self.run
+        if any(run.waits[i].resolution is not None for i in waits):
+            return self._reply(is_done=False)
+        if not run.inbox or run.inbox[0].n != n:
+            raise ValueError(f"message {n} is not the one to be answered")
+        run.append(events)
+        run.inbox.pop(0)
+        for i in waits:
+            run.waits[i].resolution = "received"
+        return self._reply()
+
     async def commit(self, batch: Batch) -> Reply:
         self._fence()
         is_refused = batch.is_intent and (self._reply().stop is not None or self._is_belied(*_call_of(batch)))
@@ -255,7 +282,7 @@ class MemoryJournal:
         run = self.run
         resolved = any(run.waits[i].resolution is not None for i in waits)
         if (
-            (how == "park" and (run.is_pause_requested or run.is_cancel_requested))
+            (how == "park" and (run.is_pause_requested or run.is_cancel_requested or run.inbox))
             or (how in ("park", "settle") and resolved)
             or (how == "budget" and (run.is_pause_requested or run.is_cancel_requested or resolved))
             or (how == "pause" and (run.is_cancel_requested or not run.is_pause_requested))
@@ -268,6 +295,7 @@ class MemoryJournal:
             run.is_pause_requested = False
         if how == "end":
             run.is_cancel_requested = False
+            run.inbox.clear()  # whoever sent them is told that it has ended
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()

@@ -59,6 +59,11 @@ class Places:
         branch.calls += 1
         return self.at(f"{branch.under}{branch.calls}")
 
+    @property
+    def visit(self) -> str:
+        """Which visit it is: generation and number."""
+        return self._prefix
+
     def at(self, path: str) -> str:
         """The slot of a path of this visit."""
         return f"{self._prefix}/{path}"
@@ -67,6 +72,11 @@ class Places:
 def path_of(slot: str) -> str:
     """A slot's path within its visit, to number calls below it."""
     return slot.partition("/")[2]
+
+
+def place_of(slot: str) -> int:
+    """Which call of the node's own line a slot belongs to, from 1."""
+    return int(path_of(slot).partition("/")[0])
 
 
 class Recall:

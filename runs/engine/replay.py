@@ -18,6 +18,7 @@ from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
 from runs.engine.errors import BadSignal, ChildFailure, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
+from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.visit import Visit
@@ -46,8 +47,10 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     returned: Any = None
     crash: Crashed | None = None
     context = Context(visit)
+    changes = visit.changes = Changes(visit.agent.state, state, handled_in(visit.tape, visit.places.visit))
     try:
         returned = await node.function(state, context)
+        changes.take_over()
     except Unwind:
         pass  # the visit knows why, and says so below
     except (Exception, SystemExit, asyncio.CancelledError) as error:

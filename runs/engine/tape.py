@@ -170,9 +170,8 @@ class Slot:
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether it waited for an answer or a signal, and nobody came in time. A gate's deadline that passed is a no,
-        and stays one."""
-        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal"))
+        """Whether it waited for an answer, a signal or a message that came too late. A gate's deadline is a no."""
+        return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
         """Remember what the slot's call was."""
@@ -185,7 +184,7 @@ LATE_NEWS = "late_news"
 # anew.
 LAPSED = "lapsed"
 # What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
-_GONE_ON_BY = frozenset({"timer", "signal", "input"})
+_GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 
 
 class Tape:
@@ -196,6 +195,7 @@ class Tape:
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived] = {}
+        self.handled: list[e.MessageHandled] = []
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
         for event in events:
             self.add(event)
@@ -220,6 +220,7 @@ class Tape:
             self.visits.add(event.visit)
         if isinstance(event, e.SignalReceived):
             self.signals[event.name, event.n] = event
+        self.handled += [event] if isinstance(event, e.MessageHandled) else []
         if event.slot is None:
             return
         place = event.slot.rpartition("/")[0]
@@ -256,8 +257,7 @@ class Tape:
         ]
 
     def to_await(self) -> list[str]:
-        """Slots of calls that the other side took and whose time ran out, and that the node did not go on from: a
-        retried run waits for their answers again."""
+        """Slots of calls that were taken, whose time ran out, and that the node did not go on from: awaited again."""
         reached = self._reached()
         return [
             name

@@ -15,6 +15,7 @@ from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
 from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
+from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
@@ -44,6 +45,7 @@ class Visit:
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
+        self.changes: Changes | None = None  # what messages changed of the node's state
 
     def next_slot(self) -> str:
         """The identity of the next call of the branch that runs now."""

@@ -1,6 +1,6 @@
-"""What a claimant reads of its run, and writes nothing by: the history to go on from, a signal from long ago, whether a
-call may go out once more. Each is asked until the database answers: while it is away nothing is known, so nothing is
-sent."""
+"""What a claimant reads of its run, and writes nothing by: the history to go on from, a signal from long ago, a message
+that wants an answer, whether a call may go out once more. Each is asked until the database answers: while it is away
+nothing is known, so nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from uuid import UUID
 
 from ledger.actors import Lease
 from ledger.errors import StaleLease
-from ledger.events import ModelsChosen, SignalReceived
+from ledger.events import MessageReceived, ModelsChosen, SignalReceived
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import History, Reply
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
-from runs.journal.reader import AT_SLOT, EVENTS, SIGNAL, STANDING, checked, cut_of, newest_sound, read, standing
+from runs.journal.reader import (
+    AT_SLOT,
+    EVENTS,
+    INBOX,
+    SIGNAL,
+    STANDING,
+    checked,
+    cut_of,
+    newest_sound,
+    read,
+    standing,
+)
 
 _MAY_REPEAT = """
 SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
@@ -72,6 +83,16 @@ class Lookups:
         if len(chosen) < len(events) or [event.n for event in chosen] != list(range(len(chosen))):
             raise JournalBroken(f"run {self._run_id}: what is on record at {CHOICE} is no row of choices")
         return chosen
+
+    async def inbox(self) -> MessageReceived | None:
+        """The oldest message that wants an answer. Raises JournalBroken."""
+        row = await patiently(
+            lambda: self._row(INBOX, self._run_id, self._run_id), f"run {self._run_id}, looking for messages"
+        )
+        event = None if row is None else checked(self._run_id, row)[1]
+        if event is not None and not isinstance(event, MessageReceived):
+            raise JournalBroken(f"a message of run {self._run_id} is at an event that tells of no message")
+        return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int) -> Reply:
         """Done where nobody asked for a stop and the attempt's outcome isn't on record."""

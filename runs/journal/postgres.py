@@ -31,6 +31,7 @@ from runs.journal.database_errors import Refusals, raise_known
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
+from runs.journal.mailbox import Mailbox
 from runs.journal.reader import with_cut
 from runs.journal.wait_hooks import gate_statement, on_withdraw, opening_of
 
@@ -45,7 +46,7 @@ _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 
 
-class PgJournal:
+class PgJournal(Mailbox):
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
     def __init__(
@@ -108,7 +109,8 @@ class PgJournal:
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
         written, values = lines(events, self._id, self.seq)
-        statement = f"SELECT * FROM runs_leave(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
+        function = "runs_park" if how == "park" else "runs_leave"
+        statement = f"SELECT * FROM {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
         values = [how, state, list(waits), error, *values]
         return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
 

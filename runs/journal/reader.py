@@ -60,6 +60,10 @@ STANDING = """
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
+INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
+    SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
+CHANGES = f"""{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s AND (seq = %s OR kind = 'MessageHandled'))
+    ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
     SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
     AND later.kind = 'RunRetried')"""

@@ -11,7 +11,7 @@ KEYED = models.Q(("business_key", ""), _negated=True)
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0022_attributes")]
+    dependencies = [("runs", "0023_messages")]
     operations = [
         migrations.AddField(
             "run",

@@ -1,8 +1,9 @@
-"""A run and what belongs to it (`run`), who drives runs (`fleet`), what they cost (`money`), what they are found by
-(`attributes`), and what starts by the clock (`schedules`)."""
+"""A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), who drives runs (`fleet`), what
+they cost (`money`), and what starts by the clock (`schedules`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
 from runs.models.run import (
     ACTIVE,
@@ -22,6 +23,6 @@ from runs.models.schedules import Firing, Schedule
 
 __all__ = [
     "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord",
-    "Incident", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE",
-    "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Incident", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep",
+    "TIME_TO_LIVE", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -253,6 +253,7 @@ class Wait(models.Model):
         WEBHOOK = "webhook"
         TIMER = "timer"
         SIGNAL = "signal"
+        MESSAGE = "message"
         CHILD = "child"
         BUDGET = "budget"
 

@@ -79,6 +79,7 @@ class StartBody(Strict):
     signal: FirstSignal | None = Field(
         default=None, description="Sent to the run that answers: a new one, or a joined."
     )
+    attributes: Attributes = {}
 
 
 class ScheduleBody(Strict):
@@ -106,7 +107,6 @@ class BulkBody(Strict):
     """Many starts, each whole or not at all, whatever becomes of the others."""
 
     runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as of a start.")]
-    attributes: Attributes = {}
 
 
 class SteerBody(Strict):
@@ -147,6 +147,14 @@ class SignalBody(Strict):
 
     payload: Any = None
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class MessageBody(Strict):
+    """What to ask the run: `body` must fit what the agent's message takes. With an `id` of the sender's own, a repeat
+    is the same message."""
+
+    body: Any
+    id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
 
 
 class AnswerBody(SteerBody):

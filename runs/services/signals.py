@@ -19,11 +19,13 @@ from ledger.clock import database_now
 from ledger.codec import unpack
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput
 from ledger.models import Event
+from runs.engine.agents import SIGNAL_NAME, registry
 from runs.engine.canonical import canonical
-from runs.engine.steps.signals_and_questions import SIGNAL_NAME
+from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.journal import notify
 from runs.models import ENDED, Run, Signal
 from runs.services.command import locked, snapshot, wake
+from runs.services.messages.sending import NotTaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,14 @@ class OtherSignal(DurableAgentsError):
 def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id: str | None = None) -> Sent:
     """Tell a run something. With `sender_id`, a repeat is the same signal.
 
-    Raises NotFound, InvalidInput (the name), IllegalTransition (the run has ended), OtherSignal.
+    Raises NotFound, InvalidInput (the name), NotTaken, IllegalTransition (the run has ended), OtherSignal.
     """
     if not SIGNAL_NAME.fullmatch(name):
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
         raise InvalidInput("This is no name for a signal.", errors=[problem])
     head, run = locked(run_id, under=by)
+    _must_be_taken(run, name)
     known = run.signals.filter(name=name, sender_id=sender_id).first() if sender_id is not None else None
     if known is not None:
         if canonical(_payload(known)) != canonical(payload):
@@ -69,6 +72,17 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
     acted("signal", by=by, head=head, subject=f"{name} {n}", before=before, after=snapshot(run, head))
     notify.ring(run.id, seq + is_taken)
     return Sent(n, True)
+
+
+def _must_be_taken(run: Run, name: str) -> None:
+    """Where the run's version says which signals it waits for, no other is kept. A process that hasn't got the version
+    takes it as it is."""
+    try:
+        declared = registry.find(run.graph_id).signals
+    except (UnknownAgent, UnknownVersion):
+        return
+    if declared is not None and name not in declared:
+        raise NotTaken(run.graph_id, "signal", name, sorted(declared))
 
 
 def _hand_over(run: Run, name: str) -> bool:

@@ -289,6 +289,16 @@ def _signalled(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, f"signal {line.clear['name']}", note=line.clear["by"])
 
 
+def _message_came(timeline: Timeline, line: Fact) -> None:
+    timeline.mark(line, f"message {line.clear['n']}: {line.clear['name']}", note=line.clear["by"])
+
+
+def _message_handled(timeline: Timeline, line: Fact) -> None:
+    outcome = str(line.clear["outcome"])
+    tone = {"answered": "ok", "refused": "hold"}.get(outcome, "bad")
+    timeline.mark(line, f"message {line.clear['n']}: {line.clear['name']}", note=outcome, tone=tone)
+
+
 def _taken(timeline: Timeline, line: Fact) -> None:
     """What a signal or an answer was waited for with: the wait has its end."""
     is_signal = line.kind == "SignalTaken"
@@ -384,6 +394,8 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ChildStarted": _child_started,
     "ChildEnded": _child_ended,
     "SignalReceived": _signalled,
+    "MessageReceived": _message_came,
+    "MessageHandled": _message_handled,
     "SignalTaken": _taken,
     "InputAnswered": _taken,
     "WorkerLost": _lost,

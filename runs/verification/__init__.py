@@ -6,6 +6,7 @@ from __future__ import annotations
 from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes
 from runs.verification.effects import Effects
+from runs.verification.messages import Messages
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.waits import Waits
@@ -14,7 +15,7 @@ from runs.verification.waits import Waits
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Incidents, Waits, Attributes,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
-        runs_attribute="run_id",
+        runs_message="run_id", runs_attribute="run_id",
     )  # fmt: skip

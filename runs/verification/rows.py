@@ -14,7 +14,7 @@ from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
     e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
-    e.ToolReconciled, e.CancelRequested, e.ChildEnded,
+    e.ToolReconciled, e.CancelRequested, e.ChildEnded, e.MessageReceived,
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ PASS_SECONDS = 0.25
 # As often as that may a due wait be in trouble before an operator is asked.
 MOST_TROUBLES = 3
 # What their deadline makes of waits that need nothing else done.
-RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out"}
+RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
 # clock_timestamp() is volatile, so that the planner would compare it row by row and read all that is open; the
 # statement's own time bounds the index scan, and each wait is looked at again under its locks.

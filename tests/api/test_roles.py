@@ -43,6 +43,10 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
+    ("api-run-messages", "GET"): EVERY,
+    ("api-run-message", "GET"): EVERY,
+    ("api-run-message", "POST"): frozenset({"integrator", "operator"}),
+    ("api-run-view", "GET"): EVERY,
     # The question decides who may.
     ("api-run-answers", "POST"): EVERY,
     ("api-schedules", "GET"): EVERY,

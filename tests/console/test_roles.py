@@ -9,7 +9,8 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from ledger.web.roles import ROLES
-from tests.console.conftest import Reader, start
+from runs.engine.agents import registry
+from tests.console.conftest import Reader, State, start
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +19,7 @@ ALL = set(ROLES)
 STOP = ALL - {"auditor"}
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
-    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "start": {"integrator", "operator"},
+    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
     "schedules": ALL,
@@ -26,7 +27,7 @@ READ = {
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
     "budgets": STOP - {"integrator"}, "answers": ALL, "retries": {"operator"}, "reconciliations": {"operator"},
-    "models": {"operator"},
+    "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
@@ -43,6 +44,7 @@ PATHS = {
     "cancellations": "/runs/{run}/cancellations", "retries": "/runs/{run}/retries",
     "reconciliations": "/runs/{run}/reconciliations",
     "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
+    "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
     "schedule_deletions": "/schedules/{id}/deletions",
@@ -51,6 +53,9 @@ PATHS = {
 
 
 def path_of(name: str) -> str:
+    buyer = registry.find("buyer")
+    if name == "run-view" and not buyer.views:
+        buyer.view("summary", answers=State)(lambda state: state)
     return PATHS[name].format(run=start().id, id=uuid4())
 
 

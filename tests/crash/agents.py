@@ -38,8 +38,8 @@ from tests.crash.steps import FAMILIES, GATHERED
 
 
 class Job(BaseModel):
-    """`hop` enters the node again, `values` reads clock and chance and sets what the run is found by, `signal` and
-    `question` wait to be told; the rest are calls, one or several at once."""
+    """`hop` enters the node again, `values` reads clock and chance and sets what the run is found by, `signal`,
+    `question` and `message` wait to be told; the rest are calls, one or several at once."""
 
     steps: list[str]
     sleep_seconds: float = 0.05
@@ -49,6 +49,17 @@ class Progress(BaseModel):
     job: Job
     at: int = 0
     answers: list[str] = []
+    told: list[str] = []
+
+
+class Word(BaseModel):
+    """What somebody tells the run, once."""
+
+    word: str
+
+
+class Heard(BaseModel):
+    words: int
 
 
 class Report(BaseModel):
@@ -264,6 +275,15 @@ async def help_out(state: Arguments, ctx: Context) -> End:
     return End(await ctx.call(keyed, state))
 
 
+@agent.message(takes=Word, answers=Heard)
+def tell(state: Progress, request: Word) -> Heard:
+    """Keep it. Nobody tells anything twice, so whatever is here already was handled before."""
+    if request.word in state.told:
+        raise RuntimeError(f"{request.word} was handled already")
+    state.told.append(request.word)
+    return Heard(words=len(state.told))
+
+
 @agent.node(start=True, to=["work"], title="Work")
 async def work(state: Progress, ctx: Context) -> str | End:
     """Do the steps in turn."""
@@ -281,6 +301,11 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
         case "sleep":
             await ctx.sleep(state.job.sleep_seconds)
             return "slept"
+        case "message":
+            heard, taken = len(state.told), await ctx.message("tell")
+            if taken.answer["words"] != len(state.told) or len(state.told) <= heard:
+                raise RuntimeError(f"answered {taken.answer} and the state has {state.told}")
+            return f"message {taken.n}"
         case "think":
             return str((await ctx.think(thinker, "Do it.")).id)
         case "ponder":

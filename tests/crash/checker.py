@@ -99,6 +99,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _people(facts, expected)
     found += _witnesses(facts)
     found += _journal(facts)
+    found += _messages(facts)
     found += _budget(facts)
     found += _found_by(facts)
     found += _chain(facts.run_id, facts.links)
@@ -425,6 +426,18 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     for said, times in facts_said.items():
         if times > 1:
             yield "broken", f"{said} is on record {times} times"
+
+
+def _messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """Each is handled once, in the order in which they came, and none before it came."""
+    came, handled = 0, 0
+    for event in facts.events:
+        if event["kind"] == "MessageReceived":
+            came += 1
+        elif event["kind"] == "MessageHandled":
+            handled += 1
+            if event["data"]["n"] != handled or handled > came or event["data"]["outcome"] != "answered":
+                yield "duplicate", f"event {event['seq']} handles message {event['data']}, as the {handled}. of {came}"
 
 
 def _retries(facts: Facts) -> int:

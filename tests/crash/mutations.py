@@ -66,6 +66,7 @@ FAMILY, ATTACKED = (
 )
 
 FOUND, SEARCHED = "tests/runs/test_attributes.py", "tests/api/test_attributes.py"
+MESSAGES, SENDING = "runs/sql/0023_messages.sql", "runs/services/messages/sending.py"
 
 MUTANTS = [
     # --- one writer
@@ -336,4 +337,32 @@ MUTANTS = [
     Mutant("a page in an attribute's order begins with the last one's end", "runs/queries/attributes/statements.py", "{'<' if by.is_falling else '>'} (%s::{cast}", "{'<=' if by.is_falling else '>='} (%s::{cast}", f"{SEARCHED} -k attributes_order"),
     Mutant("a page that was cut short says that it is the last", "runs/queries/attributes/search.py", "    return Found(found, place)\n", "    return Found(found, None)\n", f"{SEARCHED} -k bound"),
     Mutant("who looks for one thing or another gets the first", "runs/queries/attributes/search.py", "            if len(some) < len(each):\n                return None\n", "", f"{SEARCHED} -k what_they_say"),
+    # --- messages
+    Mutant(
+        "a run parks on a message that came in that moment", MESSAGES, "    IF EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = '') THEN\n        RETURN",
+        "    IF false THEN\n        RETURN", "tests/messages/test_taking.py -k keeps_the_run_awake",
+    ),
+    Mutant("a message is answered twice, or before its turn", MESSAGES, "IF oldest IS DISTINCT FROM p_n THEN", "IF false THEN", "tests/messages/test_sending.py -k only_once"),
+    Mutant(
+        "a message ends a wait that its time has ended", MESSAGES, "WHERE run_id = p_run AND id = ANY (p_waits) AND resolved_at IS NOT NULL) THEN", "WHERE false) THEN",
+        "tests/messages/test_taking.py -k wait_that_ends",
+    ),
+    Mutant("a message waits on after its run's end", MESSAGES, "SET outcome = 'ended'\n", "SET outcome = ''\n", "tests/messages/test_sending.py -k told_that"),
+    Mutant("a message wakes nobody", SENDING, "    wake(run, now=database_now())\n", "", "tests/messages/test_taking.py -k wakes_a_run"),
+    Mutant("an id stands for any message", SENDING, "known.name != name or not _is_same(run, known, request)", "known.name != name", "tests/messages/test_sending.py -k repeat_under"),
+    Mutant("a message is taken by a run that is being cancelled", SENDING, "if head is not None and head.is_cancel_requested:", "if False:", "tests/messages/test_sending.py -k being_cancelled"),
+    Mutant(
+        "a replay forgets what a message changed", "runs/engine/messages/changes.py", "if place is None or event.place <= place]", "if place is None or event.place < place]",
+        "tests/engine/test_messages.py -k changes_the_state",
+    ),
+    Mutant(
+        "what a message changed between nodes dies with the worker", "runs/engine/messages/changes.py", "if not event.place]", "if False]",
+        "tests/engine/test_messages.py -k between_nodes",
+    ),
+    Mutant(
+        "a refused message leaves its traces", "runs/engine/messages/handling.py", 'return "refused", {"code"', 'return "refused", {**difference(before, plain(own)), "code"',
+        "tests/engine/test_messages.py -k leaves_no_trace",
+    ),
+    Mutant("a message's answer stands before what it was made of", DRIVE, "outcome_of(events), [*buffered, *events])", "outcome_of(events), events)", "tests/engine/test_messages.py -k on_record_before"),
+    Mutant("branches see each other's messages", "runs/engine/context.py", "if changes and not places.branch.under:", "if changes:", "tests/engine/test_messages.py -k branches_wait"),
 ]  # fmt: skip

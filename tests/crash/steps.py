@@ -1,8 +1,8 @@
 """The steps of the crash-test agent, as those who judge it know them: what each does to the outside, once. Imports
 nothing."""
 
-# A step's effect, by `system.operation`. `pure` has none; `hop`, `values`, `sleep`, `signal` and `question` are no
-# calls.
+# A step's effect, by `system.operation`. `pure` has none; `hop`, `values`, `sleep`, `signal`, `question` and
+# `message` are no calls.
 EFFECTS = {
     "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor",
     "brief": "erp.create_vendor", "think": "erp.create_vendor",

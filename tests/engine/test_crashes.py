@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from durableagents import Assistant, BusinessFailure, ChildFailure, Context, End, NotSent, TransportError
+from durableagents import Assistant, BusinessFailure, ChildFailure, Context, End, NotSent, Refused, TransportError
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage
 from runs.engine.budget.meter import debit_of
 from runs.engine.budget.prices import Price
 from runs.engine.errors import Rejected, ToolFailure
-from runs.engine.journal import Batch, Reply
-from runs.engine.memory import MemoryJournal, MemoryRun
+from runs.engine.memory import MemoryRun
+from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import Story
 from tests.tiers import many
 from tests.world import (
@@ -46,47 +46,18 @@ from tests.world import (
 )
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form", "think", "child", "orphan"]  # fmt: skip
+             "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan")  # fmt: skip
+                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message")  # fmt: skip
 UNSAFE = ("mail", "wire")
 # A thousandth of a cent a token in, a hundredth out.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
-@dataclass
-class Death:
-    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a
-    call."""
+class Told(Notes):
+    """What it was told by messages, too."""
 
-    nth: int
-    when: Literal["before", "after", "call"]
-
-
-class MortalJournal(MemoryJournal):
-    """A journal whose writer dies as scheduled."""
-
-    schedule: list[Death]
-
-    async def _dying(self, writing: Any) -> Reply:
-        death = self.schedule[0] if self.schedule else None
-        if death is None or death.when == "call":
-            return await writing  # type: ignore[no-any-return]
-        death.nth -= 1
-        if death.nth > 0:
-            return await writing  # type: ignore[no-any-return]
-        self.schedule.pop(0)
-        if death.when == "before":
-            writing.close()
-            raise Killed("before a write")
-        await writing
-        raise Killed("after a write")
-
-    async def commit(self, batch: Batch) -> Reply:
-        return await self._dying(super().commit(batch))
-
-    async def leave(self, *args: Any, **kwargs: Any) -> Reply:
-        return await self._dying(super().leave(*args, **kwargs))
+    told: list[str] = []
 
 
 def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
@@ -99,7 +70,17 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
         return End(state.seen) if visit + 1 == len(program) else "node"
 
     agent_of(ends_with({}), name="helper")
-    agent = agent_of(node, tools=tools.all(), assistants=[mind(tools)])
+    agent = agent_of(
+        node, tools=tools.all(), assistants=[mind(tools)], state=Told, initial=lambda asked: Told(asked=asked)
+    )
+
+    @agent.message(takes=Item, answers=Done)
+    def tell(state: Told, request: Item) -> Done:
+        state.told.append(request.name)
+        if request.name == "none":
+            raise Refused("no")
+        return Done(ref=request.name)
+
     agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
     return agent
 
@@ -129,6 +110,8 @@ async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
             return None
         case "signal":
             return await ctx.signal(f"s.{name}")
+        case "message":
+            return (await ctx.message("tell")).name
         case "form":
             return (await ctx.ask("legal", title=name, schema=Item, prefilled={"name": name})).name
         case "pay" | "wire":
@@ -211,7 +194,11 @@ def answer(story: Story, outside: Outside) -> None:
             continue
         match wait.spec.kind:
             case "timer":
+                if not story.run.inbox:
+                    story.run.message("tell", {"name": "b"})  # while the run waits for something else
                 story.run.resolve(wait_id, "fired")
+            case "message" if not story.run.inbox:
+                story.run.message("tell", {"name": "none" if len(story.events(e.MessageReceived)) == 1 else "b"})
             case "signal":
                 story.run.signal(wait.spec.detail["name"], wait.spec.detail["name"])
             case "input":
@@ -301,11 +288,22 @@ def check_the_record(story: Story, outside: Outside) -> None:
         "a yes lets one call through, whatever attempts it takes"
     )
     assert story.run.open_waits() == []
+    check_messages(story)
     made, ended = story.events(e.ChildStarted), story.events(e.ChildEnded)
     assert [x.child for x in made] == list(story.run.children), "each is made with its intent, and none without"
     assert len({x.child for x in made}) == len({(x.slot, x.attempt) for x in made}) == len(made)
     assert sorted(x.child for x in ended) == sorted(x.child for x in made), "each end is told once"
     check_what_was_spent(story)
+
+
+def check_messages(story: Story) -> None:
+    """Each is handled once, in the order in which they came; what the node had of them stands in its last state."""
+    sent, handled = story.events(e.MessageReceived), story.events(e.MessageHandled)
+    assert [x.n for x in sent] == list(range(1, len(sent) + 1))
+    assert [x.n for x in handled] == list(range(1, len(handled) + 1))
+    assert story.run.inbox == [], "handled, or told that the run has ended"
+    told = [x.payload["change"]["told"] for x in handled if x.outcome == "answered"]
+    assert told == [["b"] * (i + 1) for i in range(len(told))], "each sees what the others left, and no refusal"
 
 
 def _within(caps: Caps) -> Usage:
@@ -353,6 +351,7 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]
         for commit in whole.commits:
             story, outside = asyncio.run(resume(program, whole, commit))
             assert stable(program, story.output) == stable(program, whole.output)
+            check_messages(story)
             values = [x.payload for x in story.events(e.ValueRead)]
             recorded = [x.payload for x in whole.run.events[:commit] if isinstance(x, e.ValueRead)]
             assert values[: len(recorded)] == recorded, "what was once read is never read anew"
@@ -402,6 +401,8 @@ def _restore(run: MemoryRun, whole: Story) -> None:
     opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
     opened |= {(x.slot, 0, "approval", x.n) for x in run.events if isinstance(x, e.ApprovalRequested)}
     taken = {(x.name, x.n) for x in run.events if isinstance(x, e.SignalTaken)}
+    handled = {x.n for x in run.events if isinstance(x, e.MessageHandled)}
+    run.inbox = [x for x in run.events if isinstance(x, e.MessageReceived) and x.n not in handled]
     run.kept = [x for x in run.events if isinstance(x, e.SignalReceived) and (x.name, x.n) not in taken]
     used = {x.grant: (x.slot, x.attempt) for x in run.events if isinstance(x, e.ToolInvoked) and x.grant is not None}
     for wait_id, wait in whole.run.waits.items():

@@ -110,6 +110,9 @@ class Told:
         )  # fmt: skip
         if isinstance(event, resolves) and self.state.startswith("waiting"):
             self.state = "running"
+        is_stopped = any(kind == "operator" for _, _, kind, _ in self.open)
+        if isinstance(event, e.MessageReceived) and self.state.startswith("waiting") and not is_stopped:
+            self.state = "running"
         if isinstance(event, e.WaitResolved) and event.resolution == "retried":
             self.deaths = 0
 

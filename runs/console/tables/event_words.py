@@ -215,6 +215,8 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ChildEnded": _child_ended,
     "SignalReceived": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, sent by {visible(f['by'])}",
     "SignalTaken": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}",
+    "MessageReceived": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}, sent by {visible(f['by'])}",
+    "MessageHandled": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}: {_words(f['outcome'])}",
     "InputAnswered": lambda f, _: f"answered by {visible(f['by'])}, as {_words(f['role'])}",
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",

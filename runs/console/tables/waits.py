@@ -108,6 +108,11 @@ def _signal(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits to be told <b>{visible(name)}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
+def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    name = visible(name_of(wait))
+    return f"Waits to be asked: <b>{name}</b>,\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+
+
 def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     if isinstance(wait.detail, dict) and wait.detail.get("retry"):
         why = visible(detail_text(wait, "error"))
@@ -172,6 +177,7 @@ WAITS: dict[str, Sentence] = {
     "webhook": _webhook,
     "timer": _timer,
     "signal": _signal,
+    "message": _message,
     "reconcile": _reconcile,
     "operator": _operator,
     "budget": _budget,

@@ -3,15 +3,15 @@ it passes."""
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
-from runs.engine.errors import BadSignal, DefinitionError, TimedOut
+from runs.engine.errors import BadSignal, DefinitionError, MisusedContext, TimedOut
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.steps.gates import must_be_known
@@ -19,7 +19,6 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit
 
-SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RAISE: Any = object()  # no value for the time that runs out: the node is told by TimedOut
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,6 +29,9 @@ async def await_signal(
     """The next signal of a name that no call has taken. What a call got is on record, so a replay gets the same one."""
     if not SIGNAL_NAME.fullmatch(name):
         raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
+    if visit.agent.signals is not None and name not in visit.agent.signals:
+        known = ", ".join(visit.agent.signals) or "none"
+        raise MisusedContext(f"{visit.agent.graph_id} declares no signal {name!r}, so nobody could send it: {known}")
     if schema is not None:
         must_fit(visit, f"signal {name!r}", schema)
     what = f"signal {name}"
@@ -39,7 +41,7 @@ async def await_signal(
         came = await visit.signal(name, past.result.n)
         return _fit(schema, came)
     if past.waits.get(("signal", 0)) == "timed_out":
-        return _in_time(what, or_else)
+        return in_time(what, or_else)
     detail = {"title": f"Signal {name}", "name": name}
     wait = WaitSpec(visit.run_id, slot, record.current, "signal", 0, deadline_in(visit.journal.now(), within), detail)
     if ("signal", 0) not in past.waits:
@@ -64,7 +66,7 @@ async def ask(
         except ValidationError as error:
             n, problem = n + 1, _problems(error)
     if past.waits.get(("input", n)) == "timed_out":
-        return _in_time(f"an answer to {title!r}", or_else)
+        return in_time(f"an answer to {title!r}", or_else)
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
     wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
@@ -82,7 +84,8 @@ def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
         visit.stop(Broken("definition", {"problem": error.detail}))
 
 
-def _in_time(what: str, or_else: Any) -> Any:
+def in_time(what: str, or_else: Any) -> Any:
+    """What a node gets when its time ran out. Raises TimedOut where it named nothing for that."""
     if or_else is RAISE:
         raise TimedOut(what)
     return or_else

@@ -23,6 +23,7 @@ from runs.models import Wait
 from runs.services import callbacks, lifecycle, questions, reconciling, signals
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
+from runs.services.messages import sending
 from runs.workers import timers
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
@@ -50,6 +51,7 @@ class People:
         self._race = list(schedule.race)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
+        self._said: set[str] = set()
         self.verdicts: list[str] = []
         self.cancelled: set[str] = set()
         self.is_waiting_for_zombies = False
@@ -67,6 +69,8 @@ class People:
         for run_id, state, is_child, _, is_free, wait_id, kind, slot, attempt, tool, due in rows:
             if state in ENDED and (state != "failed" or is_child):
                 continue
+            if self._schedule.talks and kind not in (None, "message") and not is_child:
+                acted |= self._say(run_id, wait_id, 1)
             if state == "failed" or kind == "operator":
                 acted |= self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY))
             elif kind == "budget":
@@ -75,6 +79,9 @@ class People:
                 pass  # it goes on with its parent
             elif state == "paused":
                 acted |= self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY))
+            elif kind == "message":
+                self._say(run_id, wait_id, 3)
+                acted = True
             elif kind == "approval":
                 acted |= self._decide(run_id, wait_id)
                 if due <= 0:
@@ -181,6 +188,15 @@ class People:
             )
         else:
             _at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
+
+    def _say(self, run_id: str, wait_id: UUID, times: int) -> bool:
+        """Send a message, for each wait one, so many times at once. True if nobody has said that before."""
+        word = str(wait_id)
+        is_new, self._said = word not in self._said, self._said | {word}
+        if is_new or times > 1:
+            say = partial(sending.send, UUID(run_id), "tell", {"word": word}, by=SHOP, sender_id=word)
+            _at_once([partial(self._try, say)] * times)
+        return is_new
 
     # --- unknown outcomes ---
 

@@ -25,6 +25,7 @@ CALLS = (
     *FAMILIES,
     "signal",
     "question",
+    "message",
 )
 FREE = ("hop", "values", "sleep")
 _AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
@@ -56,7 +57,8 @@ class Act:
 class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
-    workers' clocks are; `budget` is what each run may use, until people raise it."""
+    workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
+    `talks`, a message comes for each wait."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -73,6 +75,7 @@ class Schedule:
     is_watched: bool = False
     sandbox: dict[str, Any] = field(default_factory=dict)
     budget: dict[str, Any] = field(default_factory=dict)
+    talks: bool = False
 
     @property
     def has_zombies(self) -> bool:
@@ -109,6 +112,7 @@ def draw(seed: str) -> Schedule:
         is_watched=dice.random() < 0.2,
         sandbox=_sandbox(dice),
         budget=dice.choice(BUDGETS) if dice.random() < 0.35 else {},
+        talks=dice.random() < 0.4,
     )  # fmt: skip
 
 

@@ -1,0 +1,84 @@
+"""Messages with an answer, and views of the recorded state, over HTTP."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.api.present import masked
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.api.schemas import RequestError, RequestPage, RequestRow, ViewRow
+from runs.models import Message
+from runs.services import idempotency, lifecycle
+from runs.services.bodies import MessageBody
+from runs.services.messages import reading, sending, waiting
+from runs.services.messages.told import Told, told_of
+
+
+class OneMessage(ApiView):
+    """Ask a run something by the message's name; read what became of it by its id, a number. The answer may be waited
+    for."""
+
+    roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
+
+    @described("A message and its answer", RequestRow, query=("wait",))
+    def get(self, request: Request, run_id: UUID, name: str) -> Response:
+        seconds = _seconds(request)
+        lifecycle.find(run_id)
+        return Response(request_row(*told_of([waiting.wait_for(sending.message(run_id, name), seconds)])))
+
+    @described(
+        "Send a message to a run", RequestRow, status=202, body=MessageBody, query=("wait",),
+        headers=("Idempotency-Key",),
+    )  # fmt: skip
+    def post(self, request: Request, run_id: UUID, name: str) -> Response:
+        seconds = _seconds(request)
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        lifecycle.find(run_id)
+        body = read_body(request, MessageBody)
+        sent = sending.send(run_id, name, body.body, by=self.by, sender_id=body.id or key)
+        message = waiting.wait_for(sent.message, seconds)
+        where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
+        return Response(request_row(*told_of([message])), status=200 if message.outcome else 202, headers=where)
+
+
+class Messages(ApiView):
+    """The messages of a run, in the order in which they came."""
+
+    roles = READ
+
+    @described("List a run's messages", RequestPage, name="v1_runs_messages_list", query=("after", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
+        lifecycle.find(run_id)
+        rows = list(Message.objects.filter(run_id=run_id, n__gt=after).order_by("n")[: query.limit + 1])
+        return query.page(told_of(rows), lambda told: {"after": str(told.row.n)}, request_row)
+
+
+def _seconds(request: Request) -> int:
+    return Query(request, "wait").integer("wait", default=0, lowest=0, highest=waiting.LONGEST_SECONDS)
+
+
+class RunView(ApiView):
+    """What one of the agent's views says of a run's recorded state."""
+
+    roles = READ
+
+    @described("Read a view of a run", ViewRow)
+    def get(self, request: Request, run_id: UUID, name: str) -> Response:
+        Query(request)
+        return Response(ViewRow(run=run_id, name=name, value=masked(reading.read(run_id, name))))
+
+
+def request_row(told: Told) -> RequestRow:
+    """One message with what was asked and what was answered."""
+    row = told.row
+    return RequestRow.of(
+        row, id=row.n, run=row.run_id, outcome=row.outcome or "waiting", body=told.body, answer=told.answer,
+        error=RequestError(code=told.code, message=told.why) if told.is_no else None,
+        sent_at=told.sent_at, answered_at=told.answered_at,
+    )  # fmt: skip

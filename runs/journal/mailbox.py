@@ -1,0 +1,37 @@
+"""A run's messages, in the journal in PostgreSQL: the oldest that nobody has answered, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from ledger.append import lines
+from ledger.events import Event, MessageReceived
+from runs.engine.journal import Reply
+from runs.journal.lookups import Lookups
+
+
+class _Commits(Protocol):
+    """What it needs of the journal that it is a part of."""
+
+    seq: int
+    _id: UUID
+    _actor: str
+    _lookups: Lookups
+
+    async def _commit(self, events: Sequence[Event], statement: str, values: list[Any]) -> Reply: ...
+
+
+class Mailbox:
+    """The part of the `Journal` port that is about messages."""
+
+    async def inbox(self: _Commits) -> MessageReceived | None:
+        return await self._lookups.inbox()
+
+    async def answer(
+        self: _Commits, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()
+    ) -> Reply:
+        written, values = lines(events, self._id, self.seq)
+        statement = f"SELECT * FROM runs_answer_message(%s, %s, %s, %s, {written}, %s, %s, %s::uuid[])"
+        return await self._commit(events, statement, [self._actor, *values, n, outcome, list(waits)])

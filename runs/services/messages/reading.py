@@ -1,0 +1,94 @@
+"""A run's views: an author's function of the recorded state, asked without driving anything. It has a thread of its
+own, a time limit, and no database. Only so many run at once: one that never ends keeps none but views waiting."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.db import connections
+
+from ledger.errors import Busy, DurableAgentsError
+from runs.engine.canonical import plain
+from runs.engine.errors import brief
+from runs.engine.messages.declared import View
+from runs.services.lifecycle import find
+from runs.services.messages.recorded import agent_of, state_of
+from runs.services.messages.sending import NotTaken
+
+SECONDS = 2.0
+MOST_AT_ONCE = 2
+_rooms = threading.BoundedSemaphore(MOST_AT_ONCE)
+
+
+class ViewFailed(DurableAgentsError):
+    """The author's function broke."""
+
+    status, code, title = 500, "view-failed", "The view broke"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"View {name} broke on this run's recorded state: {problem}. The run is as it was.")
+
+
+class ViewTooSlow(DurableAgentsError):
+    """The author's function took more time than it has."""
+
+    status, code, title = 504, "view-too-slow", "The view took too long"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"View {name} took more than {SECONDS:g} s and was stopped. The run is as it was.")
+
+
+class _Stopped(BaseException):
+    """Its time is up."""
+
+
+def read(run_id: UUID, name: str) -> Any:
+    """What a view of a run says of its recorded state, as plain data. Raises NotFound, NotTaken, RecordDamaged, Busy,
+    ViewFailed, ViewTooSlow, UnknownAgent, UnknownVersion."""
+    run = find(run_id)
+    agent = agent_of(run)
+    view = agent.views.get(name)
+    if view is None:
+        raise NotTaken(run.graph_id, "view", name, sorted(agent.views))
+    state = state_of(run, agent)
+    return _in_time(view, lambda: _answered(view, state))
+
+
+def _answered(view: View, state: Any) -> Any:
+    given = view.function(state)
+    return plain(given if isinstance(given, view.answers) else view.answers.model_validate(given))
+
+
+def _in_time(view: View, ask: Callable[[], Any]) -> Any:
+    if not _rooms.acquire(timeout=SECONDS):
+        raise Busy("Other views are being read")
+    got: list[Any] = []
+    broke: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with connections["default"].execute_wrapper(_no_database):
+                got.append(ask())
+        except BaseException as error:
+            broke.append(error)
+        finally:
+            connections.close_all()
+            _rooms.release()
+
+    thread = threading.Thread(target=work, name=f"view {view.name}", daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    if thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
+        raise ViewTooSlow(view.name)
+    if broke:
+        raise ViewFailed(view.name, brief(broke[0]))
+    return got[0]
+
+
+def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+    raise RuntimeError("a view reads the state that it is given, and no database")

@@ -1,0 +1,202 @@
+"""Sending a run a message: a request that it takes while it waits or works, and answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+from pydantic import BaseModel, ValidationError
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, append
+from ledger.clock import database_now
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, NotFound, TooLarge
+from ledger.models import Event, Head
+from ledger.web import misfit
+from runs.engine.canonical import canonical, plain, printable
+from runs.engine.errors import Refused, brief
+from runs.engine.messages.declared import Message as Declared
+from runs.journal import notify
+from runs.models import ENDED, Message, Run
+from runs.services.command import locked, snapshot, wake
+from runs.services.lifecycle import find
+from runs.services.messages.recorded import agent_of, state_of
+
+MOST_BYTES = 64 * 1024
+MOST_UNANSWERED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message, and whether this sending brought it."""
+
+    message: Message
+    is_new: bool
+
+
+class NotTaken(DurableAgentsError):
+    """Nothing in the agent takes what was sent."""
+
+    status, code, title = 422, "not-taken", "The agent doesn't take this"
+
+    def __init__(self, graph_id: str, what: str, name: str, known: list[str]) -> None:
+        takes = ", ".join(known) if known else f"no {what}s"
+        super().__init__(f"{graph_id} takes no {what} {name[:64]!r}. It takes: {takes}.", takes=known)
+
+
+class OtherMessage(DurableAgentsError):
+    """An id stands for one message."""
+
+    status, code, title = 409, "message-mismatch", "Message id used for something else"
+
+    def __init__(self, sender_id: str) -> None:
+        super().__init__(f"You sent this run another message with the id {sender_id!r}. One id stands for one message.")
+
+
+class CheckRefused(DurableAgentsError):
+    """The agent looked at the recorded state and said no. Nothing was recorded."""
+
+    status, code, title = 422, "message-refused", "The agent refuses this now"
+
+    def __init__(self, no: Refused) -> None:
+        reason = str(printable(str(no.message)))[:2000]
+        super().__init__(reason, reason=str(printable(str(no.code)))[:100])
+
+
+class CheckFailed(DurableAgentsError):
+    """The agent's own check broke. Nothing was recorded."""
+
+    status, code, title = 500, "check-failed", "The agent's check broke"
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"The check of message {name} broke, so it was not taken: {brief(error)}.")
+
+
+class TooMany(DurableAgentsError):
+    """More messages wait for an answer than a run keeps."""
+
+    status, code, title = 429, "too-many-messages", "Too many messages wait"
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(
+            f"{waiting} messages of this run wait for an answer, and no more are kept. "
+            "Send again when some are answered; a run that is paused or stopped answers none until somebody lets it go "
+            "on."
+        )
+
+
+def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
+    """Send a run a message. With `sender_id`, a repeat of the same sender is the same message, however the run stands
+    by then. Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended,
+    or is about to be), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
+    run = find(run_id)
+    known = _known(run, name, request, by, sender_id)
+    if known is not None:
+        return Sent(known, False)
+    _must_live(run)
+    declared = declared_of(run, name)
+    payload = _checked(run, declared, request)
+    return _store(run_id, name, request, payload, by, sender_id)
+
+
+def declared_of(run: Run, name: str) -> Declared:
+    """What the run's version declares of a message. Raises NotTaken, UnknownAgent, UnknownVersion."""
+    takes = agent_of(run).messages
+    if name not in takes:
+        raise NotTaken(run.graph_id, "message", name, sorted(takes))
+    return takes[name]
+
+
+def _checked(run: Run, declared: Declared, request: Any) -> Any:
+    """The request as it goes on record, after the agent's own check. Before any lock: it is the author's code, and what
+    it looks at may have changed when the message is handled, which is where it is decided."""
+    size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise TooLarge("message", MOST_BYTES)
+    try:
+        fits: BaseModel = declared.takes.model_validate(request)
+        payload = plain(fits)
+    except ValidationError as error:
+        problems = [
+            {"field": ".".join(["body", *([where] if where else [])]), "problem": what,
+             "fix": "see what the message takes"}
+            for where, what in misfit.problems(error)
+        ]  # fmt: skip
+        first = problems[0]
+        raise InvalidInput(
+            f"The request does not fit message {declared.name}: {first['field']}: {first['problem']}.", errors=problems
+        ) from error
+    if declared.check is not None:
+        state = state_of(run, agent_of(run))
+        try:
+            declared.check(state, fits)
+        except Refused as no:
+            raise CheckRefused(no) from no
+        except Exception as error:
+            raise CheckFailed(declared.name, error) from error
+    return payload
+
+
+@transaction.atomic
+def _store(run_id: UUID, name: str, request: Any, payload: Any, by: Actor, sender_id: str | None) -> Sent:
+    head, run = locked(run_id, under=by)
+    known = _known(run, name, request, by, sender_id)
+    if known is not None:
+        return Sent(known, False)
+    _must_live(run, head)
+    waiting = run.messages.filter(outcome="").count()
+    if waiting >= MOST_UNANSWERED:
+        raise TooMany(waiting)
+    before = snapshot(run, head)
+    n = 1 + (run.messages.aggregate(last=Max("n"))["last"] or 0)
+    seq = append(run.id, e.MessageReceived(name=name, n=n, by=by.ref, payload=payload), by=by)
+    message = Message.objects.create(run=run, n=n, name=name, by=by.ref, sender_id=sender_id, seq=seq)
+    wake(run, now=database_now())
+    acted("message", by=by, head=head, subject=f"{name} {n}", before=before, after=snapshot(run, head))
+    notify.ring(run.id, seq)
+    return Sent(message, True)
+
+
+def _must_live(run: Run, head: Head | None = None) -> None:
+    if run.state in ENDED:
+        at = f" at {run.ended_at.isoformat()}" if run.ended_at else ""
+        raise IllegalTransition("take a message", str(run.state), f"It ended{at}.")
+    if head is not None and head.is_cancel_requested:
+        raise IllegalTransition("take a message", str(run.state), "It is being cancelled.")
+
+
+def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
+    """The message that this sender sent under the same id. Raises OtherMessage."""
+    if sender_id is None:
+        return None
+    known = run.messages.filter(by=by.ref, sender_id=sender_id).first()
+    if known is not None and (known.name != name or not _is_same(run, known, request)):
+        raise OtherMessage(sender_id)
+    return known
+
+
+def _is_same(run: Run, known: Message, request: Any) -> bool:
+    """Whether the request is the one on record, which was checked, and so has what it left out."""
+    said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=run.pk, seq=known.seq))
+    declared = agent_of(run).messages.get(known.name)
+    try:
+        return canonical(request) == canonical(said) or (
+            declared is not None and canonical(plain(declared.takes.model_validate(request))) == canonical(said)
+        )
+    except ValueError:
+        return False
+
+
+def message(run_id: UUID, n: str) -> Message:
+    """A run's `n`-th message, as the address has it. Raises NotFound."""
+    is_number = n.isascii() and n.isdecimal() and len(n) < 10
+    found = Message.objects.filter(run_id=run_id, n=int(n)).first() if is_number else None
+    if found is None:
+        raise NotFound("message", n)
+    return found

@@ -1,0 +1,48 @@
+"""A journal whose writer dies as scheduled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runs.engine.journal import Batch, Reply
+from runs.engine.memory import MemoryJournal
+from tests.world import Killed
+
+
+@dataclass
+class Death:
+    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a
+    call."""
+
+    nth: int
+    when: Literal["before", "after", "call"]
+
+
+class MortalJournal(MemoryJournal):
+    """A journal whose writer dies as scheduled."""
+
+    schedule: list[Death]
+
+    async def _dying(self, writing: Any) -> Reply:
+        death = self.schedule[0] if self.schedule else None
+        if death is None or death.when == "call":
+            return await writing  # type: ignore[no-any-return]
+        death.nth -= 1
+        if death.nth > 0:
+            return await writing  # type: ignore[no-any-return]
+        self.schedule.pop(0)
+        if death.when == "before":
+            writing.close()
+            raise Killed("before a write")
+        await writing
+        raise Killed("after a write")
+
+    async def commit(self, batch: Batch) -> Reply:
+        return await self._dying(super().commit(batch))
+
+    async def leave(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().leave(*args, **kwargs))
+
+    async def answer(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().answer(*args, **kwargs))
