@@ -52,6 +52,22 @@ def test_the_sample_fills_the_form_and_starts_a_run(integrator: Reader) -> None:
     assert (run.graph_id, run.tags, run.created_by) == ("vendor-onboard@1.0.0", ["spring", "q2"], "user:integrator")
 
 
+@pytest.mark.parametrize(
+    ("agent", "sample", "about"),
+    [
+        ("mail-before-gate", "0", "Acme Pallets Ltd"),
+        ("literature-review", "0", "How do transactions and locks behave when a database connection is lost?"),
+        ("literature-review", "1", "How do transactions and locks behave when a database connection is lost?"),
+    ],
+)
+def test_a_sample_of_each_demo_agent_starts_a_run(integrator: Reader, agent: str, sample: str, about: str) -> None:
+    form = form_of(opened(integrator, agent=agent, sample=sample))
+    country = {"country": "GB"} if agent == "mail-before-gate" else {}
+    integrator.client.post("/runs/new", {**form, **country})
+    run = Run.objects.get()
+    assert (run.graph_id, run.about) == (f"{agent}@1.0.0", about)
+
+
 def test_another_sample_is_a_link_away_and_so_is_an_empty_form(integrator: Reader) -> None:
     assert form_of(opened(integrator, agent="vendor-onboard", sample="1"))["legal_name"] == "Volga Heavy Industries"
     assert form_of(opened(integrator, agent="vendor-onboard", sample="none"))["legal_name"] == ""

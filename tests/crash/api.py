@@ -72,18 +72,14 @@ class Api:
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
     def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:
-        """Send the signal, or give the answer, that a run waits for. It may have come already, or the run may have
-        ended."""
+        """Send the signal that a run waits for, or the answer: what its form starts with, where that is something. It
+        may have come already, or the run may have ended."""
         if wait["kind"] == "signal":
             name = wait["detail"]["name"]
             self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})
         else:
-            self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": {"id": "told"}})
-
-    def answer(self, run_id: str, wait: Mapping[str, Any]) -> None:
-        """Answer a question with what its form starts with."""
-        body = {"answer": wait["detail"]["prefilled"]}
-        _good(self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json=body))
+            answer = wait["detail"]["prefilled"] or {"id": "told"}
+            self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": answer})
 
     def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:
         """Raise what a run may use; the bare answer, for it may be a refusal."""

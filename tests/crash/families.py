@@ -4,7 +4,7 @@ behind, and what they used is on the parent's account, once. Imports nothing of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
@@ -13,10 +13,13 @@ from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, 
 CHILDS_EFFECTS = {"erp.create_vendor": 1}
 
 
-def judge_family(parent: Facts, children: Sequence[Facts], expected: Expected) -> list[Finding]:
-    """What is wrong with a parent, its children, or between them. `expected` is of the parent."""
+def judge_family(
+    parent: Facts, children: Sequence[Facts], expected: Expected, childs: Mapping[str, int] = CHILDS_EFFECTS
+) -> list[Finding]:
+    """What is wrong with a parent, its children, or between them. `expected` is of the parent; `childs` is what each
+    child does to the outside."""
     found = judge(parent, expected)
-    theirs = replace(expected, effects=CHILDS_EFFECTS, gates=0, denied={})
+    theirs = replace(expected, effects=childs, gates=0, denied={})
     for child in children:
         found += judge(child, _failed(theirs, child) if child.run and child.run["state"] == "failed" else theirs)
     return found + [Finding(kind, parent.run_id, what) for kind, what in between(parent, children, expected)]
@@ -25,7 +28,7 @@ def judge_family(parent: Facts, children: Sequence[Facts], expected: Expected) -
 def _failed(theirs: Expected, child: Facts) -> Expected:
     """A child that failed, of which its parent was told, and in whose place a retried parent started another."""
     is_done = any(row["executed"] for row in child.effects)
-    return replace(theirs, state="failed", effects=CHILDS_EFFECTS if is_done else {})
+    return replace(theirs, state="failed", effects=theirs.effects if is_done else {})
 
 
 def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Iterable[tuple[Kind, str]]:

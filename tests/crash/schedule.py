@@ -17,6 +17,7 @@ from typing import Any
 from runs.failpoints import POINTS
 from tests.crash.checker import Finding
 from tests.crash.families import judge_family
+from tests.crash.guests import GUESTS, Guest, draw_points
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
@@ -61,6 +62,8 @@ class Schedule:
     jobs: tuple[Job, ...]
     faults: tuple[Fault, ...]
     sandbox: dict[str, Any] = field(default_factory=dict)
+    guests: tuple[tuple[str, ...], ...] = ()
+    """The crash points of each of `GUESTS`."""
 
 
 def draw(seed: str, *, jobs: int = 12) -> Schedule:
@@ -77,6 +80,7 @@ def draw(seed: str, *, jobs: int = 12) -> Schedule:
         tuple(_draw_job(dice) for _ in range(jobs)),
         tuple(_draw_fault(dice) for _ in range(dice.randint(1, 4))),
         sandbox,
+        tuple(draw_points(guest, dice) for guest in GUESTS),
     )
 
 
@@ -108,6 +112,7 @@ class Performance:
     def __init__(self, stack: Stack, people: People, schedule: Schedule) -> None:
         self._stack, self._people, self._schedule = stack, people, schedule
         self._runs: list[tuple[str, Job]] = []
+        self._guests: list[tuple[str, Guest]] = []
         self._asked_before = len(people.verdicts)
         self.kills = 0
 
@@ -128,7 +133,7 @@ class Performance:
         self.kills += sum(":kill:" in point for point in stack.acted())
         findings = list(self._judge())
         return Tally(
-            1, len(self._runs), self.kills, self._interruptions(),
+            1, len(self._runs) + len(self._guests), self.kills, self._interruptions(),
             asked=len(self._people.verdicts) - self._asked_before, findings=findings,
             failed_seeds=[] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
@@ -139,6 +144,12 @@ class Performance:
             run_id = self._stack.run(*job.steps, sleep_seconds=0.3, budget=job.budget)
             self._runs.append((run_id, job))
             points += [point.format(run=run_id) for point in job.points]
+            self._stack.arm(*points)
+            self._people.look_after(run_id)
+        for guest, theirs in zip(GUESTS, self._schedule.guests, strict=True):
+            run_id = self._stack.api.start(guest.agent, guest.input)
+            self._guests.append((run_id, guest))
+            points += [point.format(run=run_id) for point in theirs]
             self._stack.arm(*points)
             self._people.look_after(run_id)
 
@@ -153,7 +164,7 @@ class Performance:
 
     def _waits_for_quiet(self) -> bool:
         deadline = time.monotonic() + QUIET_SECONDS
-        ours = {run_id for run_id, _ in self._runs}
+        ours = {run_id for run_id, _ in (*self._runs, *self._guests)}
         while time.monotonic() < deadline:
             left = ours.intersection(self._people.open_runs())
             if not left and self._all_is_told(ours):
@@ -176,10 +187,15 @@ class Performance:
             whole = expected_of(job.steps)
             expected = replace(whole, may_be_cancelled=job.act == "cancel")
             yield from judge_family(self._stack.facts(run_id), self._stack.children(run_id), expected)
+        for run_id, guest in self._guests:
+            facts, children = self._stack.facts(run_id), self._stack.children(run_id)
+            yield from judge_family(facts, children, guest.expected, guest.childs)
 
     def _interruptions(self) -> int:
         return sum(
-            event["kind"] == "WorkerLost" for run_id, _ in self._runs for event in self._stack.api.events(run_id)
+            event["kind"] == "WorkerLost"
+            for run_id, _ in (*self._runs, *self._guests)
+            for event in self._stack.api.events(run_id)
         )
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -233,6 +249,10 @@ def describe(schedule: Schedule) -> str:
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"
         f"{f' | {job.budget}' if job.budget else ''}"
         for job in schedule.jobs
+    ]
+    lines += [
+        f"  {guest.agent} | {' '.join(points) or 'no points'}"
+        for guest, points in zip(GUESTS, schedule.guests, strict=True)
     ]
     lines += [
         f"  after {fault.after_seconds:.2f} s {fault.act} {fault.kind} {fault.title}" for fault in schedule.faults

@@ -99,6 +99,7 @@ def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twic
     assert len({child["output"]["document_id"] for child in children}) == DOCUMENTS
     assert Counter(row["run_id"] for row in site.paid("embed", each)) == Counter(child["id"] for child in children)
     assert len(site.paid("publish", each)) == 1
+    assert [one for one in each if not site.api("auditor", f"/runs/{one}/verification")["holds"]] == []
     repeated = paid_again(site.provider.asked)
     assert all(began <= after and before <= until for began, until in repeated), (before, after, repeated)
     assert len(repeated) <= AT_ONCE and len(site.provider.asked) == DOCUMENTS + 2 + len(repeated)
