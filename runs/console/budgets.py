@@ -23,10 +23,11 @@ from runs.console.tables.waits import amount_of, amounts_of
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, UNLIMITED, Usage
 from runs.engine.budget.limits import usd_of
+from runs.engine.budget.meter import Call
 from runs.engine.budget.prices import A_MILLION
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
-from runs.queries.reserved import reserved
+from runs.queries.reserved import under_way
 from runs.queries.spending import Exceeded, Share
 from runs.services import authority
 from runs.services.bodies import BudgetBody
@@ -285,10 +286,12 @@ def block(
 ) -> BudgetBlock:  # fmt: skip
     """What the page of a run says of its budget. Where setting it was `refused`, with what was typed."""
     asked = None if run.state in ENDED else spending.exceeded(waits)
-    is_capped = caps_of(head) != UNLIMITED
-    aside = reserved([run], {run.pk: head}).get(run.pk, NOTHING_USED) if is_capped else NOTHING_USED
+    around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
+    around |= {parent[0].pk: parent} if parent is not None and run.state not in ENDED else {}
+    begun = under_way([of for of, _ in around.values()], {pk: its for pk, (_, its) in around.items()})
+    aside = sum(begun.get(run.pk, {}).values(), NOTHING_USED)
     seen = budget_of(run, head, waits).model_dump_json()
-    above = _above(*parent, head) if parent is not None and run.state not in ENDED else None
+    above = _above(*parent, run, head, begun.get(parent[0].pk, {})) if parent and run.state not in ENDED else None
     if authority.BUDGET not in may or run.state in ENDED:
         return BudgetBlock(run, head, asked, None, aside, seen, above)
     ours = refused if refused is not None and refused.act == authority.BUDGET else None
@@ -301,12 +304,15 @@ def block(
     return BudgetBlock(run, head, asked, form, aside, seen, above)
 
 
-def _above(parent: Run, above: Head, head: Head) -> Above | None:
+def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
     """A child's caps are set aside in its parent's, as they were when it began. Raised further, they may be more than
-    the parent has: that one stops then."""
+    the parent has for it, which is what is left there and this share: that one stops then."""
+    others = sum(
+        (usage for call, usage in begun.items() if call != (run.parent_slot, run.parent_attempt)), NOTHING_USED
+    )
     caps = {share.name: share.cap for share in spending.shares(head)}
     narrow = [
-        share for share in spending.shares(above)
+        share for share in spending.shares(above, others)
         if share.left is not None and ((most := caps[share.name]) is None or most > share.left)
     ]  # fmt: skip
     words = [f"{amount_of(share.name, share.left)} {spending.LABELS[share.name]}" for share in narrow]

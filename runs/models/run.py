@@ -265,6 +265,9 @@ class Wait(models.Model):
     n = models.SmallIntegerField(default=0)
     opened_at = models.DateTimeField()
     deadline = models.DateTimeField()
+    lacking = models.JSONField(
+        null=True, help_text="Of a wait for a budget: what has changed about it since, such as what is lacking now."
+    )
     detail = models.JSONField(default=dict, help_text="Small and clear: what people and the API are told about it.")
     token_hash = models.BinaryField(max_length=32, null=True, unique=True)
     resolution = models.TextField(null=True)

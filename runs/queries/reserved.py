@@ -13,13 +13,14 @@ from django.db import connection
 from ledger import events as e
 from ledger.models import Head
 from runs.engine.budget.amounts import NOTHING_USED, Usage
+from runs.engine.budget.meter import Call
 from runs.engine.steps.spending import begun_by
 from runs.models import ENDED, Run
 
 # A request is over with its debit, which has its number; any other call with what came of it, or with the word of
 # somebody who knows.
 _OPEN = """
-    SELECT e.run_id, e.clear FROM unnest(%s::uuid[]) AS r(id)
+    SELECT e.run_id, e.slot, e.attempt, e.clear FROM unnest(%s::uuid[]) AS r(id)
     CROSS JOIN LATERAL (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = r.id) AS c
     JOIN ledger_event e ON e.run_id = r.id AND e.seq > c.seq
     WHERE e.kind IN ('ToolInvoked', 'ModelRouted', 'ChildStarted') AND NOT EXISTS (
@@ -31,14 +32,19 @@ _LEFT_OPEN = b'%"verdict":"fail"%'
 
 def reserved(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, Usage]:
     """What is set aside in each of these runs, where something is."""
+    return {run_id: sum(begun.values(), NOTHING_USED) for run_id, begun in under_way(runs, heads).items()}
+
+
+def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dict[Call, Usage]]:
+    """The same call by call."""
     begun = [run.pk for run in runs if run.state not in ENDED and run.pk in heads and heads[run.pk].epoch]
-    found: dict[UUID, Usage] = {}
+    found: dict[UUID, dict[Call, Usage]] = {}
     if not begun:
         return found
     with connection.cursor() as cursor:
         cursor.execute(_OPEN, [begun, _LEFT_OPEN])
-        for run_id, clear in cursor.fetchall():
-            found[run_id] = found.get(run_id, NOTHING_USED) + _usage(bytes(clear))
+        for run_id, slot, attempt, clear in cursor.fetchall():
+            found.setdefault(run_id, {})[slot, attempt] = _usage(bytes(clear))
     return found
 
 

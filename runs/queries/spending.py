@@ -11,8 +11,7 @@ from ledger.models import Head
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.limits import usd_of
 from runs.models import Wait
-from runs.queries.display import detail_text
-from runs.services.budgets.asked import LABELS
+from runs.services.budgets.asked import LABELS, known
 
 # As a budget calls them, where the engine has another name.
 NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
@@ -96,12 +95,16 @@ class Exceeded:
     @property
     def queue(self) -> str:
         """Whom it asks, besides the operators; empty: nobody else."""
-        return detail_text(self.wait, "queue")
+        return _text(self.wait, "queue")
 
     @property
     def held_by(self) -> str:
         """Who has paused it besides, so that a raise doesn't set it going; empty: nobody."""
-        return detail_text(self.wait, "held_by")
+        return _text(self.wait, "held_by")
+
+    @property
+    def title(self) -> str:
+        return "Needs more time" if self.resource == "wall_seconds" else "Needs more budget"
 
     @property
     def label(self) -> str:
@@ -117,7 +120,7 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
     wait = next((wait for wait in waits if wait.kind == Wait.Kind.BUDGET), None)
     if wait is None:
         return None
-    resource = detail_text(wait, "resource")
+    resource = _text(wait, "resource")
     most, used, wanted, reserved = (_number(wait, name) for name in ("most", "used", "wanted", "reserved"))
     return Exceeded(wait, NAMES.get(resource, resource), most, used, wanted, reserved, _enough(wait, resource))
 
@@ -125,20 +128,32 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
     """By the names that a budget has. An older row tells what it wants of its own cap; time goes on meanwhile."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
-    told = wait.detail.get("enough") if isinstance(wait.detail, dict) else None
+    told = known(wait).get("enough")
     if not isinstance(told, dict):
         told = {resource: sum(part or 0 for part in parts)} if resource and None not in parts else {}
-    known = {NAMES.get(name, name): least for name, least in told.items() if _is_number(least)}
-    if "wall_seconds" in known:
-        passed = (datetime.now(UTC) - wait.opened_at).total_seconds()
-        known["wall_seconds"] = (_number(wait, "used") or 0) + int(passed) + 1
-    return {name: least for name, least in known.items() if name in LABELS}
+    enough = {NAMES.get(name, name): least for name, least in told.items() if _is_number(least)}
+    if "wall_seconds" in enough:
+        enough["wall_seconds"] = max(enough["wall_seconds"], _passed(_text(wait, "began")) + 1)
+    return {name: least for name, least in enough.items() if name in LABELS}
 
 
 def _number(wait: Wait, name: str) -> int | None:
     """What the detail says; a row that was damaged says nothing."""
-    found = wait.detail.get(name) if isinstance(wait.detail, dict) else None
+    found = known(wait).get(name)
     return found if _is_number(found) else None
+
+
+def _passed(began: str) -> int:
+    """Whole seconds since then; none where nobody can read it."""
+    try:
+        return int((datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds())
+    except (ValueError, TypeError):
+        return 0
+
+
+def _text(wait: Wait, name: str) -> str:
+    found = known(wait).get(name)
+    return found if isinstance(found, str) else ""
 
 
 def _is_number(found: Any) -> bool:

@@ -39,6 +39,7 @@ from runs.models import ENDED, TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
 from runs.services import retrying, wakeups
 from runs.services.budgets import starting
+from runs.services.budgets.asked import note
 from runs.services.budgets.starting import budget_for
 from runs.services.command import Act, due_at, end_as_cancelled, held_by, make_ready, resolve, save, unpause, wake
 
@@ -228,9 +229,7 @@ def _hold(act: Act) -> None:
     asked = act.run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
     if asked is None or held_by(act.run) is not None:
         raise act.refuse("Somebody has paused it already.")
-    if isinstance(asked.detail, dict):
-        asked.detail["held_by"] = act.by.ref
-        asked.save(update_fields=["detail"])
+    note(asked, {"held_by": act.by.ref})
 
 
 @transaction.atomic

@@ -205,7 +205,7 @@ def test_a_child_that_was_raised_past_its_parent_says_which_is_the_narrow_one(
     for most in (8, None):
         raising.set_budget(child.pk, Budget(tool_calls=most), by=OLGA, justification="Go on.")
         page = operator.read(f"/runs/{child.pk}")
-        assert "is drawn from parent@1.0.0" in page and "only 7 tool calls left" in page
+        assert "is drawn from parent@1.0.0" in page and "only 7 tool calls for it" in page
         assert f'href="/runs/{run.pk}"' in html(operator, f"/runs/{child.pk}")
     assert "drawn from" not in operator.read(f"/runs/{run.pk}")
 

@@ -237,7 +237,7 @@ MUTANTS = [
     Mutant("any raise gives time", ASKED, "resource_of(wait) == TIME and not is_time_given", "False", f"{RAISED} -k something_else"),
     Mutant("a raise of before undoes one of since", RAISING, "        check_seen(seen, before)\n", "        pass\n", f"{RAISED} -k saw"),
     Mutant("only the caps that are set are compared", ASKED, "if name in seen.model_fields_set and value", "if value is not None and value", f"{RAISED} -k lifted_since"),
-    Mutant("what is too little begins a new week", RAISING, "            is_enough, wait.detail = False, lacking\n", "            is_enough, wait.detail, wait.deadline = False, lacking, act.now + ATTENTION\n            wait.save()\n", f"{RAISED} -k too_little"),
+    Mutant("what is too little begins a new week", RAISING, "            note(wait, lacking)\n", "            note(wait, lacking)\n            Wait.objects.filter(pk=wait.pk).update(deadline=act.now + 2 * ATTENTION)\n", f"{RAISED} -k too_little"),
     Mutant("the record of a raise tells no caps", RAISING, "    return act.done(*events, after={\"caps\": after})", "    return act.done(*events)", f"{RAISED} -k record"),
     Mutant("who pauses what waits for its budget holds nothing", "runs/services/lifecycle.py", "        return act.done(e.RunPaused(by=by.ref, payload=act.payload))\n    if run.owner", "        return act.done(e.RunPaused(by=\"budget\", payload=act.payload))\n    if run.owner", f"{RAISED} -k pauses"),
     Mutant("a child has no time of its agent's own", "runs/engine/steps/children.py", "time=given.time", "time=budget.time", "tests/engine/test_children.py -k own_time"),

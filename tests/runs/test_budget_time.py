@@ -13,6 +13,7 @@ from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import Event
 from runs.models import Run, Wait
 from runs.services import lifecycle
+from runs.services.budgets.asked import known
 from runs.services.budgets.raising import time_is_up
 from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
@@ -159,7 +160,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     assert len(asked(run)) == 1 and timers.ask_for_time() == 0
     raised(run, tool_calls=5)
     (wait,) = asked(run)
-    assert wait.detail["resource"] == "time" and str(fresh(run).state) == "paused"
+    assert known(wait)["resource"] == "time" and str(fresh(run).state) == "paused"
     assert timers.ask_for_time() == 0, "the question that there is asks for it"
     is_sound(run)
     overdue(run)

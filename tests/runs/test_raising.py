@@ -19,7 +19,7 @@ from runs.journal.reader import tape_of
 from runs.models import Run, Wait
 from runs.queries.reserved import reserved
 from runs.services import lifecycle
-from runs.services.budgets.asked import StaleBudget
+from runs.services.budgets.asked import StaleBudget, known
 from runs.services.budgets.raising import set_budget, time_is_up
 from runs.workers import timers
 from tests.runs.situations import NOT_ENDED, Situations
@@ -47,7 +47,7 @@ def still_asks(run: Run, stage: Stage) -> dict[str, Any]:
     assert stage.drive() == "idle" and str(fresh(run).state) == "paused" and "RunResumed" not in kinds(run)
     is_sound(run)
     (wait,) = asked(run)
-    return dict(wait.detail)
+    return known(wait)
 
 
 def test_too_little_is_on_record_and_keeps_the_question_open(stage: Stage, tools: Toolbox, outside: Outside) -> None:

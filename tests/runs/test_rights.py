@@ -14,12 +14,14 @@ from approvals.inbox import inbox
 from durableagents import Context, End
 from ledger.web.tally import Tally
 from runs.models import Run, Wait
+from runs.queries import spending
 from runs.services import callbacks, lifecycle, questions
 from runs.services.authority import standing
 from tests.conftest import database_urls
 from tests.runs.situations import act
 from tests.runs.stage import Stage, fresh, now, output, problems, waiting
 from tests.runs.stories import answered, cancelled, everything, failed, through
+from tests.runs.test_budgets import at_cap, raised
 from tests.world import LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +58,28 @@ def test_a_whole_life_needs_no_more_rights_than_the_runtime_role_has(stage: Stag
         run = through(stage, tools, everything(tools))
         lifecycle.cancel(run.id, by=OLGA, justification="seen enough")
     assert problems(run) == []
+
+
+def test_a_budget_is_raised_with_the_runtime_roles_rights(stage: Stage, tools: Toolbox, role: str) -> None:
+    with acting_as(role):
+        run = at_cap(stage, tools, tool_calls=1)
+        raised(run, tool_calls=1)
+        raised(run, steps=1, wall_seconds=None)
+        lifecycle.pause(run.id, by=OLGA, justification="look at it")
+        raised(run, tool_calls=9, steps=9)
+        lifecycle.resume(run.id, by=OLGA, justification="seen enough")
+        assert stage.drive() == "completed"
+    assert problems(run) == []
+
+
+def test_smuggled_sql_asks_nobody_else_for_a_budget(stage: Stage, tools: Toolbox, role: str) -> None:
+    run = at_cap(stage, tools, tool_calls=1)
+    with acting_as(role):
+        Wait.objects.filter(run=run).update(lacking={"queue": "legal", "resource": "<b>", "most": "x", "enough": [1]})
+    told = spending.exceeded(waiting(run))
+    assert told is not None and (told.queue, told.at_most, told.enough) == ("", None, {})
+    raised(run, tool_calls=9)
+    assert stage.drive() == "completed"
 
 
 def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(

@@ -61,8 +61,9 @@ def _budget(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     asked = exceeded([wait])
     cap = f" ({escape(asked.label)}: {spent(asked)})" if asked is not None and asked.resource else ""
     queue = detail_text(wait, "queue")
+    title = asked.title if asked is not None else visible(name_of(wait))
     return (
-        f"<b>{visible(name_of(wait))}</b>{cap}: stands still until {_raisers(queue)} raises it,\n"
+        f"<b>{title}</b>{cap}: stands still until {_raisers(queue)} raises it,\n"
         f"since {began(wait.opened_at)}; ends as cancelled if nobody has by {clock(wait.deadline)}"
         f" ({until(wait.deadline)})."
     )

@@ -28,7 +28,7 @@ from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services.budgets import prices
-from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, resource_of, time_lacking
+from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, note, resource_of, time_lacking
 from runs.services.budgets.starting import check_limit
 from runs.services.command import (
     Act,
@@ -99,8 +99,8 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             resolve(wait, "raised", by=act.by.ref, now=act.now)
             yield resolved(wait, "raised", by=act.by.ref)
         else:
-            is_enough, wait.detail = False, lacking
-            wait.save(update_fields=["detail"])
+            is_enough = False
+            note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)

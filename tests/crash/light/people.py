@@ -21,6 +21,7 @@ from ledger.models import LedgerEntry
 from runs.engine.budget.limits import Budget
 from runs.models import Wait
 from runs.services import callbacks, lifecycle, questions, reconciling, signals
+from runs.services.budgets.asked import known
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
 from runs.services.messages import sending
@@ -131,7 +132,7 @@ class People:
 
     def _raise(self, run_id: str, wait_id: UUID) -> bool:
         """Give as much as was asked for, three people at once: the run goes on once, and may soon ask again."""
-        asked = Wait.objects.get(pk=wait_id).detail
+        asked = known(Wait.objects.get(pk=wait_id))
         budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
         act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
         if self._schedule.is_impatient:
