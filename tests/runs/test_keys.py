@@ -153,7 +153,7 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
     (claimed,) = stage.claim()
     third = run_of(name, "debounce", "c", window=window)
     assert fresh(third).is_queued and state(second) == "running", "who has begun isn't touched"
-    stage.drive_claimed(claimed)
+    assert stage.drive_claimed(claimed) == "completed"
     turns.pass_on(second.id)
     ready, told = fresh(third).ready_at, events(third, e.RunAdmitted)
     assert ready == fresh(third).start_at and len(told) == 1
