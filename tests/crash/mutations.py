@@ -256,6 +256,7 @@ MUTANTS = [
     Mutant("debounce ends what has begun", KEYS, "    if last.started_at is None:\n", "    if True:\n", f"{BY_KEY} -k later_start"),
     Mutant("nobody follows the end of a run", TURNS, "    if run.business_key and run.state in ENDED:\n", "    if False:\n", f"{BY_KEY} -k crosses_an_end"),
     Mutant("who came last begins first", KEYS, 'order_by("created_at", "id")', 'order_by("-created_at", "-id")', f"{BY_KEY} -k order"),
+    Mutant("a damaged run holds up its key", TURNS, "except RecordDamaged as damaged:", "except ZeroDivisionError as damaged:", f"{BY_KEY} -k damaged_run"),
     Mutant("an end is passed on from for ever", TURNS, "ended_at=ended.ended_at).update(is_passed_on=True)", "ended_at=ended.ended_at).update(is_passed_on=False)", f"{BY_KEY} -k crash"),
     Mutant("the end after a retry counts for nothing", "runs/services/lifecycle.py", "None, None, \"\", False\n", "None, None, \"\", True\n", f"{BY_KEY} -k live_again"),
     Mutant("a run that goes on forgets its time", "runs/services/command.py", "    return None if run.is_queued else max(now, run.start_at or now)\n", "    return None if run.is_queued else now\n", f"{BY_KEY} -k at_its_time"),
