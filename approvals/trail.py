@@ -29,7 +29,10 @@ from runs.models import Run
 PAGE = 50
 DECISIONS = ("approve", "reject")
 OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models")
-ACTS = ("start", "answer", "signal", "message", "declare_dead", "price", "budget_default")
+ACTS = (
+    "start", "answer", "signal", "message", "declare_dead", "price", "budget_default", "schedule", "schedule_change",
+    "schedule_pause", "schedule_resume", "schedule_delete",
+)  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",
     "role_taken", "role_added", "role_renamed", "role_removed", "permission_given", "permission_taken", "key_issued",

@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ledger.api.present import masked
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import closed
 from ledger.web.roles import INTEGRATOR, OPERATOR
@@ -91,4 +92,4 @@ def one(schedule: Schedule) -> ScheduleRow:
 def row_of(found: Listed) -> ScheduleRow:
     """A schedule of a list."""
     last = [FiringRow.of(firing) for firing in found.last]
-    return ScheduleRow.of(found.schedule, next=found.next, last=last)
+    return ScheduleRow.of(found.schedule, input=masked(found.schedule.input), next=found.next, last=last)

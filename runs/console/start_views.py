@@ -76,7 +76,7 @@ class StartPage(Page):
             sent.check(request.POST)
             if mark is None:
                 raise marks.NotOurForm()
-            run_id, is_new = self._start(request, mark, _asked(agent, form.document(), sent.texts))
+            run_id, said = self._start(request, mark, _asked(agent, form.document(), sent.texts))
         except DurableAgentsError as error:
             form.mark(error, within="input")
             caps = budgets.BudgetForm(budgets.AT_START, data=sent.kept)
@@ -87,19 +87,25 @@ class StartPage(Page):
             found_by.mark(error)
             typed = {"tags": sent.kept.get("tags", ""), "caps": caps, "when": when, "found_by": found_by}
             return self._refuse(request, agent, form, mark, error, typed)
-        messages.success(
-            request, "Run started." if is_new else "This form had already started a run; here it is.", extra_tags="ok"
-        )
+        messages.success(request, said, extra_tags="ok")
         return redirect("run", run_id=run_id)
 
-    def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, bool]:
-        by = self.acting(request, prefer=(INTEGRATOR, OPERATOR))
+    def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
+        """The run, and what is said of it."""
+        by, said = (
+            self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
+            "This form had already started a run; here it is.",
+        )
 
         def start() -> UUID:
-            return keys.start(keys.Wanted.of(body), by=by).run.id
+            nonlocal said
+            begun = keys.start(keys.Wanted.of(body), by=by)
+            said = "Run started." if begun.is_new else "A run of this key lives; here it is."
+            return begun.run.id
 
         # What isn't given is left out: so it was when there was no such thing, and a form of then is still the same.
-        return marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
+        run_id, _ = marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
+        return run_id, said
 
     def _refuse(
         self, request: HttpRequest, agent: Agent, form: SchemaForm, mark: UUID | None, error: DurableAgentsError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 from uuid import uuid4
@@ -326,3 +327,46 @@ def test_an_agent_without_samples_gives_an_empty_form(integrator: Reader) -> Non
         assert integrator.post("/runs/new", **form_of(opened(integrator, agent="bare"))).status_code == 302
     finally:
         registry.remove(agent.graph_id)
+
+
+# --- a key and times --------------------------------------------------------------------------------------------------
+
+
+def sent(somebody: Reader, **typed: str) -> Any:
+    form = form_of(opened(somebody, agent="vendor-onboard"), country="DE", **typed)
+    return somebody.client.post("/runs/new", form, follow=True)
+
+
+def test_a_key_and_times_are_taken_shown_and_found(integrator: Reader) -> None:
+    sent(integrator, business_key="invoice 0815", start_at="", start_before="")
+    first = Run.objects.get()
+    assert first.business_key == "invoice 0815"
+    answer = sent(integrator, business_key="invoice 0815", on_conflict="queue")
+    second = Run.objects.exclude(pk=first.pk).get()
+    page = text_of(answer)
+    assert second.is_queued and "Queued behind the other runs of invoice 0815" in page and "queued behind" in page
+    assert "invoice 0815" in integrator.read("/runs") and "invoice 0815" in integrator.read("/runs?q=0815")
+    joined = text_of(sent(integrator, business_key="invoice 0815", on_conflict="join"))
+    assert "A run of this key lives; here it is." in joined and Run.objects.count() == 2
+
+
+def test_a_time_to_begin_is_taken_as_utc_and_shown(integrator: Reader) -> None:
+    at = (datetime.now(UTC) + timedelta(days=2)).replace(second=0, microsecond=0)
+    page = text_of(sent(integrator, start_at=f"{at:%Y-%m-%d %H:%M}"))
+    run = Run.objects.get()
+    assert run.start_at == at == run.ready_at and "not to be begun before" in page and "not due" in page
+
+
+@pytest.mark.parametrize(("typed", "words"), [
+    ({"business_key": "k"}, "has not ended"), ({"on_conflict": "queue"}, "there is no key"),
+    ({"start_at": "soon"}, "Not before"), ({"start_before": "2020-01-01 10:00"}, "has passed"),
+    ({"business_key": "schedule:x"}, "of the schedules"),
+])  # fmt: skip
+def test_a_key_or_a_time_that_can_not_be_is_refused_and_kept(
+    integrator: Reader, typed: dict[str, str], words: str
+) -> None:
+    sent(integrator, business_key="k")
+    answer = sent(integrator, **typed)
+    page = text_of(answer)
+    assert "Not started." in page and words in page and Run.objects.count() == 1
+    assert all(value in answer.content.decode() for value in typed.values())

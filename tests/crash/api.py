@@ -31,12 +31,28 @@ class Api:
 
     # --- the API ------------------------------------------------------------------------------------------------------
 
-    def start(self, agent: str, given: Any, budget: Mapping[str, Any] | None = None) -> str:
-        """Start a run; its id once the API has answered for it."""
+    def start(self, agent: str, given: Any, budget: Mapping[str, Any] | None = None, key: str = "") -> str:
+        """Start a run, behind those of its key if it has one; its id once the API has answered for it."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {"agent": agent, "input": given, "budget": budget or None}
+        if key:
+            body |= {"business_key": key, "on_conflict": "queue"}
         answer = self._ask("integrator", "POST", "/runs", json=body, headers=headers)
         return str(_good(answer)["id"])
+
+    def schedule(self, agent: str, given: Any) -> str:
+        """Set a schedule that comes once a year; its id."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        body = {"name": "crash", "agent": agent, "input": given, "cron": "@yearly", "missed": "once"}
+        return str(_good(self._ask("operator", "POST", "/schedules", json=body, headers=headers))["id"])
+
+    def scheduled(self, schedule_id: str) -> dict[str, Any]:
+        """What became of it."""
+        return _good(self._ask("auditor", "GET", f"/schedules/{schedule_id}"))
+
+    def found(self, q: str) -> list[dict[str, Any]]:
+        """The runs that a search finds."""
+        return list(self._all(f"/runs?q={q}"))
 
     def run(self, run_id: str) -> dict[str, Any]:
         """The run, or an empty mapping if the API doesn't know it."""

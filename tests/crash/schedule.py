@@ -15,16 +15,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runs.failpoints import POINTS
-from tests.crash.checker import Finding
+from tests.crash.checker import Finding, judge
 from tests.crash.families import judge_family
 from tests.crash.guests import GUESTS, Guest, draw_points
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
 from tests.crash.tally import Tally
+from tests.crash.turns import judge_key, judge_schedule
 
 CALLS = ("pure", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
+# What a schedule starts whose time comes in the middle of it all.
+BY_CLOCK = ("sleep", "keyed", "unsafe")
 
 # What may be done to a process: kind in the fleet and a word of its title; how likely.
 VICTIMS = {
@@ -44,6 +47,7 @@ class Job:
     points: tuple[str, ...]
     act: str = ""
     budget: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def _draw_job(dice: random.Random) -> Job:
     act, budget = dice.choice(("", "", "", "", "pause", "cancel")), dice.choice(BUDGETS)
     if FAMILIES.keys() & set(steps):
         points = [point.replace("/{run}", "") if dice.random() < 0.5 else point for point in points]  # of any run's
-    return Job(tuple(steps), tuple(points), act, budget if dice.random() < 0.35 else {})
+    budget = budget if dice.random() < 0.35 else {}
+    return Job(tuple(steps), tuple(points), act, budget, dice.choice(("", "", "", "a", "b")))
 
 
 def _draw_fault(dice: random.Random) -> Fault:
@@ -113,6 +118,8 @@ class Performance:
         self._stack, self._people, self._schedule = stack, people, schedule
         self._runs: list[tuple[str, Job]] = []
         self._guests: list[tuple[str, Guest]] = []
+        self._schedule_id = ""
+        self._by_clock: list[str] = []
         self._asked_before = len(people.verdicts)
         self.kills = 0
 
@@ -141,7 +148,7 @@ class Performance:
     def _start(self) -> None:
         points: list[str] = []
         for job in self._schedule.jobs:
-            run_id = self._stack.run(*job.steps, sleep_seconds=0.3, budget=job.budget)
+            run_id = self._stack.run(*job.steps, sleep_seconds=0.3, budget=job.budget, key=self._key(job))
             self._runs.append((run_id, job))
             points += [point.format(run=run_id) for point in job.points]
             self._stack.arm(*points)
@@ -152,6 +159,20 @@ class Performance:
             points += [point.format(run=run_id) for point in theirs]
             self._stack.arm(*points)
             self._people.look_after(run_id)
+
+        self._schedule_id = self._stack.schedule(*BY_CLOCK)
+
+    def _key(self, job: Job) -> str:
+        return f"{self._schedule.seed} {job.key}"[-60:].strip() if job.key else ""
+
+    def _has_fired(self) -> bool:
+        """Whether the schedule's time was dealt with, and its run has ended; people look after that one too."""
+        for run in self._stack.api.found(f"schedule:{self._schedule_id}"):
+            if run["id"] not in self._by_clock:
+                self._by_clock.append(run["id"])
+                self._people.look_after(run["id"])
+        left = set(self._by_clock).intersection(self._people.open_runs())
+        return bool(self._stack.api.scheduled(self._schedule_id)["last"]) and bool(self._by_clock) and not left
 
     def _act_as_operators(self) -> None:
         """Pause and resume, or cancel; whoever comes too late is told so, which is right too."""
@@ -167,7 +188,7 @@ class Performance:
         ours = {run_id for run_id, _ in (*self._runs, *self._guests)}
         while time.monotonic() < deadline:
             left = ours.intersection(self._people.open_runs())
-            if not left and self._all_is_told(ours):
+            if self._has_fired() and not left and self._all_is_told(ours):
                 return True
             for run_id, job in self._runs:
                 # A pause takes hold at a step's end, perhaps after the resume was refused.
@@ -190,6 +211,12 @@ class Performance:
         for run_id, guest in self._guests:
             facts, children = self._stack.facts(run_id), self._stack.children(run_id)
             yield from judge_family(facts, children, guest.expected, guest.childs)
+        for key in {job.key for _, job in self._runs if job.key}:
+            yield from judge_key([self._stack.api.run(run_id) for run_id, job in self._runs if job.key == key])
+        for run_id in self._by_clock:
+            yield from judge(self._stack.facts(run_id), expected_of(BY_CLOCK))
+        of_clock = [self._stack.api.run(run_id) for run_id in self._by_clock]
+        yield from judge_schedule(self._stack.api.scheduled(self._schedule_id), of_clock)
 
     def _interruptions(self) -> int:
         return sum(
@@ -247,7 +274,7 @@ def describe(schedule: Schedule) -> str:
     lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
     lines += [
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"
-        f"{f' | {job.budget}' if job.budget else ''}"
+        f"{f' | {job.budget}' if job.budget else ''}{f' | key {job.key}' if job.key else ''}"
         for job in schedule.jobs
     ]
     lines += [

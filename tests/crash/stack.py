@@ -193,9 +193,21 @@ class Stack(Installation):
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def run(self, *steps: str, sleep_seconds: float = 0.05, budget: Mapping[str, Any] | None = None) -> str:
+    def run(
+        self, *steps: str, sleep_seconds: float = 0.05, budget: Mapping[str, Any] | None = None, key: str = ""
+    ) -> str:
         """Start a run of the crash-test agent."""
-        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds}, budget)
+        return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds}, budget, key)
+
+    def schedule(self, *steps: str) -> str:
+        """Set a schedule of the crash-test agent, whose time has come."""
+        schedule_id = self.api.schedule(AGENT, {"steps": list(steps), "sleep_seconds": 0.3})
+        query = "UPDATE runs_schedule SET next_at = date_trunc('second', clock_timestamp()) WHERE id = %s"
+        bell = "UPDATE django_q_schedule SET next_run = clock_timestamp() WHERE name = %s"
+        with self.database() as connection:
+            connection.execute(query, [schedule_id])
+            connection.execute(bell, [schedule_id])
+        return schedule_id
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
         """Be the people: approve what is asked and settle what is unknown by the oracle's word, until all runs have

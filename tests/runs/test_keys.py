@@ -153,7 +153,7 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
     (claimed,) = stage.claim()
     third = run_of(name, "debounce", "c", window=window)
     assert fresh(third).is_queued and state(second) == "running", "who has begun isn't touched"
-    stage.drive_claimed(claimed)
+    assert stage.drive_claimed(claimed) == "completed"
     turns.pass_on(second.id)
     ready, told = fresh(third).ready_at, events(third, e.RunAdmitted)
     assert ready == fresh(third).start_at and len(told) == 1
@@ -390,6 +390,18 @@ def test_a_queued_run_is_not_claimed_even_if_its_row_says_ready(name: str, stage
     due(second)
     assert stage.drive() == "parked" and stage.claim() == []
     assert state(first) == "waiting_event"
+
+
+def test_a_damaged_run_in_the_queue_keeps_nobody_behind_it_waiting(name: str, stage: Stage) -> None:
+    first, second, third = (run_of(name, "queue") for _ in range(3))
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute("DELETE FROM ledger_head WHERE run_id = %s", [second.id])
+        cursor.execute("SET session_replication_role = DEFAULT")
+    assert drive(stage) == "completed" and state(first) == "completed"
+    assert fresh(second).is_queued and not fresh(third).is_queued and drive(stage) == "completed"
+    starts.sweep()
+    assert turns.ended() == [] and state(third) == "completed"
 
 
 def test_a_key_is_full_at_last(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

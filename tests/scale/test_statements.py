@@ -4,6 +4,7 @@ that a new one is counted from its first day."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from approvals.models import Approval
 from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
-from runs.models import Run, Wait
+from runs.models import Firing, Run, Schedule, Wait
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.scale.fill import fill
 from tests.scale.paths import paths
@@ -49,6 +51,19 @@ def is_read(route: URLPattern) -> bool:
     return view is not None and hasattr(view, "get") and "get" in view.http_method_names
 
 
+def scheduled() -> Schedule:
+    """One with a history, among others."""
+    now = timezone.now()
+    given = {"agent": "buyer", "input": {}, "cron": "@daily", "owner": 1, "set_by": "user:olga", "created_at": now,
+             "updated_at": now, "next_at": now}  # fmt: skip
+    several = [Schedule.objects.create(name=f"n{i}", **given) for i in range(20)]
+    for one in several:
+        for day in range(12):
+            planned = now - timedelta(days=day)
+            Firing.objects.create(schedule=one, planned_at=planned, at=planned, outcome="missed")
+    return several[0]
+
+
 def samples(name: str) -> list[Any]:
     """What stands for a part of an address: one of each kind that its page shows in its own way."""
     match name:
@@ -64,6 +79,8 @@ def samples(name: str) -> list[Any]:
             return [late.id, Approval.objects.filter(state="approved")[0].id, Approval.objects.filter(revision=2)[0].id]
         case "graph_id":
             return ["buyer@1.0.0"]
+        case "schedule_id":
+            return [scheduled().id]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 

@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
+from ledger.errors import RecordDamaged
 from runs.models import ENDED, Run, State
 from runs.services import command
 from runs.services.command import end_as_cancelled, journal, locked, make_ready, save
@@ -72,12 +73,14 @@ def pass_on(run_id: UUID) -> bool:
 
 
 def _let_in_next(ended: Run) -> bool:
-    alive = keys.living(ended.agent, ended.business_key)
-    for run in alive:
+    for run in keys.living(ended.agent, ended.business_key):
         if not run.is_queued:
             return False  # another lives: its end is what they wait for
-        if let_in(run.id, after=ended.id):
-            return True
+        try:
+            if let_in(run.id, after=ended.id):
+                return True
+        except RecordDamaged as damaged:  # it stands where it stands, and keeps nobody behind it waiting
+            log.error("run %s: its turn has come, and it can't be let in: %s", run.id, damaged)
     return False
 
 
