@@ -290,13 +290,17 @@ def _signalled(timeline: Timeline, line: Fact) -> None:
 
 
 def _message_came(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, f"message {line.clear['n']}: {line.clear['name']}", note=line.clear["by"])
+    timeline.mark(line, _message(line), note=line.clear["by"])
+
+
+def _message(line: Fact) -> str:
+    return f"message {line.clear['n']}: {str(line.clear['name']).replace('_', ' ')}"
 
 
 def _message_handled(timeline: Timeline, line: Fact) -> None:
     outcome = str(line.clear["outcome"])
     tone = {"answered": "ok", "refused": "hold"}.get(outcome, "bad")
-    timeline.mark(line, f"message {line.clear['n']}: {line.clear['name']}", note=outcome, tone=tone)
+    timeline.mark(line, _message(line), note=outcome, tone=tone)
 
 
 def _taken(timeline: Timeline, line: Fact) -> None:

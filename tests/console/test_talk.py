@@ -105,7 +105,7 @@ def test_a_person_sends_a_message_once_and_sees_its_answer(run: Run, operator: R
     assert record.by == message.by and record.subject == "add_document 1"
     page = text_of(operator.get(f"/runs/{run.id}"))
     assert "answered" in page and "a.pdf" in page
-    assert "message 1: add_document" in page, "in the timeline"
+    assert "message 1: add document" in page, "in the timeline"
 
 
 def test_what_is_wrong_stands_at_its_field_and_nothing_typed_is_lost(run: Run, operator: Reader) -> None:

@@ -254,6 +254,38 @@ async def test_a_pause_comes_before_the_next_message() -> None:
     assert len(outcomes(story)) == 1 and len(story.run.inbox) == 1
 
 
+async def test_a_retry_waits_anew_for_a_message_that_nobody_sent_in_time() -> None:
+    async def collect(state: Desk, ctx: Context) -> End:
+        taken = await ctx.message("add", within=timedelta(minutes=1))
+        return End([taken.n, state.documents])
+
+    story = Story(desk(collect))
+    assert await story.drive() == "parked"
+    story.run.resolve(story.one_waiting("message")[0], "timed_out")
+    assert await story.drive() == "failed" and story.failure.code == "timed_out"
+    story.retry_run()
+    assert await story.drive() == "parked" and story.one_waiting("message")[1].spec.attempt == 1
+    story.run.message("add", {"name": "a"})
+    assert await story.drive() == "completed" and story.output == [1, ["a"]]
+
+
+async def test_a_draining_worker_takes_none_between_nodes_and_answers_before_it_parks() -> None:
+    async def first(state: Desk, ctx: Context) -> str:
+        if not story.events(e.MessageReceived):
+            story.run.message("add", {"name": "a"})
+            story.control.ask("drain")
+        return "second"
+
+    async def second(state: Desk, ctx: Context) -> End:
+        await ctx.sleep(0)
+        return End(state.documents)
+
+    story = Story(desk(first, second))
+    assert await story.drive() == "parked" and outcomes(story) == [(1, "answered", 1)]
+    story.run.resolve(story.one_waiting("timer")[0], "fired")
+    assert await story.drive() == "completed" and story.output == ["a"]
+
+
 async def test_what_a_node_read_is_on_record_before_what_a_message_made_of_it() -> None:
     async def node(state: Desk, ctx: Context) -> str:
         if not story.events(e.MessageReceived):

@@ -11,13 +11,14 @@ from ledger.actors import Actor
 from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
+from runs.services.messages import sending
 from runs.workers import failover
 from tests.runs.stage import Stage
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
 def everything(tools: Toolbox) -> Agent:
-    """Reads, keyed and unsafe calls, gates, callbacks, signals, a value, two visits."""
+    """Reads, keyed and unsafe calls, gates, callbacks, signals, a message, a value, two visits."""
 
     async def first(state: Notes, ctx: Context) -> str:
         await ctx.uuid()
@@ -37,7 +38,13 @@ def everything(tools: Toolbox) -> Agent:
         return End("well")
 
     found_by = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "urgent": Flag()}
-    return agent_of(first, second, tools=tools.all(), attributes=found_by)
+    agent = agent_of(first, second, tools=tools.all(), attributes=found_by)
+
+    @agent.message(takes=Item)
+    def note(state: Notes, request: Item) -> None:
+        state.seen.append(request.name)
+
+    return agent
 
 
 def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
@@ -46,6 +53,7 @@ def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
     tools.outside.trouble("mail", TransportError("cut"), when="after")
     run = stage.start(agent)
     signals.signal(run.id, "go", {"n": 1}, by=OLGA)
+    sending.send(run.id, "note", {"name": "before it begins"}, by=OLGA)
     dead = stage.hire(is_dead=True)
     assert len(stage.claim(dead)) == 1 and failover.worker_died(dead.id, "gone") == 1
     assert stage.drive() == "parked"

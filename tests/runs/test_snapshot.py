@@ -14,13 +14,14 @@ from durableagents import BusinessFailure, Context, End, NotSent, TransportError
 from ledger.errors import IllegalTransition, InvalidInput
 from runs.models import Process, Run, Wait
 from runs.services import callbacks
+from runs.services.messages import sending
 from runs.workers import failover, timers
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import act
 from tests.runs.stage import Stage, fresh, now, output, waiting
 from tests.runs.test_steering import check_form
 from tests.tiers import many
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +45,13 @@ def wanderer(tools: Toolbox) -> Any:
         state.seen.append(got)
         return End(state.seen) if len(state.seen) == 3 else "node"
 
-    return agent_of(node, tools=tools.all())
+    agent = agent_of(node, tools=tools.all())
+
+    @agent.message(takes=Item)
+    def note(state: Notes, request: Item) -> None:
+        state.asked.text += request.name
+
+    return agent
 
 
 class Walk:
@@ -83,6 +90,7 @@ class Walk:
             self.upstream,
             self.upstream,
             self.trouble,
+            self.say,
             *people,
         ]
 
@@ -103,6 +111,9 @@ class Walk:
             if wait.kind == "webhook" and wait.slot in self.outside.urls:
                 token = self.outside.urls[wait.slot].rsplit("/", 1)[1]
                 callbacks.receive_callback(token, {"ref": f"answer to {wait.slot}"})
+
+    def say(self) -> None:
+        sending.send(self.run.id, "note", {"name": "x"}, by=SHOP, sender_id=self.random.choice([None, "1", "2"]))
 
     def trouble(self) -> None:
         name = self.random.choice(["look", "order", "mail", "ask", "wire"])

@@ -51,6 +51,7 @@ UNTOLD = {
     },
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},
+    "runs_message": {"id", "sender_id"},
     "runs_incident": {"id", "in_doubt", "replayed", "is_stopped", "last_sign_at", "detected_at"},
     "approvals_approval": {"why"},
     "approvals_decision": {"id"},
