@@ -22,9 +22,12 @@ from runs.api.schemas import (
     ChildRow,
     ExceededRow,
     GateRow,
+    LogCounts,
+    LogRow,
     NodeRow,
     ParentRow,
     PriceRow,
+    ProgressRow,
     RunRow,
     SampleRow,
     Status,
@@ -35,8 +38,8 @@ from runs.api.schemas import (
 from runs.engine.agents import Agent
 from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
-from runs.models import ENDED, WAITING, Price, Run, State, Wait
-from runs.queries import families, spending
+from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
+from runs.queries import families, progress, spending
 from runs.queries.attributes.shown import attributes_of, set_by
 from runs.services.lifecycle import Accepted, find
 
@@ -132,7 +135,7 @@ def run_row(
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about, `attributes` what it is found by."""
-    is_over = run.state in ENDED
+    is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
         state=str(run.state),
@@ -156,6 +159,9 @@ def run_row(
         ),
         children=_counts(families.states(head)),
         attributes=dict(attributes),
+        last_durable_at=getattr(head, "last_at", run.created_at if head.seq else None),
+        progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
+        log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
     )  # fmt: skip
 
 
@@ -200,6 +206,11 @@ def _error(run: Run, ending: Any) -> dict[str, Any] | None:
         return None
     failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
     return {"code": run.error_code or "failed", "message": "", **failure}
+
+
+def log_row(line: LogLine) -> LogRow:
+    """A line that a node said for people."""
+    return LogRow.of(line, text=progress.shown(line))
 
 
 def agent_row(agent: Agent) -> AgentRow:

@@ -22,6 +22,7 @@ from ledger.web.tally import Tally
 from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
+from runs.console.telling import TellingBlock
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
@@ -87,6 +88,7 @@ class RunPage(Page):
         }  # fmt: skip
         context["may"] = may = authority.may(dossier.run, roles(request.user), request.user.pk)
         context["budget"] = budgets.block(dossier.run, dossier.head, dossier.waits, may=may, refused=refused)
+        context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         not_done = refused or wrong

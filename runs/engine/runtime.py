@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.actors import Lease
 from runs.engine.assistants import Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
@@ -61,7 +62,8 @@ class RetryPolicy:
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
-    back. `hand_in` takes an answer that this process may no longer record. `route` says which model an assistant's
+    back. `hand_in` takes an answer that this process may no longer record,
+    `keep` what a node says for people (see steps/telling.py). `route` says which model an assistant's
     request goes to, and what that costs; `budget_queue` is the queue that is asked to raise a budget, beside the
     operators; `price_patience` how many seconds a missing price is waited for. `queues` are those that somebody
     decides, `people` the queues and roles that may be asked; None: any."""
@@ -73,6 +75,7 @@ class Runtime:
     threads: Executor | None = None
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
+    keep: Callable[[str, Lease, Any], None] = lambda run_id, lease, told: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     route: Callable[[Assistant], Route] = lambda assistant: Route(f"scripted:{assistant.name}")
     budget_queue: str = ""

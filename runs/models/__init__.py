@@ -1,5 +1,6 @@
 """A run and what belongs to it (`run`), who drives runs (`fleet`), and what they cost (`money`), and what they
-are found by (`attributes`)."""
+are found by (`attributes`),
+and what nodes say of them (`telling`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
@@ -18,9 +19,10 @@ from runs.models.run import (
     Wait,
     legal_moves,
 )
+from runs.models.telling import LogLine, Telling
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord", "Incident",
-    "Price", "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "WAITING",
-    "WITHOUT_PROOF", "Wait", "legal_moves",
+    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "IdempotencyRecord",
+    "Incident", "LogLine", "Price", "Process", "Run", "SearchTerm", "Served", "Signal", "State", "Sweep",
+    "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

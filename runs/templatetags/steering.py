@@ -9,17 +9,25 @@ from django import template
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from ledger.templatetags.console import visible
 from runs.console import pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import late_words, looks
-from runs.models import Wait
+from runs.models import LogLine, Wait
 from runs.queries import display
+from runs.queries.progress import shown
 from runs.queries.run_list import Card
 from runs.story import Effect, Line
 from runs.story.scale import Placed
 from runs.story.transcript import Said
 
 register = template.Library()
+
+
+@register.filter
+def log_text(line: LogLine) -> SafeString:
+    """A line that a node said, without what nobody is shown."""
+    return visible(shown(line))
 
 
 @register.filter
