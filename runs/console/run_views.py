@@ -22,11 +22,11 @@ from ledger.web.tally import Tally
 from runs.console import attributes, budgets
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
-from runs.console.telling import TellingBlock
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list
 from runs.queries.attributes.meaning import BadSearch
+from runs.queries.progress import TellingBlock
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising

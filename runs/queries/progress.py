@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 from ledger.api.present import masked
 from ledger.models import Head
 from runs.models import LogLine
+
+SHOWN = 30  # lines on a run's page
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,30 @@ def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str
 def shown(line: LogLine) -> str:
     """A line's text without what nobody is shown."""
     return str(masked(line.text))
+
+
+@dataclass
+class TellingBlock:
+    """What a run's page shows of it, as of a head from `families.heads`."""
+
+    run_id: UUID
+    head: Head
+
+    @property
+    def progress(self) -> Progress | None:
+        return progress_of(self.head)
+
+    @property
+    def kept(self) -> int:
+        """How many lines there are."""
+        return int(told_of(self.head).get("lines", 0))
+
+    @property
+    def lost(self) -> int:
+        """How many were said and aren't here."""
+        return int(told_of(self.head).get("lost", 0))
+
+    @cached_property
+    def lines(self) -> list[LogLine]:
+        """The newest, newest first."""
+        return last_lines(self.run_id, SHOWN) if self.kept else []

@@ -51,6 +51,7 @@ FAMILY, ATTACKED = (
 )
 
 FOUND, SEARCHED = "tests/runs/test_attributes.py", "tests/api/test_attributes.py"
+TELLING = "tests/runs/test_telling.py"
 
 MUTANTS = [
     # --- one writer
@@ -268,4 +269,9 @@ MUTANTS = [
     Mutant("a page in an attribute's order begins with the last one's end", "runs/queries/attributes/statements.py", "{'<' if by.is_falling else '>'} (%s::{cast}", "{'<=' if by.is_falling else '>='} (%s::{cast}", f"{SEARCHED} -k attributes_order"),
     Mutant("a page that was cut short says that it is the last", "runs/queries/attributes/search.py", "    return Found(found, place)\n", "    return Found(found, None)\n", f"{SEARCHED} -k bound"),
     Mutant("who looks for one thing or another gets the first", "runs/queries/attributes/search.py", "            if len(some) < len(each):\n                return None\n", "", f"{SEARCHED} -k what_they_say"),
+    # --- log and progress
+    Mutant("a replay's lines are kept again", "runs/sql/0022_attributes.sql", "        CONTINUE WHEN (one ->> 'n')::int < said;\n", "", f"{TELLING} -k adds_none"),
+    Mutant("lines that were dropped are hidden", "runs/sql/0022_attributes.sql", "            t.lost := t.lost + (one ->> 'n')::int - said;\n", "", f"{TELLING} -k on_the_way"),
+    Mutant("who has lost the run goes on telling of it", "runs/sql/0022_attributes.sql", "(lease = p_lease OR lease IS NULL)) THEN\n        RETURN false;", "(lease = p_lease OR lease IS NULL)) AND false THEN\n        RETURN false;", f"{TELLING} -k adds_nothing"),
+    Mutant("a long log stays as long as it is", "runs/sql/0022_attributes.sql", "    IF t.lines > p_most THEN\n", "    IF false THEN\n", f"{TELLING} -k newest_stay"),
 ]  # fmt: skip
