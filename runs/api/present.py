@@ -40,7 +40,7 @@ from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending
-from runs.queries.attributes.shown import attributes_of, set_by
+from runs.queries.attributes.shown import of_head, set_by
 from runs.services.lifecycle import Accepted, find
 
 
@@ -77,7 +77,7 @@ def _child_row(wait: Wait) -> ChildRow | None:
 
 
 def run_rows(runs: Sequence[Run]) -> list[RunRow]:
-    """Runs with their heads, open waits and endings, in five further queries however many they are."""
+    """Runs with their heads, open waits and endings, in four further queries however many they are."""
     ids = [run.id for run in runs]
     heads = families.heads(ids)
     waits = families.open_waits(ids)
@@ -86,7 +86,6 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     drivable = agent_versions.drivable() if is_any_ready else frozenset()
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
-    found_by = attributes_of(ids)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -96,7 +95,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             endings.get(run.id),
             blocked[run.id],
             evidence,
-            found_by.get(run.id, {}),
+            {one.name: one.value for one in of_head(heads[run.id])},
         )
         for run in runs
     ]
@@ -159,7 +158,7 @@ def run_row(
         ),
         children=_counts(families.states(head)),
         attributes=dict(attributes),
-        last_durable_at=getattr(head, "last_at", run.created_at if head.seq else None),
+        last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
         progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
         log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
     )  # fmt: skip

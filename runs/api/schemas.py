@@ -196,7 +196,9 @@ class RunRow(Shape):
     parent: ParentRow | None = Field(description="Null: no run started it.")
     depth: int = Field(description="How many runs are above it.")
     children: ChildCounts
-    last_durable_at: datetime | None = Field(description="When the journal's last event was written.")
+    last_durable_at: datetime | None = Field(
+        description="When the last thing was put on record; null until a worker takes it first."
+    )
     progress: ProgressRow | None = Field(description="Null: it has said nothing of it.")
     log: LogCounts
 
