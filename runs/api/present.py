@@ -23,9 +23,12 @@ from runs.api.schemas import (
     ChildRow,
     ExceededRow,
     GateRow,
+    LogCounts,
+    LogRow,
     NodeRow,
     ParentRow,
     PriceRow,
+    ProgressRow,
     RequestKindRow,
     RunRow,
     SampleRow,
@@ -39,9 +42,9 @@ from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
 from runs.fleet import agent_versions
-from runs.models import ENDED, WAITING, Price, Run, State, Wait
-from runs.queries import families, spending, turns
-from runs.queries.attributes.shown import attributes_of, set_by
+from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
+from runs.queries import families, progress, spending, turns
+from runs.queries.attributes.shown import of_head, set_by
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of
 from runs.services.lifecycle import Accepted, find
@@ -92,7 +95,6 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     aside = reserved(runs, heads)
     ahead = turns.ahead(runs)
-    found_by = attributes_of(ids)
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -104,7 +106,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             evidence,
             aside.get(run.id, amounts.NOTHING_USED),
             ahead.get(run.id),
-            found_by.get(run.id, {}),
+            {one.name: one.value for one in of_head(heads[run.id])},
         )
         for run in runs
     ]
@@ -146,7 +148,7 @@ def run_row(
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
     run that it is queued behind, `attributes` what it is found by."""
-    is_over = run.state in ENDED
+    is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
         state=str(run.state),
@@ -172,6 +174,9 @@ def run_row(
         ),
         children=_counts(families.states(head)),
         attributes=dict(attributes),
+        last_durable_at=getattr(head, "last_at", None) if head.epoch else None,
+        progress=None if (come := progress.progress_of(head)) is None else ProgressRow.of(come, total=come.of),
+        log=LogCounts.of(head, kept=told.get("lines", 0), lost=told.get("lost", 0)),
     )  # fmt: skip
 
 
@@ -219,6 +224,11 @@ def _error(run: Run, ending: Any) -> dict[str, Any] | None:
         return None
     failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
     return {"code": run.error_code or "failed", "message": "", **failure}
+
+
+def log_row(line: LogLine) -> LogRow:
+    """A line that a node said for people."""
+    return LogRow.of(line, text=progress.shown(line))
 
 
 def agent_row(agent: Agent) -> AgentRow:

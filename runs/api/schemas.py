@@ -138,6 +138,36 @@ class ChildCounts(Shape):
     cancelled: int
 
 
+class ProgressRow(Shape):
+    """How far a run has come, by its own word."""
+
+    done: float
+    total: float | None = Field(description="The whole; null: nobody knows.")
+    note: str
+    at: datetime
+    left_seconds: float | None = Field(description="What is left, as it went on last; null where that can't be told.")
+
+
+class LogCounts(Shape):
+    """Lines that a run's nodes said for people."""
+
+    kept: int
+    lost: int = Field(description="Older than the newest that are kept, or dropped on the way.")
+
+
+class LogRow(Shape):
+    """One of them."""
+
+    id: int
+    at: datetime
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+
+
+class LogPage(Page):
+    results: list[LogRow]
+
+
 class RunRow(Shape):
     """One run as it is now."""
 
@@ -180,6 +210,11 @@ class RunRow(Shape):
     parent: ParentRow | None = Field(description="Null: no run started it.")
     depth: int = Field(description="How many runs are above it.")
     children: ChildCounts
+    last_durable_at: datetime | None = Field(
+        description="When the last thing was put on record; null until a worker takes it first."
+    )
+    progress: ProgressRow | None = Field(description="Null: it has said nothing of it.")
+    log: LogCounts
 
 
 class RunPage(Page):

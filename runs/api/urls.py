@@ -7,6 +7,7 @@ urlpatterns = [
     path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
+    path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
     path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
     path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),

@@ -19,13 +19,15 @@ from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
-from runs.api.present import agent_row, one, run_rows
-from runs.api.schemas import AgentPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
+from runs.api.present import agent_row, log_row, one, run_rows
+from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
 from runs.engine.agents import registry
+from runs.engine.steps.telling import LEVELS
 from runs.fleet import members
 from runs.models import Run, State
 from runs.queries.attributes.search import Sought
+from runs.queries.progress import last_lines
 from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
 from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
@@ -104,6 +106,21 @@ class Children(ApiView):
         runs = newest(Filters(parent=str(run_id)), limit=query.limit + 1, beyond=query.moment())
         shown = {row.id: row for row in run_rows(runs[: query.limit])}
         return query.page(runs, _place, lambda run: shown[run.id])
+
+
+class Log(ApiView):
+    """What a run's nodes said for people, newest first."""
+
+    roles = READ
+
+    @described("What a run's nodes said for people", LogPage, query=("level", "before", "limit"))
+    def get(self, request: Request, run_id: UUID) -> Response:
+        query = Query(request, "level", "before")
+        before = query.integer("before", default=2**63 - 1, lowest=1, highest=2**63 - 1)
+        level = query.choice("level", LEVELS) or ""
+        lifecycle.find(run_id)
+        rows = last_lines(run_id, query.limit + 1, before=before, level=level)
+        return query.page(rows, lambda row: {"before": str(row.id)}, log_row)
 
 
 class Transcript(ApiView):

@@ -24,7 +24,7 @@ from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list, turns
-from runs.queries.attributes.shown import Told, told_of
+from runs.queries.attributes.shown import Told, of_head
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -209,7 +209,7 @@ class Dossier:
     @cached_property
     def attributes(self) -> list[tuple[str, Told]]:
         """What it is found by, each with what its agent calls it."""
-        return attributes.told_by(self.agent, told_of([self.run.id]).get(self.run.id, ()))
+        return attributes.told_by(self.agent, of_head(self.head))
 
     @cached_property
     def titles(self) -> dict[str, str]:

@@ -28,6 +28,7 @@ from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
+from runs.engine.steps.telling import tell_line, tell_progress
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
 from runs.engine.tools import Evidence, Tool
@@ -300,10 +301,17 @@ class Context:
         left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
         return Left(**{name: left.get(name) for name in RESOURCES})
 
-    def log(self, message: str, **fields: Any) -> None:
-        """A line in the worker's log: the run's id, `message`, and `fields` as name=value. Not journaled; a replay logs
-        it again."""
+    def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
+        """A line for people: `message`, and `fields` as name=value, of the `level` debug, info, warning or error. It is
+        kept with the run, of which the newest 500 are, and stands in the worker's log. Not journaled: a replay adds it
+        to the run no second time, a crash may lose the last of them."""
         log.info("run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items()))
+        tell_line(self._visit, message, level, fields)
+
+    def progress(self, done: float, of: float | None = None, note: str = "") -> None:
+        """Say how far the run has come: `done` of so many `of` (None: nobody knows), with a `note`. Kept with the run
+        as `log` keeps lines, the newest one. Raises ValueError for what is no number, or more than the whole."""
+        tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:
         """A value from outside the node: read once, then it rides in the next transaction."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from ledger.actors import Lease
 from ledger.entries import Entry as Entry
 from ledger.events import (
     AttributesSet,
@@ -246,6 +247,11 @@ class Journal(Protocol):
     @property
     def run_id(self) -> str:
         """The run's id, as people and the outside see it."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """The claimant's right to write."""
         ...
 
     @property

@@ -5,9 +5,10 @@ against the record of its slot, and none that is in doubt may be left out."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runs.engine.errors import MisusedContext
@@ -22,6 +23,7 @@ class Branch:
 
     under: str = ""  # the path that its calls are numbered below
     calls: int = 0
+    told: Counter[str] = field(default_factory=Counter)  # how much of each kind its node has said for people
     waits: tuple[WaitSpec, ...] = ()  # what it can't go on without
     result: Any = None
     error: BaseException | None = None
@@ -63,6 +65,12 @@ class Places:
     def visit(self) -> str:
         """Which visit it is: generation and number."""
         return self._prefix
+
+    def next_told(self, what: str) -> tuple[str, int]:
+        """The place of what a branch says next, and its number there. Raises MisusedContext."""
+        branch = self.branch
+        branch.told[what] += 1
+        return f"{self.at(branch.under)}{'' if what == 'line' else what}", branch.told[what] - 1
 
     def at(self, path: str) -> str:
         """The slot of a path of this visit."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.actors import Lease
 from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
@@ -61,7 +62,8 @@ class RetryPolicy:
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
     `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
-    back. `hand_in` takes an answer that this process may no longer record. `models` are those that an assistant's
+    back. `hand_in` takes an answer that this process may no longer record, `keep` what a node says for people (see
+    steps/telling.py). `models` are those that an assistant's
     requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
     serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
@@ -74,6 +76,7 @@ class Runtime:
     threads: Executor | None = None
     is_fenced: Callable[[], bool] = lambda: False
     hand_in: Callable[[LateAnswer], None] = lambda late: None
+    keep: Callable[[str, Lease, Any], None] = lambda run_id, lease, told: None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     models: Callable[[Assistant], Sequence[str]] = lambda assistant: [f"{SCRIPTED}{assistant.name}"]
     route: Callable[[str], Route] = Route

@@ -1,4 +1,4 @@
-"""What runs are found by: see runs/sql/0022_attributes.sql."""
+"""What runs are found by, and what their nodes say for people: see runs/sql/0022_attributes.sql."""
 
 from django.db import migrations, models
 
@@ -8,6 +8,7 @@ SQL = sql_file(__file__, "0022_attributes.sql")
 UNDO = """
 DROP TRIGGER runs_attributes_set ON ledger_event;
 DROP FUNCTION runs_set_attributes();
+DROP FUNCTION runs_keep_told(uuid, bigint, uuid, jsonb, int);
 """
 
 
@@ -45,6 +46,36 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="Telling",
+            fields=[
+                ("run_id", models.UUIDField(primary_key=True, serialize=False)),
+                ("lines", models.IntegerField(help_text="Lines that are kept.")),
+                ("lost", models.BigIntegerField(help_text="Lines that were said and aren't.")),
+                ("seen", models.JSONField()),
+                ("done", models.FloatField(null=True)),
+                ("total", models.FloatField(null=True)),
+                ("note", models.TextField()),
+                ("at", models.DateTimeField(null=True)),
+                (
+                    "since_epoch",
+                    models.BigIntegerField(help_text="The claim since which progress is counted.", null=True),
+                ),
+                ("since_at", models.DateTimeField(null=True)),
+                ("since_done", models.FloatField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LogLine",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("run_id", models.UUIDField()),
+                ("at", models.DateTimeField()),
+                ("level", models.TextField()),
+                ("text", models.TextField()),
+            ],
+            options={"indexes": [models.Index(fields=["run_id", "id"], name="runs_logline_by_run")]},
         ),
         migrations.RunSQL(SQL, UNDO),
     ]

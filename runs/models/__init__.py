@@ -1,5 +1,5 @@
-"""A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), who drives runs (`fleet`), what
-they cost (`money`), and what starts by the clock (`schedules`)."""
+"""A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
+(`telling`), who drives runs (`fleet`), what they cost (`money`), and what starts by the clock (`schedules`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
@@ -20,9 +20,10 @@ from runs.models.run import (
     legal_moves,
 )
 from runs.models.schedules import Firing, Schedule
+from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord",
-    "Incident", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep",
-    "TIME_TO_LIVE", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Incident", "LogLine", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State",
+    "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import JSONField
+from django.db.models import DateTimeField, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -94,9 +94,23 @@ class Child:
     at: str = ""
 
 
+_TOLD = "(SELECT to_jsonb(t) - 'seen' FROM runs_telling t WHERE t.run_id = ledger_head.run_id)"
+_FOUND_BY = (
+    "(SELECT jsonb_agg(jsonb_build_array(a.name, a.kind, coalesce(a.word, trim_scale(a.number)::text, '')) "
+    "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
+)
+_LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
+
+
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """The runs' heads, each with its children counted: see `states`."""
-    found = Head.objects.filter(run_id__in=run_ids).annotate(children=RawSQL(_STATES, (), output_field=JSONField()))
+    """The runs' heads, each with its children counted (see `states`), what it is found by (`attributes/shown.py`), how
+    far it has come (`progress.py`), and when its last event was written."""
+    found = Head.objects.filter(run_id__in=run_ids).annotate(
+        children=RawSQL(_STATES, (), output_field=JSONField()),
+        told=RawSQL(_TOLD, (), output_field=JSONField()),
+        found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
+        last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
+    )
     return {head.run_id: head for head in found}
 
 

@@ -49,6 +49,7 @@ from runs.journal.database_errors import StatementRefused, is_refusal, is_transi
 from runs.journal.libpq import Pool, ask_again
 from runs.journal.notify import AsyncBell, heard
 from runs.journal.postgres import PgJournal
+from runs.journal.telling import Teller
 from runs.journal.warm import rehearse
 from runs.services.budgets import prices
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
@@ -128,14 +129,21 @@ class Host:
         )  # fmt: skip
         async with AsyncBell() as bell:
             await pool.open(wait=False)
+            teller = Teller(lambda run_id: bell.ring(run_id, 0))
             beside = [
                 asyncio.create_task(kept("the housekeeping", self._housekeeping)),
                 asyncio.create_task(kept("the listener", partial(self._listen, pool))),
+                asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
             ]
             try:
                 await self._fill(
                     pool,
-                    replace(runtime(self._threads), is_fenced=self._is_fenced, hand_in=self._house.take_late),
+                    replace(
+                        runtime(self._threads),
+                        is_fenced=self._is_fenced,
+                        hand_in=self._house.take_late,
+                        keep=teller.keep,
+                    ),
                     bell,
                 )
                 await self._finish()
@@ -143,6 +151,7 @@ class Host:
                 for task in beside:
                     task.cancel()
                 await asyncio.wait(beside)
+                await teller.send(pool)
                 await pool.close(timeout=1.0)
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._house.close()

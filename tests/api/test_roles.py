@@ -28,6 +28,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-events", "GET"): EVERY,
     ("api-run-ledger", "GET"): EVERY,
     ("api-run-children", "GET"): EVERY,
+    ("api-run-log", "GET"): EVERY,
     ("api-run-transcript", "GET"): EVERY,
     ("api-run-overrides", "GET"): EVERY,
     ("api-run-verification", "GET"): EVERY,

@@ -67,6 +67,7 @@ FAMILY, ATTACKED = (
 
 FOUND, SEARCHED = "tests/runs/test_attributes.py", "tests/api/test_attributes.py"
 MESSAGES, SENDING = "runs/sql/0023_messages.sql", "runs/services/messages/sending.py"
+TELLING = "tests/runs/test_telling.py"
 
 MUTANTS = [
     # --- one writer
@@ -366,4 +367,9 @@ MUTANTS = [
     ),
     Mutant("a message's answer stands before what it was made of", DRIVE, "outcome_of(events), [*buffered, *events])", "outcome_of(events), events)", "tests/engine/test_messages.py -k on_record_before"),
     Mutant("branches see each other's messages", "runs/engine/context.py", "if changes and not places.branch.under:", "if changes:", "tests/engine/test_messages.py -k branches_wait"),
+    # --- log and progress
+    Mutant("a replay's lines are kept again", "runs/sql/0022_attributes.sql", "        CONTINUE WHEN (one ->> 'n')::int < said;\n", "", f"{TELLING} -k adds_none"),
+    Mutant("lines that were dropped are hidden", "runs/sql/0022_attributes.sql", "            t.lost := t.lost + (one ->> 'n')::int - said;\n", "", f"{TELLING} -k on_the_way"),
+    Mutant("who has lost the run goes on telling of it", "runs/sql/0022_attributes.sql", "(lease = p_lease OR lease IS NULL)) THEN\n        RETURN false;", "(lease = p_lease OR lease IS NULL)) AND false THEN\n        RETURN false;", f"{TELLING} -k adds_nothing"),
+    Mutant("a long log stays as long as it is", "runs/sql/0022_attributes.sql", "    IF t.lines > p_most THEN\n", "    IF false THEN\n", f"{TELLING} -k newest_stay"),
 ]  # fmt: skip

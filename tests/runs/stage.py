@@ -37,6 +37,7 @@ from runs.fleet.procfs import boot, host
 from runs.journal.claims import Claim, Worker, claim
 from runs.journal.libpq import Pool
 from runs.journal.postgres import PgJournal
+from runs.journal.telling import Teller
 from runs.models import Process, Run, Wait
 from runs.services import lifecycle, reconciling
 from runs.workers import timers
@@ -72,6 +73,7 @@ class Stage:
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
         self.late: list[LateAnswer] = []
+        self.teller = Teller()
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -157,6 +159,7 @@ class Stage:
     def runtime(self) -> Runtime:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
+            keep=self.teller.keep,
             price_patience=0.0,
         )  # fmt: skip
 
@@ -165,6 +168,14 @@ class Stage:
         if (point, tool) in self.kill_at:
             self.kill_at.remove((point, tool))
             raise Killed(f"{point} {tool}")
+
+    def send_told(self) -> None:
+        """What nodes said for people goes to the database, as it does some times a second."""
+
+        async def send() -> None:
+            await self.teller.send(await self.connected())
+
+        self.wait(send())
 
     def settle(self, run: Run, *, worker: Worker | None = None) -> str:
         """Drive until it ends or needs somebody: due timers ring, runs of dead workers are taken back."""

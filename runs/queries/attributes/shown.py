@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.events import AttributesSet
+from ledger.models import Head
 from runs.engine.attributes.kinds import KINDS
 from runs.models import Attribute
 
@@ -49,10 +50,18 @@ def attributes_of(run_ids: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
 def told_of(run_ids: Iterable[UUID]) -> dict[UUID, list[Told]]:
     """The same as pages show it."""
     rows = Attribute.objects.filter(run_id__in=list(run_ids)).order_by("run_id", "name", "n")
-    found: dict[UUID, list[Told]] = {}
-    for (run_id, name, kind), values in groupby(_texts(rows), key=lambda row: row[:3]):
-        found.setdefault(run_id, []).append(Told(name, kind, as_told(kind, [value for *_, value in values])))
-    return found
+    return {run_id: _told(row[1:] for row in several) for run_id, several in groupby(_texts(rows), lambda row: row[0])}
+
+
+def of_head(head: Head | None) -> list[Told]:
+    """The same of one run, whose head is from `families.heads`."""
+    rows = getattr(head, "found_by", None)
+    return _told((str(name), str(kind), str(value)) for name, kind, value in rows or ())
+
+
+def _told(rows: Iterable[tuple[str, str, str]]) -> list[Told]:
+    each = groupby(rows, key=lambda row: row[:2])
+    return [Told(name, kind, as_told(kind, [value for *_, value in values])) for (name, kind), values in each]
 
 
 def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""What a node says of its work: lines for people, and how far it has come. No steps: nothing waits for them, and the
+journal doesn't have them. Each has a place and a number there, so that a replay, which says it all again, adds
+nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from runs.engine.canonical import printable
+from runs.engine.errors import MisusedContext
+from runs.engine.visit import Visit
+
+LEVELS = ("debug", "info", "warning", "error")
+LONGEST = 1000  # characters of a line, and of a note
+_MOST = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A line of a level, or, with `done`, how far the run has come. `n` numbers what one branch of a visit says."""
+
+    place: str
+    n: int
+    at: datetime
+    text: str
+    level: str = ""
+    done: float | None = None
+    of: float | None = None
+
+    @property
+    def is_progress(self) -> bool:
+        return self.done is not None
+
+
+def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> None:
+    """Keep a line. Raises ValueError for a level that there is none of."""
+    if level not in LEVELS:
+        raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+    whole = f"{message}{''.join(f' {name}={value}' for name, value in fields.items())}"
+    _tell(visit, "line", {"text": _cut(whole), "level": level})
+
+
+def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> None:
+    """Keep how far it has come. Raises ValueError for what is no number, or more than the whole."""
+    for number in (done, *(() if of is None else (of,))):
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not _is_amount(number):
+            raise ValueError(f"progress({done!r}, {of!r}): give numbers from 0 on")
+    if of is not None and (of == 0 or done > of):
+        raise ValueError(f"progress({done!r}, {of!r}): done is more than the whole, or the whole is nothing")
+    _tell(visit, "progress", {"text": _cut(note), "done": float(done), "of": None if of is None else float(of)})
+
+
+def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:
+    try:
+        place, n = visit.places.next_told(what)
+    except MisusedContext:
+        return  # from another task or thread it has no place that a replay would find again: the worker's log has it
+    visit.runtime.keep(visit.journal.run_id, visit.journal.lease, Told(place, n, visit.journal.now(), **said))
+
+
+def _is_amount(number: float) -> bool:
+    return 0 <= number <= _MOST and (isinstance(number, int) or math.isfinite(number))
+
+
+def _cut(text: Any) -> str:
+    whole = str(printable(str(text)[: LONGEST + 1]))
+    return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 1]}…"

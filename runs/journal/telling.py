@@ -1,0 +1,69 @@
+"""What nodes say for people, on its way to the database: handed over at once and never waited for, sent some times a
+second for all runs, beside their steps. What can't be sent is dropped, and counted there by its missing number."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from ledger.actors import Lease
+from ledger.errors import first_line
+from runs.engine.steps.telling import Told
+from runs.journal.libpq import Pool
+
+log = logging.getLogger("runs.journal.telling")
+
+MOST_LINES = 500  # of one run that are kept; and that wait here to be sent
+MOST_WAITING = 5000  # of all runs
+EVERY_SECONDS = 0.3
+_KEEP = "SELECT runs_keep_told(%s, %s, %s, %s::jsonb, %s)"
+
+
+class Teller:
+    """One worker's. `on_kept` is told whose lines have come."""
+
+    def __init__(self, on_kept: Callable[[str], None] = lambda run_id: None) -> None:
+        self.on_kept = on_kept
+        self._waiting: dict[tuple[str, Lease], tuple[deque[Told], dict[str, Told]]] = {}
+        self._count = 0
+
+    def keep(self, run_id: str, lease: Lease, told: Told) -> None:
+        """Take it along. From the loop's own thread."""
+        lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MOST_LINES), {}))
+        if told.is_progress:
+            progress[told.place] = told  # only how far it has come by now
+        elif self._count < MOST_WAITING:
+            self._count += len(lines) < MOST_LINES
+            lines.append(told)  # of more than that the oldest are dropped, as they would be there
+
+    async def serve(self, pool: Pool) -> None:
+        """Send, for ever."""
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            await self.send(pool)
+
+    async def send(self, pool: Pool) -> None:
+        """Send what waits. What the database doesn't take now is dropped: nobody's work depends on it."""
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        for (run_id, lease), (lines, progress) in waiting.items():
+            told = json.dumps([_plain(one) for one in (*lines, *progress.values())])
+            try:
+                async with pool.connection() as link:
+                    await link.execute(_KEEP, [run_id, lease.epoch, lease.token, told, MOST_LINES])
+                self.on_kept(run_id)
+            except (psycopg.Error, OSError, PoolTimeout) as error:
+                log.warning("run %s: %s lines were not kept (%s)", run_id, len(lines), first_line(error))
+
+
+def _plain(told: Told) -> dict[str, Any]:
+    return {
+        "place": told.place, "n": told.n, "at": told.at.isoformat(), "text": told.text, "level": told.level,
+        "done": told.done, "of": told.of,
+    }  # fmt: skip

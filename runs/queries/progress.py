@@ -1,0 +1,94 @@
+"""How far a run has come by its own word, what is left by that, and what its nodes said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from ledger.api.present import masked
+from ledger.models import Head
+from runs.models import LogLine
+
+SHOWN = 30  # lines on a run's page
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`done` of so many `of` (None: nobody knows), said at a moment. `left_seconds` counts from there, at the pace of
+    the claim under which it was said, which has no waiting in it; None where that can't be told."""
+
+    done: float
+    of: float | None
+    note: str
+    at: datetime
+    left_seconds: float | None
+
+    @property
+    def percent(self) -> int | None:
+        return None if self.of is None else int(100 * self.done / self.of)
+
+
+def progress_of(head: Head | None) -> Progress | None:
+    """What the run of a head from `families.heads` said last; None where it has said nothing."""
+    told = told_of(head)
+    if told.get("done") is None or told.get("at") is None:
+        return None
+    done, of = float(told["done"]), told.get("total")
+    at = datetime.fromisoformat(told["at"])
+    return Progress(done, of, str(masked(told.get("note", ""))), at, _left(told, at, done, of))
+
+
+def _left(told: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:
+    if of is None or told.get("since_at") is None or told.get("since_done") is None:
+        return None
+    seconds = (at - datetime.fromisoformat(told["since_at"])).total_seconds()
+    came = done - float(told["since_done"])
+    return (of - done) * seconds / came if came > 0 and seconds > 0 else None
+
+
+def told_of(head: Head | None) -> dict[str, Any]:
+    """The row of what a run said; empty where it said nothing."""
+    told = getattr(head, "told", None)
+    return told if isinstance(told, dict) else {}
+
+
+def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str = "") -> list[LogLine]:
+    """The newest lines of a run, newest first, of a level if one is named."""
+    rows = LogLine.objects.filter(run_id=run_id, **({"level": level} if level else {}))
+    return list((rows if before is None else rows.filter(id__lt=before)).order_by("-id")[:most])
+
+
+def shown(line: LogLine) -> str:
+    """A line's text without what nobody is shown."""
+    return str(masked(line.text))
+
+
+@dataclass
+class TellingBlock:
+    """What a run's page shows of it, as of a head from `families.heads`."""
+
+    run_id: UUID
+    head: Head
+
+    @property
+    def progress(self) -> Progress | None:
+        return progress_of(self.head)
+
+    @property
+    def kept(self) -> int:
+        """How many lines there are."""
+        return int(told_of(self.head).get("lines", 0))
+
+    @property
+    def lost(self) -> int:
+        """How many were said and aren't here."""
+        return int(told_of(self.head).get("lost", 0))
+
+    @cached_property
+    def lines(self) -> list[LogLine]:
+        """The newest, newest first."""
+        return last_lines(self.run_id, SHOWN) if self.kept else []
