@@ -59,18 +59,8 @@ class Point:
     @property
     def face(self) -> int:
         """What it looks like."""
-        earlier = bytes(self.before.state) if self.before is not None else b""
-        return hash(
-            (
-                self.row.seq,
-                self.row.node,
-                self.row.visit,
-                self.row.at,
-                bytes(self.row.checksum),
-                bytes(self.row.state),
-                earlier,
-            )
-        )
+        row, earlier = self.row, bytes(self.before.state) if self.before is not None else b""
+        return hash((row.seq, row.node, row.visit, row.at, bytes(row.checksum), bytes(row.state), earlier))
 
     @property
     def digest(self) -> str:
