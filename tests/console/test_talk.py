@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from durableagents import Agent, Context, End, Refused
 from ledger import events as e
 from ledger.models import ActRecord
+from runs.console.tables.outcomes import OUTCOMES
 from runs.engine.agents import registry
 from runs.models import Message, Run
 from runs.services import lifecycle, signals
@@ -142,6 +143,10 @@ def test_a_run_that_is_over_shows_its_messages_and_takes_none(run: Run, operator
     page = operator.get(f"/runs/{run.id}").content.decode()
     assert "Nobody sent this run a message" in page and "send-add_document" not in page
     assert operator.post(f"/runs/{run.id}/messages/add_document", **data).status_code == 409
+
+
+def test_every_outcome_has_its_word_and_tone() -> None:
+    assert {*OUTCOMES} == {*Message.Outcome.values}
 
 
 def test_views_have_a_page_and_a_broken_one_says_so(run: Run, auditor: Reader) -> None:

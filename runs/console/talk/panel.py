@@ -10,6 +10,7 @@ from uuid import uuid4
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import INTEGRATOR, OPERATOR
 from runs.console.forms import Beside, Bound, SchemaForm
+from runs.console.tables.outcomes import Outcome, outcome_of
 from runs.engine.agents import Agent
 from runs.engine.messages.declared import Message as Declared
 from runs.engine.messages.declared import View
@@ -59,6 +60,11 @@ class Talk:
     forms: list[Asking] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     has_ended: bool = False
+
+    @property
+    def shown(self) -> list[tuple[Told, Outcome]]:
+        """Each with its chip."""
+        return [(told, outcome_of(told.row.outcome)) for told in self.told]
 
     def __bool__(self) -> bool:
         return bool(self.told or self.forms or self.views)
