@@ -45,7 +45,7 @@ FROZEN = {
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "runs_schedule": {"id", "created_at"},
+    "runs_schedule": {"id"},
 }
 # Known to the runtime role, but the owner's business alone.
 READ_ONLY = frozenset(
