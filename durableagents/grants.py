@@ -47,7 +47,7 @@ FROZEN = {
     "runs_message": {"id", "run_id", "n", "name", "by", "sender_id", "seq"},
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},
-    "runs_schedule": {"id", "created_at"},
+    "runs_schedule": {"id"},
 }
 # Known to the runtime role, but the owner's business alone.
 READ_ONLY = frozenset(
