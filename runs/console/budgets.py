@@ -315,8 +315,13 @@ def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, 
         share for share in spending.shares(above, others)
         if share.left is not None and ((most := caps[share.name]) is None or most > share.left)
     ]  # fmt: skip
-    words = [f"{amount_of(share.name, share.left)} {spending.LABELS[share.name]}" for share in narrow]
+    words = [_counted(share.name, share.left) for share in narrow]
     return Above(parent, words) if words else None
+
+
+def _counted(name: str, number: int | None) -> str:
+    """So many of a resource, in words."""
+    return amount_of(name, number) + ("" if name == "usd" else f" {spending.LABELS[name]}")
 
 
 def changes(before: Any, after: Any) -> list[str]:
@@ -339,7 +344,7 @@ def _said(name: str, value: Any) -> str:
 
 def enough_words(asked: Exceeded) -> str:
     """What a run still needs, in a sentence."""
-    least = [f"{amount_of(name, most)} {spending.LABELS[name]}" for name, most in asked.enough.items()]
+    least = [_counted(name, most) for name, most in asked.enough.items()]
     return f"It needs at least {' and '.join(least)}." if least else "It needs more."
 
 

@@ -139,11 +139,6 @@ class AsyncBell:
         self._pending[key] = max(seq, self._pending.get(key, 0))
         self._rung.set()
 
-    def ring_above(self, parent: str | None) -> None:
-        """As the function, for a child that was taken or let go of."""
-        if parent is not None:
-            self.ring(parent, 0)
-
     async def _run(self) -> None:
         patience = Patience()
         away = log_messages.Outage(log, "bell")

@@ -306,7 +306,8 @@ class Host:
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
         bell.ring(str(claimed.run_id), claimed.seq)
-        bell.ring_above(claimed.parent)
+        if claimed.parent is not None:
+            bell.ring(claimed.parent, 0)
         task = asyncio.create_task(self._drive(claimed, pool, lent, bell, control), name=f"run {claimed.run_id}")
         self._active[claimed.run_id] = (task, control)
 
@@ -336,7 +337,8 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
-            bell.ring_above(claimed.parent)
+            if claimed.parent is not None:
+                bell.ring(claimed.parent, 0)  # its journal has not grown: who watches it reads again
             # The run may have been claimed here again already, by a task of its own.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]

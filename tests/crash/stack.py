@@ -29,7 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
-from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, raised
+from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -242,8 +242,8 @@ class Stack(Installation):
                 child = api.run(wait["detail"]["child"])
                 verdicts += self.attend(child, api) if child and child["state"] not in ENDED else []
             elif wait["kind"] == "budget":
-                asked = (wait["detail"][name] for name in ("resource", "used", "reserved", "wanted"))
-                api.set_budget(run["id"], raised(*asked))
+                enough = run["budget"]["exceeded"]["enough"]
+                api.set_budget(run["id"], enough | ({"wall_seconds": 3600} if "wall_seconds" in enough else {}))
         if run["state"] == "waiting_human" and "reconcile" in kinds and self._has_settled(run):
             verdicts += _settle(run, api)
         return verdicts
