@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -124,7 +123,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         _let_go_on(run, new)
         journal(parent, *new, by=FAMILY)
     if ended and run.parent is not None and run.state in ENDED:
-        transaction.on_commit(partial(tell_parent, parent), robust=True)  # it waited for this one
+        transaction.on_commit(lambda: tell_parent(parent), robust=True)  # it waited for this one
     return len(new)
 
 

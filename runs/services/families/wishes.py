@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -46,9 +45,9 @@ _FIRST = UUID(int=0)
 def follow(action: str, run: Run) -> None:
     """An act on a run is about to be committed: what it means for its family follows then."""
     if run.parent is not None and run.state in ENDED:
-        transaction.on_commit(partial(tell_parent, run.pk), robust=True)
+        transaction.on_commit(lambda: tell_parent(run.pk), robust=True)
     if action in ("pause", "resume", "cancel", "budget"):
-        transaction.on_commit(partial(align, run.pk, most=FEW), robust=True)
+        transaction.on_commit(lambda: align(run.pk, most=FEW), robust=True)
 
 
 def align(parent: UUID | None = None, *, most: int = BATCH) -> int:

@@ -14,7 +14,10 @@ from tests.crash.checker import Facts, Link
 _RUN = """
 SELECT r.state, r.error_code, h.epoch, h.seq, ARRAY(SELECT w.kind FROM runs_wait w WHERE w.run_id = r.id AND
 w.resolved_at IS NULL), jsonb_build_object('tokens_in', h.tokens_in, 'tokens_out', h.tokens_out,
-'usd_micro', h.usd_micro, 'tool_calls', h.tool_calls, 'model_calls', h.model_calls)
+'usd_micro', h.usd_micro, 'tool_calls', h.tool_calls, 'model_calls', h.model_calls),
+coalesce((SELECT jsonb_object_agg(a.name, a.texts) FROM (
+    SELECT name, jsonb_agg(coalesce(word, trim_scale(number)::text) ORDER BY n) AS texts FROM runs_attribute
+    WHERE run_id = r.id GROUP BY name) AS a), '{}')
 FROM runs_run r JOIN ledger_head h ON h.run_id = r.id WHERE r.id = %s"""
 _EVENTS = """
 SELECT seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s
@@ -36,7 +39,7 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         rows = link.execute(_EVENTS, [run_id]).fetchall()
         ledger = link.execute(_LEDGER, [run_id]).fetchall()
         approvals = link.execute(_APPROVALS, [run_id]).fetchall()
-    state, error, epoch, seq, waits, usage = run
+    state, error, epoch, seq, waits, usage, attributes = run
     told = {
         "state": state,
         "error": error,
@@ -44,6 +47,7 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
         "seq": seq,
         "waiting_for": [{"kind": kind} for kind in waits],
         "usage": usage,
+        "attributes": attributes,
     }
     return Facts(
         run_id, told, [_event(row) for row in rows], [_entry(row) for row in ledger],
