@@ -16,17 +16,7 @@ from ledger.codec import Event as Event
 from ledger.codec import decode as decode
 from ledger.codec import encode_clear as encode_clear
 from ledger.codec import unpack
-from ledger.kinds.attributes import AttributesSet as AttributesSet
-from ledger.kinds.budget import BudgetDebited as BudgetDebited
-from ledger.kinds.budget import BudgetExceeded as BudgetExceeded
-from ledger.kinds.budget import BudgetSet as BudgetSet
-from ledger.kinds.budget import ModelRouted as ModelRouted
-from ledger.kinds.messages import MessageHandled as MessageHandled
-from ledger.kinds.messages import MessageReceived as MessageReceived
-from ledger.kinds.models import ModelsChosen as ModelsChosen
-from ledger.kinds.models import TranscriptCompacted as TranscriptCompacted
-from ledger.kinds.starts import RunAdmitted as RunAdmitted
-from ledger.kinds.starts import StartPlanned as StartPlanned
+from ledger.kinds import *  # noqa: F403 - each room of kinds is part of the one vocabulary
 
 unseal = unpack  # by this name a shipped migration (runs 0013) imports it
 

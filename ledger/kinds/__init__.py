@@ -1,1 +1,21 @@
-"""Kinds of event that have a file of their own. All are known to `ledger/events.py`."""
+"""Kinds of event that are not in `ledger/events.py`, by what they are about. There they are one vocabulary."""
+
+from ledger.kinds.attributes import AttributesSet
+from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
+from ledger.kinds.messages import MessageHandled, MessageReceived
+from ledger.kinds.models import ModelsChosen, TranscriptCompacted
+from ledger.kinds.starts import RunAdmitted, StartPlanned
+
+__all__ = [
+    "AttributesSet",
+    "BudgetDebited",
+    "BudgetExceeded",
+    "BudgetSet",
+    "MessageHandled",
+    "MessageReceived",
+    "ModelRouted",
+    "ModelsChosen",
+    "RunAdmitted",
+    "StartPlanned",
+    "TranscriptCompacted",
+]

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from tests.crash.told import judge_attributes, judge_messages
+
 Kind = Literal["duplicate", "lost", "stuck", "broken"]
 Row = Mapping[str, Any]
 
@@ -99,9 +101,9 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     found += _people(facts, expected)
     found += _witnesses(facts)
     found += _journal(facts)
-    found += _messages(facts)
+    found += judge_messages(facts)
     found += _budget(facts)
-    found += _found_by(facts)
+    found += judge_attributes(facts)
     found += _chain(facts.run_id, facts.links)
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
@@ -301,21 +303,6 @@ _MONEY = ("model_calls", "tokens_in", "tokens_out", "usd_micro")
 COUNTED = (*_MONEY, "tool_calls")
 
 
-def _found_by(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """The run is found by what its journal set last, and each step has set once."""
-    told: dict[str, list[str]] = {}
-    sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
-    for data in (event["data"] for event in sets):
-        told = {name: values for name, values in told.items() if name not in data["named"]}
-        for name, value in zip(data["names"], data["values"], strict=True):
-            told.setdefault(name, []).append(value)
-    rows = {name: value if isinstance(value, list) else [value] for name, value in facts.run["attributes"].items()}
-    if {name: [str(value) for value in values] for name, values in rows.items()} != told:
-        yield "broken", f"it is found by {rows}, and its journal set {told}"
-    slots = Counter((event["slot"], event["attempt"]) for event in sets if event["slot"])
-    yield from (("duplicate", f"the attributes at {slot} were set anew") for slot, times in slots.items() if times > 1)
-
-
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
     """What was used is the sum of what the journal lists, each request is debited once, and none went out beyond a
     cap."""
@@ -426,18 +413,6 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     for said, times in facts_said.items():
         if times > 1:
             yield "broken", f"{said} is on record {times} times"
-
-
-def _messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each is handled once, in the order in which they came, and none before it came."""
-    came, handled = 0, 0
-    for event in facts.events:
-        if event["kind"] == "MessageReceived":
-            came += 1
-        elif event["kind"] == "MessageHandled":
-            handled += 1
-            if event["data"]["n"] != handled or handled > came or event["data"]["outcome"] != "answered":
-                yield "duplicate", f"event {event['seq']} handles message {event['data']}, as the {handled}. of {came}"
 
 
 def _retries(facts: Facts) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Expected, Facts, Link, _budget, _found_by, judge
+from tests.crash.checker import Expected, Facts, Link, _budget, judge
+from tests.crash.told import judge_attributes
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -153,14 +154,14 @@ def test_what_a_run_is_found_by_is_what_its_journal_set_last() -> None:
     facts = good()
     facts.events.extend([_attributes(None, "a", "b", a="1", b="x"), _attributes("0.1/9", "a", "b", a="2")])
     facts.run["attributes"].update(a=2)
-    assert list(_found_by(facts)) == []
+    assert list(judge_attributes(facts)) == []
     for wrong in ({"a": 1}, {"a": 2, "b": "x"}, {}, {"a": [2, 2]}):
         facts.run["attributes"].clear()
         facts.run["attributes"].update(wrong)
-        assert [kind for kind, _ in _found_by(facts)] == ["broken"], wrong
+        assert [kind for kind, _ in judge_attributes(facts)] == ["broken"], wrong
     facts.run["attributes"].update(a=2)
     facts.events.append(facts.events[-1])
-    assert [kind for kind, _ in _found_by(facts)] == ["duplicate"]
+    assert [kind for kind, _ in judge_attributes(facts)] == ["duplicate"]
 
 
 def test_a_run_that_the_api_forgot_is_lost() -> None:
