@@ -142,6 +142,11 @@ def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _schemas(part, where)
 
 
+def on_one_line(text: str) -> str:
+    """Words of others as a log may hold them: what ends a line, or can't be seen, by its name."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def printable(value: Any) -> Any:
     """Words of others, such as an error's, as every column can hold them: without NUL and half surrogate pairs. Any
     depth."""

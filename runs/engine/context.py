@@ -18,7 +18,7 @@ from runs.engine.agents import Agent
 from runs.engine.assistants import Assistant
 from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
-from runs.engine.canonical import plain
+from runs.engine.canonical import on_one_line, plain
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.runtime import log
 from runs.engine.steps.attributes import set_attributes
@@ -305,8 +305,8 @@ class Context:
         """A line for people: `message`, and `fields` as name=value, of the `level` debug, info, warning or error. It is
         kept with the run, of which the newest 500 are, and stands in the worker's log. Not journaled: a replay adds it
         to the run no second time, a crash may lose the last of them."""
-        log.info("run %s: %s%s", self.run_id, message, "".join(f" {k}={v}" for k, v in fields.items()))
-        tell_line(self._visit, message, level, fields)
+        said = tell_line(self._visit, message, level, fields)
+        log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
         """Say how far the run has come: `done` of so many `of` (None: nobody knows), with a `note`. Kept with the run

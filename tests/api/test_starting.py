@@ -80,6 +80,7 @@ def _moment(value: Any) -> Any:
     ({"business_key": "k", "on_conflict": "debounce", "debounce_seconds": 5, "start_at": "in 1 h"}, "start_at"),
     ({"start_at": 1_800_000_000}, "start_at"), ({"start_at": "soon"}, "start_at"),
     ({"start_at": "2026-11-22T09:00:00"}, "start_at"), ({"start_at": "in 9600 h"}, "start_at"),
+    ({"start_at": "0001-01-01T00:00:00+14:00"}, "start_at"), ({"start_at": "9999-12-31T23:59:59-12:00"}, "start_at"),
     ({"start_before": "in -1 h"}, "start_before"), ({"start_before": "9999-12-31T23:59:59+00:00"}, None),
     ({"start_at": "in 2 h", "start_before": "in 1 h"}, "start_before"),
     ({"signal": {"name": "NO NAME"}}, "name"), ({"signal": "go"}, "signal"), ({"signal": {}}, "signal.name"),

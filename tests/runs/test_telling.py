@@ -147,9 +147,9 @@ def test_a_worker_that_has_lost_the_run_adds_nothing(stage: Stage) -> None:
     assert not LogLine.objects.exists() and not Telling.objects.exists()
 
 
-def test_hostile_and_huge_text_is_text(stage: Stage) -> None:
+def test_hostile_and_huge_text_is_text(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     async def node(state: Notes, ctx: Context) -> End:
-        ctx.log("a\x00b\ud800 <script>", level="error", name="'); DROP TABLE runs_run; --")
+        ctx.log("a\x00b\ud800 \u202e\n<script>", level="error", name="'); DROP TABLE runs_run; --")
         ctx.progress(1, None, "x" * 9999)
         for wrong in ("loud", ""):
             with pytest.raises(ValueError, match="none of debug"):
@@ -162,8 +162,10 @@ def test_hostile_and_huge_text_is_text(stage: Stage) -> None:
     run = stage.start(agent_of(node))
     assert stage.drive() == "completed"
     stage.send_told()
-    assert lines(run) == ["a\\x00b\\ud800 <script> name='); DROP TABLE runs_run; --"]
+    assert lines(run) == ["a\\x00b\\ud800 \u202e\n<script> name='); DROP TABLE runs_run; --"]
     assert len(told(run).note) == LONGEST and verify(run.id).problems == []
+    (logged,) = [record for record in caplog.records if "DROP TABLE" in record.getMessage()]
+    assert logged.levelname == "ERROR" and logged.getMessage().isprintable()
 
 
 def test_no_step_waits_for_what_is_said(stage: Stage, tools: Toolbox) -> None:

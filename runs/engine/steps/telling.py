@@ -35,12 +35,14 @@ class Told:
         return self.done is not None
 
 
-def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> None:
-    """Keep a line. Raises ValueError for a level that there is none of."""
+def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> str:
+    """Keep a line, and give it as it is kept. Raises ValueError for a level that there is none of."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
     whole = f"{message}{''.join(f' {name}={value}' for name, value in fields.items())}"
-    _tell(visit, "line", {"text": _cut(whole), "level": level})
+    text = _cut(whole)
+    _tell(visit, "line", {"text": text, "level": level})
+    return text
 
 
 def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> None:

@@ -260,10 +260,9 @@ def _check_rule(body: StartBody) -> None:
 def _check_times(wanted: Wanted, *, now: datetime) -> None:
     """Raises InvalidInput for times that leave no time to begin in, or that are beyond what is kept."""
     errors = []
-    if wanted.start_at is not None and wanted.start_at > now + FARTHEST:
-        errors.append(
-            {"field": "start_at", "problem": f"more than {FARTHEST.days} days away", "fix": "an earlier time"}
-        )
+    if wanted.start_at is not None and abs(wanted.start_at - now) > FARTHEST:
+        fix = "an earlier time" if wanted.start_at > now else "a time to come, or none"
+        errors.append({"field": "start_at", "problem": f"more than {FARTHEST.days} days away", "fix": fix})
     if wanted.start_before is not None and wanted.start_before <= max(now, wanted.start_at or now):
         problem = "has passed" if wanted.start_before <= now else "is not after start_at"
         errors.append({"field": "start_before", "problem": problem, "fix": "a later time"})
