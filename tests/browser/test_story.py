@@ -46,6 +46,7 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
     # given an integrator who starts the sample and keeps looking
     watcher = person("integrator")
     watcher.click("text=Start a run")
+    watcher.goto("/runs/new?agent=vendor-onboard")
     expect(watcher.locator("#f-legal_name")).to_have_value("Nordlicht Antriebe GmbH")
     watcher.click("text=Start the run")
     watcher.wait_for_url(A_RUN)
@@ -178,7 +179,7 @@ def test_a_form_that_is_too_large_is_answered_with_a_page(person: Person, compla
 
 def test_everything_works_without_script(person: Person, site: Site) -> None:
     integrator = person("integrator", java_script_enabled=False)
-    integrator.goto("/runs/new")
+    integrator.goto("/runs/new?agent=vendor-onboard")
     integrator.click("text=Start the run")
     integrator.wait_for_url(A_RUN)
     run_id = integrator.url.rsplit("/", 1)[1]
