@@ -102,7 +102,10 @@ def test_a_resource_that_nobody_counts_is_refused_with_those_that_there_are(inte
         "remove it; known here: usd, tokens_in, tokens_out, model_calls, tool_calls, steps, wall_seconds"
     )
     (error,) = integrator.post("runs", START | {"budgets": {}}).json()["errors"]
-    assert error["fix"] == "remove it; known here: agent, input, tags, budget"
+    assert error["fix"] == (
+        "remove it; known here: agent, input, tags, budget, business_key, on_conflict, debounce_seconds, start_at, "
+        "start_before, signal, attributes"
+    )
 
 
 def test_a_cap_in_dollars_needs_a_price_of_every_model(integrator: Api) -> None:

@@ -377,7 +377,7 @@ def test_a_lost_farewell_does_not_take_the_run_from_the_same_workers_newer_claim
 
     async def lossy(of: str, statement: str, values: list[Any], **how: Any) -> Any:
         reply = await committer.write(of, statement, values, **how)
-        if "runs_leave" in statement and not newer:
+        if "runs_park" in statement and not newer:
             in_thread(rings)
             newer.extend(await claim(await stage.connected(), stage.worker, [first.graph_id], 1))
             raise psycopg.OperationalError("the server closed the connection")

@@ -48,6 +48,7 @@ UNTOLD = {
         "updated_at",
         "time_up_at",
         "is_told",
+        "is_passed_on",
     },
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},

@@ -32,8 +32,11 @@ CHECKS = {"verification", "verify_all", "api-verification", "api-run-verificatio
 READY = 1
 # The filled rows carry no codes: the audit asks whether they may lack them, and by= asks whose name it is.
 UNCODED = 1
-# No page of ours, or none that reads: probes, the description of the API, Django's own admin.
-ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
+# No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
+# one run, named by it: a message, a view; tests/api/test_messages.py reads them.
+ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"} | {
+    "api-run-message", "api-run-view", "run-view",
+}  # fmt: skip
 
 
 def named(found: URLResolver) -> Iterator[tuple[str, URLPattern]]:

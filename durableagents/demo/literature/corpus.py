@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution
@@ -67,13 +68,18 @@ def _module(path: PurePosixPath) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+# CPython 3.11's parser counts its depth across threads, and fails where two end in another order.
+_PARSING = threading.Lock()
+
+
 def prose(code: str) -> str:
     """What a module's docstrings say, from the outside in, without what no database holds. Nothing, for what is no
     program of this Python."""
     if '"""' not in code and "'''" not in code:
         return ""
     try:
-        tree = ast.parse(code)
+        with _PARSING:
+            tree = ast.parse(code)
     except (SyntaxError, ValueError):
         return ""
     said = []
