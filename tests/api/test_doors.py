@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ class Door:
     def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
         """All that comes back, until the server closes."""
         with closing(self.knock(source=source)) as link:
-            link.sendall(raw)
+            with suppress(BrokenPipeError):  # it has heard enough, and has answered
+                link.sendall(raw)
             return rest_of(link)
 
     @property
