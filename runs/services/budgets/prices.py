@@ -99,8 +99,13 @@ def route(model: str) -> Route:
 
 def unpriced(agent: Agent) -> list[str]:
     """The models of an agent of which nobody has said what they cost."""
+    return without_price(model for assistant in agent.assistants for model in models_of(assistant))
+
+
+def without_price(models: Iterable[str]) -> list[str]:
+    """Those of these models of which nobody has said what they cost."""
     table.read()
-    return sorted({model for a in agent.assistants for model in models_of(a) if table.of(model) is None})
+    return sorted({model for model in models if table.of(model) is None})
 
 
 def check_priced(agent: Agent, given: str = "") -> None:

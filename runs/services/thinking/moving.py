@@ -113,9 +113,7 @@ def _check_servable(models: Sequence[str], assistant: Assistant) -> None:
 
 
 def _check_priced(head: Head, models: Sequence[str]) -> None:
-    prices.table.read()
-    unknown = [model for model in models if prices.table.of(model) is None]
-    if head.cap_usd_micro is not None and unknown:
+    if head.cap_usd_micro is not None and (unknown := prices.without_price(models)):
         problem = f"no price for {', '.join(unknown)}, and the run has a cap in dollars"
         raise _refused("models", problem, "an admin sets it under Prices")
 
