@@ -13,6 +13,7 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.api.present import masked, payload_at, payload_of
 from ledger.models import Event, Head
+from runs.api.endings import cancellation_of, trouble_of
 from runs.api.schemas import (
     AgentRow,
     Amounts,
@@ -46,7 +47,7 @@ from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
 from runs.queries.attributes.shown import of_head, set_by
 from runs.queries.reserved import reserved
-from runs.services.budgets.asked import budget_of
+from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
 
 
@@ -68,10 +69,10 @@ def wait_row(wait: Wait, evidence: Any = None) -> WaitRow:
     """One thing a run waits for. `evidence` is what stopped it, where it waits for an operator: of two calls that
     differ, both."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
-    known = wait.detail if isinstance(wait.detail, dict) else {}
-    detail = masked(known) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
+    said = known(wait)
+    detail = masked(said) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
     if wait.kind == Wait.Kind.INPUT:
-        detail["schema"] = known.get("schema")  # the agent's own code; whoever answers needs every name in it
+        detail["schema"] = said.get("schema")  # the agent's own code; whoever answers needs every name in it
     return WaitRow.of(wait, since=wait.opened_at, detail=detail, child=_child_row(wait))
 
 
@@ -160,7 +161,8 @@ def run_row(
         seq=head.seq,
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
-        error=_error(run, ending),
+        error=trouble_of(run, ending),
+        cancelled=cancellation_of(run, ending),
         business_key=run.business_key or None,
         queued_behind=ahead,
         node=run.node or None,
@@ -217,13 +219,6 @@ def price_row(price: Price) -> PriceRow:
 def one(run_id: UUID) -> RunRow:
     """A run as it is now. Raises NotFound."""
     return run_rows([find(run_id)])[0]
-
-
-def _error(run: Run, ending: Any) -> dict[str, Any] | None:
-    if run.state != State.FAILED:
-        return None
-    failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
-    return {"code": run.error_code or "failed", "message": "", **failure}
 
 
 def log_row(line: LogLine) -> LogRow:

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
+from runs.api.endings import Cancellation, Trouble
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
 
@@ -110,15 +111,6 @@ class PricePage(Page):
     results: list[PriceRow]
 
 
-class Trouble(Shape):
-    """Why a run failed."""
-
-    model_config = ConfigDict(extra="allow")
-
-    code: str
-    message: str
-
-
 class ParentRow(Shape):
     """The run that started this one, and as which of its steps."""
 
@@ -187,6 +179,7 @@ class RunRow(Shape):
     ended_at: datetime | None
     output: Any
     error: Trouble | None
+    cancelled: Cancellation | None = Field(description="Null also of one that was cancelled before this was kept.")
     blocked: str | None = Field(
         description="Why nothing drives it though it is ready: no running worker has its version."
     )

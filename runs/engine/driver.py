@@ -26,7 +26,7 @@ from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import settle_before_end
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
-from runs.engine.tape import LATE_NEWS, Tape
+from runs.engine.tape import LATE_NEWS, Tape, payload_of
 from runs.engine.visit import Visit
 
 # What is on record has changed under a stop for an operator: read it and go on.
@@ -53,6 +53,7 @@ class Driver:
         self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
+        self.wishes: list[e.CancelRequested] = []
         self.depth = 0
         self._running: Visit | None = None
 
@@ -98,6 +99,7 @@ class Driver:
         if history.snapshot is not None:
             self.at = history.snapshot
         self.tape = Tape(history.tail)
+        self.wishes = [event for event in history.tail if isinstance(event, e.CancelRequested)]
         self.meter = Meter(history.caps, history.used)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
@@ -330,7 +332,10 @@ class Driver:
             questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
             waits = [wait for wait in questions if wait is not None]
             if not waits:
-                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding())
+                asked = [payload_of(wish) | {"asked_by": wish.by} for wish in self.wishes[-1:]]
+                event = e.RunCancelled(
+                    by="operator", in_flight=self.tape.outstanding(), payload=next(iter(asked), None)
+                )
                 await self.journal.leave("end", [event], state="cancelled")
                 return "cancelled"
             parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])

@@ -154,19 +154,20 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
     """End a run from outside: at once, where nothing is under way and nothing in doubt; else its worker does it, once
     that is settled. Returns the event that tells of it."""
+    ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
     except JournalBroken as broken:
         # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays
         # possible.
         finish_cancelled(run, head, by=by, now=now)
-        return e.RunCancelled(by=by, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=payload)
+        return e.RunCancelled(by=by, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=ending)
     in_doubt = [
         s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
     ]
     if run.owner is None and not in_doubt and not tape.lost_requests():
         finish_cancelled(run, head, by=by, now=now)
-        return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=payload)
+        return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
     head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
     is_asked = bool(in_doubt) and all(s.now.open_wait("reconcile") is not None for s in in_doubt)

@@ -381,7 +381,7 @@ def _done(fold: Fold, line: Fact) -> None:
     fold.requested_by = fold.requested_by if line.clear["by"] == "operator" else line.clear["by"]
 
 
-def _completed(fold: Fold, line: Fact) -> None:
+def _said_last(fold: Fold, line: Fact) -> None:
     fold.output = line.seq
 
 
@@ -422,8 +422,8 @@ _OWN: dict[str, tuple[Callable[[Fold, Fact], None], ...]] = {
     "PauseRequested": (_requested,),
     "CancelRequested": (_requested,),
     "RunPaused": (_done,),
-    "RunCancelled": (_done, _ended),
-    "RunCompleted": (_completed, _ended),
+    "RunCancelled": (_done, _said_last, _ended),
+    "RunCompleted": (_said_last, _ended),
     "RunFailed": (_ended, _troubled),
     "RunRetried": (_retried,),
     "ModelFailed": (_troubled,),

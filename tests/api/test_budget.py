@@ -240,6 +240,19 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
 
 
 @pytest.mark.django_db(transaction=True)
+def test_after_a_raise_that_was_not_enough_the_wait_tells_what_is_lacking_now(purchases: Story) -> None:
+    started(purchases, tool_calls=0)
+    steps = purchases.until("paused", kind="budget")["step_index"]
+    body = {"budget": {"tool_calls": 9, "steps": steps}, "justification": WHY}
+    told = purchases.caller("operator").post(f"runs/{purchases.id}/budget", body).json()
+    (wait,) = told["waiting_for"]
+    assert (told["state"], told["budget"]["exceeded"]["resource"], wait["detail"]["resource"]) == (
+        "paused", "steps", "steps",
+    )  # fmt: skip
+    assert "steps" in wait["detail"]["enough"] and wait["detail"]["most"] == steps
+
+
+@pytest.mark.django_db(transaction=True)
 def test_time_that_is_up_is_told_and_given(purchases: Story) -> None:
     started(purchases, wall_seconds=3600)
     purchases.until("waiting_tool")

@@ -37,7 +37,10 @@ def test_a_queued_run_says_behind_whom_and_is_cancelled_as_any_other(integrator:
     third = integrator.post("runs", KEYED | {"on_conflict": "replace"}).json()
     assert third["queued_behind"] is None and third["state"] == "pending"
     for old in (first, second.json()):
-        assert integrator.get(f"runs/{old['id']}").json()["state"] == "cancelled"
+        row = integrator.get(f"runs/{old['id']}").json()
+        assert row["state"] == "cancelled" and row["error"] is None
+        assert row["cancelled"] == {"by": "key:integrator", "why": "replaced by a new run of its key invoice 0815"}
+    assert third["cancelled"] is None
     assert integrator.get("runs", q="invoice 0815").json()["results"][0]["id"] == third["id"]
 
 

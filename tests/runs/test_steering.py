@@ -12,6 +12,7 @@ import pytest
 from ledger import events as e
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, JustificationRequired, NotFound
 from ledger.models import Event, Head, OverrideRecord
+from runs.api import present
 from runs.services import lifecycle, reconciling
 from tests.runs.fold import check_against_journal
 from tests.runs.situations import ALL, Situations, act
@@ -112,6 +113,10 @@ def test_an_act_that_is_legal_moves_the_run_and_leaves_one_record(
     check_against_journal(run)
     stage.drive()
     check_against_journal(run)
+    if str(fresh(run).state) == "cancelled":
+        why = present.one(run.id).cancelled
+        assert why is not None and why.by == "user:olga", "whoever ended it"
+        assert why.why == ("stop" if situation == "doomed_unknown" else "because I say so")
 
 
 def check_form(run: Any) -> None:

@@ -257,7 +257,10 @@ def _cancelled(d: Dossier) -> str:
     last: Any = d.story.last.clear.get("in_flight") if d.story.last is not None else None
     n = len(last) if isinstance(last, list) else 0
     calls = f" {n} call{'' if n == 1 else 's'} had been sent and not answered: see side effects." if n else ""
-    return f"Cancelled{_by(d)} at {clock(d.story.ended_at)}. Final.{calls}"
+    said = d.story.output if isinstance(d.story.output, dict) else {}
+    reason = said.get("justification")
+    because = f": {visible(reason)}" if isinstance(reason, str) and reason.strip() else ""
+    return f"Cancelled{_by(d)} at {clock(d.story.ended_at)}{because}. Final.{calls}"
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
