@@ -162,6 +162,17 @@ def _value(name: str, text: str) -> Any:
     return int((Decimal(text) * HOUR).to_integral_value(ROUND_UP))
 
 
+def in_field(name: str, cap: Any) -> str:
+    """A cap as it stands in its field."""
+    return f"{Decimal(cap) / HOUR:.4f}".rstrip("0").rstrip(".") if name == "wall_seconds" else str(cap)
+
+
+def told(caps: Any) -> list[str]:
+    """Caps as a record holds them, cap by cap in words; what was damaged says nothing."""
+    known = caps if isinstance(caps, dict) else {}
+    return [f"{spending.LABELS[name]} {_said(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
+
+
 # --- on the run's page ------------------------------------------------------------------------------------------------
 
 

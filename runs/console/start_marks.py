@@ -23,11 +23,12 @@ from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_ans
 class NotOurForm(InvalidInput):
     """What marks a form as one of ours, and as this one, was changed on the way. Nobody could tell a repeat of it."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, done: str = "started by it", look: str = "look in the list of runs first whether that started one"
+    ) -> None:
         super().__init__(
-            "The form came without the mark that this page had given it, or with another. Nothing was started by it. "
-            "Below it stands with a new mark, and with all that was typed: if you had sent it before, look in the list "
-            "of runs first whether that started one."
+            f"The form came without the mark that this page had given it, or with another. Nothing was {done}. "
+            f"Below it stands with a new mark, and with all that was typed: if you had sent it before, {look}."
         )
 
 
@@ -47,10 +48,10 @@ class FormUsed(DurableAgentsError):
 class FormInUse(DurableAgentsError):
     """The same form was sent a moment ago, and that has not ended yet."""
 
-    status, code, title = 409, "form-in-use", "Still starting"
+    status, code, title = 409, "form-in-use", "Still at work"
 
     def __init__(self) -> None:
-        super().__init__("This form was sent a moment ago and is still at work. Send it again: it starts one run.")
+        super().__init__("This form was sent a moment ago and is still at work. Send it again: it acts once.")
 
 
 def token_of(request: HttpRequest, mark: UUID) -> str:
@@ -80,24 +81,31 @@ def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
 def start_once(request: HttpRequest, mark: UUID, asked: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
     """The run that the form asks for (plain data), and whether it is new: the same form sent twice starts one, and both
     sendings lead to it. Raises FormUsed, FormInUse, and what `start` raises."""
-    is_new = False
-
-    def act() -> tuple[int, Any]:
-        nonlocal is_new
-        is_new = True
-        return 201, {"id": str(start())}
-
     try:
-        with transaction.atomic():
-            _, answer = answer_once(_principal(request), str(mark), asked, act)
-    except KeyInUse:
-        raise FormInUse() from None
+        return do_once(request, mark, asked, start)
     except KeyReused:
         # A browser that goes back to the page that refused sends all of this once more.
         further = _further(mark, asked)
         if (run_id := run_of(request, further)) is not None:
             return run_id, False
         raise FormUsed(further) from None
+
+
+def do_once(request: HttpRequest, mark: UUID, asked: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
+    """What `act` made, by its id, and whether it was made now: of a form that was sent before, it is what that made.
+    Raises KeyReused where it was sent with other values, FormInUse, and what `act` raises."""
+    is_new = False
+
+    def acting() -> tuple[int, Any]:
+        nonlocal is_new
+        is_new = True
+        return 201, {"id": str(act())}
+
+    try:
+        with transaction.atomic():
+            _, answer = answer_once(_principal(request), str(mark), asked, acting)
+    except KeyInUse:
+        raise FormInUse() from None
     return UUID(json.loads(answer)["id"]), is_new
 
 

@@ -19,6 +19,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/answers/<uuid:wait_id>", run_views.Answers.as_view(), name="answers"),
     path("schedules", schedule_views.SchedulesPage.as_view(), name="schedules"),
     path("schedules/new", schedule_views.NewSchedule.as_view(), name="new_schedule"),
+    path("schedules/<uuid:schedule_id>/changes", schedule_views.ScheduleChanges.as_view(), name="schedule_changes"),
     path("schedules/<uuid:schedule_id>/pauses", schedule_views.SchedulePauses.as_view(), name="schedule_pauses"),
     path(
         "schedules/<uuid:schedule_id>/resumptions",

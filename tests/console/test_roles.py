@@ -30,6 +30,7 @@ ACT = {
     "models": {"operator"}, "messages": {"integrator", "operator"},
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
+    "schedule_changes": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
@@ -46,6 +47,7 @@ PATHS = {
     "budgets": "/runs/{run}/budgets", "models": "/runs/{run}/models",
     "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
+    "schedule_changes": "/schedules/{id}/changes",
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
     "schedule_deletions": "/schedules/{id}/deletions",
     "verify_all": "/audit/verification", "password": "/account/password",

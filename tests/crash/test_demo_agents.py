@@ -41,7 +41,7 @@ def test_the_e_mail_leaves_once_wherever_the_worker_dies(stack: Stack, points: l
     [
         ["CP4@model:kill:1", "CP3@embed_document:kill:1", "CP2@publish_report:kill:1"],
         ["CP2@embed_document:kill:2", "CP6@model:kill:2", "CP3@publish_report:kill:1"],
-        ["CP8:kill:2", "CP7:kill:2", "CP5:kill:5"],
+        ["CP8:kill:1", "CP7:kill:2", "CP5:kill:5"],
     ],
 )
 def test_a_review_reads_each_document_once_wherever_its_workers_die(stack: Stack, points: list[str]) -> None:
@@ -50,7 +50,7 @@ def test_a_review_reads_each_document_once_wherever_its_workers_die(stack: Stack
     stack.arm(*points)
     stack.api.tell(run_id, question)
     assert stack.play(run_id, seconds=90) == []
-    assert stack.acted() == points
+    assert sorted(stack.acted()) == sorted(points), "which of them comes first the children's pace decides"
     review, children = stack.facts(run_id), stack.children(run_id)
     assert judge_family(review, children, REVIEW.expected, REVIEW.childs) == [] and len(children) == DOCUMENTS
     assert review.run["output"]["documents_read"] == DOCUMENTS

@@ -4,32 +4,53 @@ away."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from ledger.web import strict_json
 from ledger.web.cursors import closed, opened
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
+from runs.console import budgets
+from runs.console import start_marks as marks
+from runs.console.starts.schedule_form import SEEN, asked, empty, filled
 from runs.engine.agents import registry
 from runs.models import Schedule
 from runs.queries.schedules import listed, newest
 from runs.services.bodies import ScheduleBody, SteerBody
+from runs.services.idempotency import KeyReused
 from runs.services.schedules import acts
 
 PAGE = 50
 _SETTERS = frozenset({OPERATOR, INTEGRATOR})
-_MISSED = {"skip": "leave them out", "once": "start one run for all", "all": "start each, a hundred at most"}
-_OVERLAP = {
+MISSED = {"skip": "leave them out", "once": "start one run for all", "all": "start each, a hundred at most"}
+OVERLAP = {
     "skip": "leave this one out", "queue": "begin after it", "replace": "cancel it and begin",
     "allow": "begin beside it",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a schedule starts runs, in words."""
+
+    missed: str
+    overlap: str
+    caps: list[str]
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """What its row says; a word that there is not stands as it is."""
+        missed, overlap = MISSED.get(schedule.missed, schedule.missed), OVERLAP.get(schedule.overlap, schedule.overlap)
+        return cls(missed, overlap, budgets.told(schedule.budget))
 
 
 class SchedulesPage(Page):
@@ -39,48 +60,105 @@ class SchedulesPage(Page):
     section = "schedules"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        return self.tell(request)
+        changed = _uuid(request.GET.get("change", ""))
+        return self.tell(request, changing=None if changed is None else acts.find(changed))
 
-    def tell(self, request: HttpRequest, refused: Refused | None = None, at: UUID | None = None) -> HttpResponse:
-        """The page; with what was refused, at the schedule that it was about."""
+    def tell(
+        self, request: HttpRequest, refused: Refused | None = None, at: UUID | None = None, *,
+        changing: Schedule | None = None, mark: UUID | None = None,
+    ) -> HttpResponse:  # fmt: skip
+        """The page; with what was refused, at the schedule that it was about. `changing` is the one that the form sets
+        anew, `mark` the one that the form has."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE + 1, beyond=beyond)
         shown = found[:PAGE]
         held, person = roles(request.user), request.user.pk
         role = OPERATOR if OPERATOR in held else INTEGRATOR if INTEGRATOR in held else ""
+        is_refused = refused is not None and at is None
+        typed = refused.typed if refused is not None and is_refused else filled(changing) if changing else empty()
+        caps = budgets.BudgetForm(budgets.AT_START, data=typed)
+        if refused is not None and is_refused:
+            caps.mark(refused.error)
+        agents = [agent.graph_id for agent in registry.agents()]
+        if typed.get("agent") and typed["agent"] not in agents:
+            agents.append(typed["agent"])  # by its name alone, or a version that this process doesn't have
         context: dict[str, Any] = {
-            "listed": [(one, bool(role) and acts.may(one.schedule, role, person)) for one in listed(shown)],
+            "listed": [
+                (one, bool(role) and acts.may(one.schedule, role, person), Terms.of(one.schedule))
+                for one in listed(shown)
+            ],
             "more": closed(shown[-1].created_at, shown[-1].id) if len(found) > PAGE else "",
-            "is_from_start": beyond is None, "refused": refused, "refused_at": at, "may_set": bool(role),
-            "agents": registry.agents(), "missed": _MISSED, "overlaps": _OVERLAP,
-            "typed": refused.typed if refused is not None and at is None else {"zone": "UTC", "input": "{}"},
+            "is_from_start": beyond is None, "refused": refused, "refused_at": at,
+            "may_set": bool(role) and (changing is None or acts.may(changing, role, person)), "agents": agents,
+            "missed": MISSED, "overlaps": OVERLAP, "typed": typed, "caps": caps, "changing": changing,
+            "token": marks.token_of(request, mark or marks.new_mark()),
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 
 
 class NewSchedule(SchedulesPage):
-    """Setting one."""
+    """Setting one. The same form sent twice sets one."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest) -> HttpResponse:
+        return self._set(request, None)
+
+    def _set(self, request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
         form = Sent(request)
+        mark = marks.mark_in(request, form.texts.get("token", ""))
         try:
-            body = form.read(ScheduleBody, input=_json)
-            acts.create(body, by=self.acting(request, prefer=(OPERATOR, INTEGRATOR)))
+            body, seen = asked(form, schedule), _moment(form.texts.get(SEEN, ""))
+            if mark is None or (schedule is not None and seen is None):
+                raise marks.NotOurForm("set", "look whether it stands in the list above")
+            by = self.acting(request, prefer=(OPERATOR, INTEGRATOR))
+            told = [body.model_dump(mode="json"), None if schedule is None else str(schedule.id)]
+            marks.do_once(request, mark, told, lambda: self._act(body, schedule, seen, by).id)
+        except KeyReused:
+            return self.tell(request, Refused("set", FormUsed(), form.kept), changing=schedule)
         except DurableAgentsError as error:
-            return self.tell(request, Refused("set", error, form.kept))
+            return self.tell(request, Refused("set", error, form.kept), changing=schedule, mark=mark)
         messages.success(request, "The schedule is set. It is on the record.", extra_tags="ok")
         return redirect("schedules")
 
+    def _act(self, body: ScheduleBody, schedule: Schedule | None, seen: datetime | None, by: Actor) -> Schedule:
+        if schedule is None:
+            return acts.create(body, by=by)
+        return acts.change(schedule.id, body, by=by, seen=seen)
 
-def _json(text: str) -> Any:
-    """The input as it was typed; what is no JSON is handed on as text, which no agent's schema takes."""
+
+class ScheduleChanges(NewSchedule):
+    """Setting one anew, all of it, as it was seen."""
+
+    def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:  # type: ignore[override]
+        return self._set(request, acts.find(schedule_id))
+
+
+class FormUsed(DurableAgentsError):
+    """The form was sent before, with other values."""
+
+    status, code, title = 409, "form-used", "This form was used"
+
+    def __init__(self) -> None:
+        super().__init__("This form has set a schedule before, with other values. Look at the list; then send it anew.")
+
+
+def _moment(text: str) -> datetime | None:
+    """The time that stands in a form of ours; None where it is none."""
     try:
-        return strict_json.loads(text.encode("utf-8", "replace"))
-    except strict_json.MalformedJSON:
-        return text
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _uuid(text: str) -> UUID | None:
+    """The schedule that the page's address names; None where it names none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 class ScheduleAct(SchedulesPage):

@@ -27,6 +27,18 @@ MOST = 1000  # of one installation
 _SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "is_paused", "stopped")
 
 
+class Changed(DurableAgentsError):
+    """Somebody has set it anew since it was read."""
+
+    status, code, title = 409, "stale-schedule", "Not the schedule that was seen"
+
+    def __init__(self, schedule: Schedule) -> None:
+        at = schedule.updated_at.strftime("%Y-%m-%d %H:%M:%S")
+        super().__init__(
+            f"The schedule was changed since you looked, at {at} UTC. Nothing was done now; look again, then set it."
+        )
+
+
 class NotInThisState(DurableAgentsError):
     """It is so already."""
 
@@ -61,10 +73,15 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
 
 
 @transaction.atomic
-def change(schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
+def change(
+    schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None, seen: datetime | None = None
+) -> Schedule:
     """Set it anew, all of it; from now on it starts runs as whoever does that. Planned times up to now are not made up
-    for. Raises as `create` does, Forbidden and NotFound."""
+    for. `seen` is when it had last been changed, as the caller saw it. Raises as `create` does, Changed, Forbidden and
+    NotFound."""
     schedule, before = _locked(schedule_id, by=by)
+    if seen is not None and seen != schedule.updated_at:
+        raise Changed(schedule)
     _set(schedule, body, by=by, most=most, now=database_now())
     schedule.save()
     return _done("schedule_change", schedule, by=by, before=before, why="")
