@@ -13,11 +13,16 @@ URGENCY = [
     Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.BUDGET, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
     Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE, Wait.Kind.CHILD, Wait.Kind.TIMER,
 ]  # fmt: skip
+# What a run waits for that waits for no person and no system, where that isn't time alone.
+_EVENTS: dict[str, str] = {
+    Wait.Kind.CHILD: "waiting_children", Wait.Kind.SIGNAL: "waiting_signal", Wait.Kind.MESSAGE: "waiting_message",
+}  # fmt: skip
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
     """queued, behind (others of its key), early (its time is to come), running,
-    pausing, cancelling, unknown, stopped, exceeded, waiting_children, or the state's own name."""
+    pausing, cancelling, unknown, stopped, exceeded, waiting_children, waiting_signal, waiting_message, or the state's
+    own name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
@@ -38,8 +43,8 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
         return "early"
     if state is State.PENDING or (state is State.RUNNING and run.owner is None):
         return "queued"
-    if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None and wait.kind == Wait.Kind.CHILD:
-        return "waiting_children"
+    if state is State.WAITING_EVENT and (wait := main_wait(waits)) is not None:
+        return _EVENTS.get(wait.kind, state.value)
     return state.value
 
 

@@ -104,7 +104,9 @@ def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> 
 def test_every_look_but_waiting_says_how_its_node_is_drawn() -> None:
     drawn = run_page._NOW_STATUS.keys()
     assert (
-        looks.LOOKS.keys() - drawn == {*map(str, WAITING), "waiting_children", "blocked"} and drawn < looks.LOOKS.keys()
+        looks.LOOKS.keys() - drawn
+        == {*map(str, WAITING), "waiting_children", "waiting_signal", "waiting_message", "blocked"}
+        and drawn < looks.LOOKS.keys()
     )
 
 

@@ -284,6 +284,8 @@ LOOKS: dict[str, Look] = {
     "waiting_human": Look("waiting for a person", "wait", _STOP, _person_row, _waits("Waits for a person.")),
     "waiting_tool": Look("waiting for a system", "wait", _STOP, _tool_row, _waits("Waits.")),
     "waiting_event": Look("waiting for time", "wait", _STOP, _event_row, _waits("Waits.")),
+    "waiting_signal": Look("waiting for a signal", "wait", _STOP, _event_row, _waits("Waits.")),
+    "waiting_message": Look("waiting for a message", "wait", _STOP, _event_row, _waits("Waits.")),
     "waiting_children": Look("waiting for child runs", "wait", _STOP, _children_row, _waits("Waits.")),
     "unknown": Look(
         "outcome unknown", "unsure", _STOP,
