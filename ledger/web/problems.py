@@ -83,7 +83,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, DurableAgentsError):
-        if error.status >= 500 and not isinstance(error, Busy):
+        if error.status == DurableAgentsError.status and not _has_status(error):
             log.error("a domain error without a status of its own", exc_info=error)
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
         return document(error.status, error.code, error.title, error.detail, **error.extra), headers
@@ -105,6 +105,11 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
             "The request holds a value that can't be stored.",
         ), {}
     return None
+
+
+def _has_status(error: DurableAgentsError) -> bool:
+    """Whether its class says which status it has, and not only that it is one of ours."""
+    return any("status" in vars(kind) for kind in type(error).__mro__[: type(error).__mro__.index(DurableAgentsError)])
 
 
 def unreadable(error: Exception) -> dict[str, Any]:

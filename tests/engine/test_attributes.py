@@ -58,7 +58,8 @@ def test_one_value_has_one_text_however_it_was_written(name: str, given: Any, te
     ("name", "given"),
     [
         ("customer", 7), ("customer", ""), ("customer", "  "), ("customer", "x" * (LONGEST + 1)),
-        ("customer", "a\x00b"),
+        ("customer", "a\x00b"), ("customer", "two\nlines"), ("customer", "ACME\u200b"), ("customer", "\u202eEMCA"),
+        ("customer", "\ufeffACME"), ("tags", ["late", "a\tb"]), ("tags", ["\U000e0041"]),
         ("customer", "\ud800"), ("customer", ["a"]), ("tags", "a"), ("tags", ["a", 1]), ("tags", ["x"] * 33),
         ("tags", {"a"}), ("tags", {"a": 1}), ("score", True), ("score", "1e5"), ("score", "ten"),
         ("score", float("nan")),

@@ -4,6 +4,7 @@ record, compared and shown: one text for one value, whichever way it was written
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -15,6 +16,8 @@ from runs.engine.budget.prices import A_MILLION
 
 LONGEST = 200  # characters of a text
 MOST_IN_LIST = 32
+# Controls and line ends, marks that turn or hide text, halves of characters; some scripts are written with the joiners.
+_UNSEEN, _JOINERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"}), "\u200c\u200d"
 _WHOLE_DIGITS, _PLACES = 15, 9  # of a number
 _MOST_USD = 10**12
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
@@ -29,6 +32,7 @@ class Attribute:
     kind: ClassVar[str] = ""
     is_number: ClassVar[bool] = False  # how it is ordered: as a number, else as text by its bytes
     is_list: ClassVar[bool] = False
+    called: ClassVar[str] = ""  # in a sentence
     like: ClassVar[str] = ""  # an example, for errors and forms
 
     def texts(self, value: Any) -> list[str]:
@@ -49,7 +53,7 @@ class Keyword(Attribute):
     """One short text that is found whole, as it is written. `title` is what pages call it."""
 
     __slots__ = ()
-    kind, like = "keyword", "ACME-7"
+    kind, called, like = "keyword", "a text", "ACME-7"
 
     def text(self, value: Any) -> str:
         return _keyword(value)
@@ -59,7 +63,7 @@ class Keywords(Attribute):
     """Several short texts, at most 32; a run is found by each. `title` is what pages call it."""
 
     __slots__ = ()
-    kind, is_list, like = "keywords", True, "urgent"
+    kind, called, is_list, like = "keywords", "a list of texts", True, "urgent"
 
     def texts(self, value: Any) -> list[str]:
         if not isinstance(value, (list, tuple)):
@@ -79,7 +83,7 @@ class Number(Attribute):
     """A number: whole, or with up to nine decimal places. `title` is what pages call it."""
 
     __slots__ = ()
-    kind, is_number, like = "number", True, "12.5"
+    kind, called, is_number, like = "number", "a number", True, "12.5"
 
     def text(self, value: Any) -> str:
         number = _decimal(repr(value) if isinstance(value, float) else value)
@@ -99,7 +103,7 @@ class Money(Attribute):
     float, which can't say what it means. `title` is what pages call it."""
 
     __slots__ = ()
-    kind, is_number, like = "money", True, "12.50"
+    kind, called, is_number, like = "money", "an amount in US dollars", True, "12.50"
 
     def text(self, value: Any) -> str:
         if isinstance(value, float):
@@ -117,7 +121,7 @@ class Date(Attribute):
     """A day of the calendar: a date, or a text such as "2026-03-31". `title` is what pages call it."""
 
     __slots__ = ()
-    kind, like = "date", "2026-03-31"
+    kind, called, like = "date", "a day", "2026-03-31"
 
     def text(self, value: Any) -> str:
         if isinstance(value, datetime):
@@ -138,7 +142,7 @@ class Flag(Attribute):
     """True or false. `title` is what pages call it."""
 
     __slots__ = ()
-    kind, like = "flag", "true"
+    kind, called, like = "flag", "true or false", "true"
 
     def text(self, value: Any) -> str:
         if not isinstance(value, bool):
@@ -171,8 +175,9 @@ def _keyword(value: Any) -> str:
         raise ValueError("is empty")
     if len(value) > LONGEST:
         raise ValueError(f"has {len(value)} characters; at most {LONGEST} are kept")
-    if "\x00" in value or any("\ud800" <= each <= "\udfff" for each in value):
-        raise ValueError("holds a character that no text has")
+    hidden = next((each for each in value if unicodedata.category(each) in _UNSEEN and each not in _JOINERS), None)
+    if hidden is not None:
+        raise ValueError(f"holds a character that nobody sees (U+{ord(hidden):04X}), so nobody could search for it")
     return str(value)
 
 

@@ -54,7 +54,7 @@ def setting(
         try:
             texts = [] if given[name] is None else attribute.texts(given[name])
         except ValueError as error:
-            problems.append((name, str(error), f"give a {attribute.kind}, such as {attribute.like}"))
+            problems.append((name, str(error), f"give {attribute.called}, such as {attribute.like}"))
             continue
         values += [(name, attribute.kind, text) for text in texts]
     if problems:
