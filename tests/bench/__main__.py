@@ -19,7 +19,7 @@ import uvloop
 from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
-PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "models", "socket", "families", "beside", "page")
+PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "talk", "models", "socket", "families", "beside", "page")
 
 
 class Bench:
@@ -40,7 +40,7 @@ class Bench:
         return max(least, round(full * self.scale))
 
     def run(self) -> None:
-        if self.parts & {"W1", "W7", "slots", "storage"}:
+        if self.parts & {"W1", "W7", "slots", "storage", "talk"}:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._here())
         if self.parts & {"W3", "W4", "W5", "models", "socket", "families", "beside"}:
@@ -68,6 +68,9 @@ class Bench:
             if "storage" in self.parts:
                 for kind in ("random bytes", "prose"):
                     self.told(await work.storage(connections, kind, self.size(200, 8)))
+            if "talk" in self.parts:
+                turns = self.size(300, 20)
+                self.told(*await work.long_talk(connections, turns, max(5, turns // 6)))
 
     def _across(self) -> None:
         from tests.bench import across, beside, families

@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cache
 
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 
 from durableagents import Agent, Assistant, Context, End, ReplayClass, ToolCall, tool
@@ -217,6 +217,38 @@ talk = Agent(
 @talk.node(start=True)
 async def converse(state: Place, ctx: Context) -> End:
     return End({"turns": (await ctx.think(talker, "Read.")).turns})
+
+
+# The same, longer than the model's window: it is made short on the way, and tells when each of its turns began.
+
+WINDOW = 24_000
+turn_began_at: list[float] = []
+
+
+async def _talk_on(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    turn_began_at.append(time.perf_counter())
+    last = messages[-1].parts[-1]
+    turn = int(last.tool_call_id.removeprefix("c")) + 1 if isinstance(last, ToolReturnPart) else 0
+    if 2 * turn + 1 >= len(pages):
+        return ModelResponse(parts=[ToolCallPart("final_result", {"turns": turn})])
+    return ModelResponse(
+        parts=[TextPart(pages[2 * turn]), ToolCallPart("read_page", {"n": 2 * turn + 1}, tool_call_id=f"c{turn}")]
+    )
+
+
+rememberer = Assistant(
+    name="rememberer", instructions="Read on.", output=Said, tools=[read_page], offline=_talk_on, max_turns=500,
+    window=WINDOW,
+)  # fmt: skip
+long_talk = Agent(
+    "bench-long-talk", "1.0.0", input=Many, state=Place, initial=lambda wanted: Place(wanted=wanted),
+    assistants=[rememberer],
+)  # fmt: skip
+
+
+@long_talk.node(start=True)
+async def converse_on(state: Place, ctx: Context) -> End:
+    return End({"turns": (await ctx.think(rememberer, "Read.")).turns})
 
 
 class Alarm(BaseModel):

@@ -10,12 +10,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg_pool import AsyncConnectionPool
 
 from ledger.actors import Actor
+from ledger.models import Event
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.engine.driver import Driver
@@ -36,6 +38,7 @@ FLOOR_TABLES = ("floor_event", "floor_head")
 SHORT_VISIT, LONG_VISIT = 10, 1_000_000
 BENCH = Actor(kind="system", name="bench")
 PURE, KEYED, TALK = "bench-pure@1.0.0", "bench-keyed@1.0.0", "bench-talk@1.0.0"
+LONG_TALK = "bench-long-talk@1.0.0"
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,32 @@ async def slots(connections: Any, times: int) -> Figure:
 
 
 # --- storage --------------------------------------------------------------------------------------
+
+
+async def long_talk(connections: Any, turns: int, least: int) -> list[Figure]:
+    """A conversation of so many turns, each two messages of 4 KB, that is made short whenever the window is nearly
+    full: what a turn takes at its beginning and at its end, `least` turns each, and what is stored of it."""
+    texts = _texts("random bytes", 2 * turns)
+    agents.pages[:], agents.turn_began_at[:] = texts, []
+    raw = sum(len(text.encode()) for text in texts)
+    before = await _stored(connections, OUR_TABLES)
+    (run_id,) = await asyncio.to_thread(start, LONG_TALK, 1, steps=1)
+    await drive_all(connections, LONG_TALK, 1)
+    taken = await _stored(connections, OUR_TABLES) - before
+    made = await asyncio.to_thread(Event.objects.filter(run_id=run_id, kind="TranscriptCompacted").count)
+    took = [after - before for before, after in pairwise(agents.turn_began_at)]
+    assert len(took) == turns, f"{len(took)} of {turns} turns"
+    name = f"a turn of a conversation of {turns}"
+    first, last = took[:least], took[-least:]
+    flat = middle(last) / middle(first)
+    return [
+        latency(f"{name}, the first {least}", first),
+        latency(f"{name}, the last {least}", last, note=f"{flat:.2f} × the first ones", goal="≤ 1.2 × the first ones"),
+        Figure(
+            f"stored for a conversation of {turns} turns, random bytes", bytes=taken, goal="≤ 1.6 × raw",
+            note=f"{taken / raw:.2f} × raw; made short {made} times",
+        ),
+    ]  # fmt: skip
 
 
 async def storage(connections: Any, kind: str, messages: int) -> Figure:
