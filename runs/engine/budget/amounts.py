@@ -4,7 +4,7 @@ dollar."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 
@@ -19,11 +19,18 @@ class Usage:
     model_calls: int = 0
     usd_micro: int = 0
 
+    # Field by field: every step adds and takes away.
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(
+            self.steps + other.steps, self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out,
+            self.tool_calls + other.tool_calls, self.model_calls + other.model_calls, self.usd_micro + other.usd_micro,
+        )  # fmt: skip
 
     def __sub__(self, other: Usage) -> Usage:
-        return Usage(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(
+            self.steps - other.steps, self.tokens_in - other.tokens_in, self.tokens_out - other.tokens_out,
+            self.tool_calls - other.tool_calls, self.model_calls - other.model_calls, self.usd_micro - other.usd_micro,
+        )  # fmt: skip
 
     @classmethod
     def of(cls, row: object) -> Self:

@@ -46,7 +46,8 @@ class Meter:
 
     def reserve(self, call: Call, wanted: Usage) -> None:
         """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
-        self.reserved += wanted - self.set_aside(call)
+        past = self._reserved.get(call)
+        self.reserved += wanted if past is None else wanted - past
         self._reserved[call] = wanted
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
@@ -56,8 +57,9 @@ class Meter:
         for event in events:
             if isinstance(event, e.BudgetDebited):
                 self.used += debit_of(event)
-            if event.slot is not None and (event.FACT in _SETTLES):
-                self.reserved -= self._reserved.pop((event.slot, event.attempt), NOTHING_USED)
+            if event.slot is not None and event.FACT in _SETTLES:
+                settled = self._reserved.pop((event.slot, event.attempt), None)
+                self.reserved = self.reserved if settled is None else self.reserved - settled
 
     def begin_visit(self) -> None:
         """A consistent cut: no call is under way."""
