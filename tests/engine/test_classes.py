@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from durableagents import BusinessFailure, Context, DidNotHappen, End, Happened, TransportError
+from durableagents import (
+    BusinessFailure,
+    Context,
+    DidNotHappen,
+    End,
+    Happened,
+    ReplayClass,
+    ToolCall,
+    TransportError,
+    tool,
+)
 from ledger import events as e
 from runs.engine.agents import Agent
 from tests.engine.story import Story
@@ -132,6 +143,72 @@ async def test_a_hook_that_gives_no_usable_answer_leaves_it_to_the_class(
     unsafe = Story(one_call(tools, "hooked_mail"), kill_at=[("CP4", "hooked_mail")])
     assert await unsafe.settle() == "parked" and unsafe.waiting("reconcile")
     assert len(outside.seen("hooked_mail")) == 1
+
+
+# --- the answer is lost, and the worker lives ---
+
+
+async def test_a_lost_answer_is_asked_for_before_anybody_is(tools: Toolbox, outside: Outside) -> None:
+    outside.hook = lambda args, call: Happened(Done(ref="found"))
+    outside.trouble("hooked_mail", TransportError("no reply after the dot"), when="after")
+    story = Story(one_call(tools, "hooked_mail"))
+    assert await story.settle() == "completed" and story.output == "found"
+    assert len(outside.seen("hooked_mail")) == 1 and story.facts() == ["pending", "reconciled"]
+    assert story.events(e.ToolReconciled)[0].by == "hook"
+
+
+async def test_what_did_not_happen_is_sent_again_and_told(tools: Toolbox, outside: Outside) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    outside.trouble("hooked_mail", TransportError("cut"), TransportError("cut again"))
+    story = Story(one_call(tools, "hooked_mail"))
+    assert await story.settle() == "completed"
+    assert len(outside.executed("hooked_mail")) == 1 and not outside.troubles["hooked_mail"]
+    assert [event.n for event in story.events(e.ToolRedispatched)] == [1, 2], "each on record before it left"
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS)
+async def test_a_lost_answer_that_nobody_knows_of_is_a_persons(tools: Toolbox, outside: Outside, answer: str) -> None:
+    outside.hook = NO_ANSWERS[answer]
+    outside.trouble("hooked_mail", TransportError("cut"), when="after")
+    story = Story(one_call(tools, "hooked_mail"))
+    assert await story.settle() == "parked" and story.waiting("reconcile")
+    assert len(outside.seen("hooked_mail")) == 1
+    assert "cut" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
+
+
+async def test_while_it_may_still_be_on_its_way_nobody_can_say_that_it_did_not_happen(
+    tools: Toolbox, outside: Outside
+) -> None:
+    """A function that blocks is left behind in its thread when its time is up, and may send yet."""
+    asked = []
+
+    async def hook(args: Item, call: ToolCall) -> DidNotHappen:
+        asked.append(call.slot)
+        return DidNotHappen()
+
+    release = threading.Event()
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, system="outside", effect="sends", timeout=0.05, reconcile=hook)
+    def slow(args: Item, call: ToolCall) -> Done:
+        release.wait(5)
+        return Done(ref="late")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End(await ctx.call(slow, Item(name="a")))
+
+    story = Story(agent_of(node, tools=[slow]))
+    assert await story.settle() == "parked" and story.waiting("reconcile") and asked == ["0.1/1"]
+    assert not story.events(e.ToolOutcomeUnknown)[0].is_sender_done
+    release.set()
+
+
+@pytest.mark.parametrize("point", ["CP4", "CP5", "CP6"])
+async def test_who_dies_while_asking_asks_again(tools: Toolbox, outside: Outside, point: str) -> None:
+    outside.hook = lambda args, call: Happened(Done(ref="found"))
+    outside.trouble("hooked_mail", TransportError("cut"), when="after")
+    story = Story(one_call(tools, "hooked_mail"), kill_at=[(point, "hooked_mail")])
+    assert await story.settle() == "completed" and story.output == "found"
+    assert len(outside.seen("hooked_mail")) == 1 and story.facts() == ["pending", "reconciled"]
 
 
 async def test_a_hooks_result_may_be_plain_data_that_fits(tools: Toolbox, outside: Outside) -> None:

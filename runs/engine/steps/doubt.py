@@ -141,6 +141,18 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     return None
 
 
+async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
+    """An unsafe call left, and its answer was lost on the way. None: it did not happen, says the other side, and may be
+    sent again; while something of it may still be on its way, that is no answer. Parks where only a person can
+    tell."""
+    said = await ask_upstream(call.tool, call.args, call.tool_call())
+    if isinstance(said, Happened):
+        return await _settle(call, said)
+    if not (isinstance(said, DidNotHappen) and is_sender_done):
+        await ask_person(call, reason, is_sender_done=is_sender_done)
+    return None
+
+
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool) -> NoReturn:
     """Never repeated unasked: a person settles it."""
     wait = _question(call)

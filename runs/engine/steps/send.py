@@ -15,7 +15,7 @@ from runs.engine.errors import BadAnswer, BusinessFailure, NotSent, TransportErr
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.doubt import ask_person, find_out
+from runs.engine.steps.doubt import ask_person, find_out, lost_answer
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending, Tool
@@ -40,7 +40,9 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
     except (TransportError, TimeoutError) as error:
         is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
         if tool.is_unsafe:
-            await ask_person(call, traceback_of(error), is_sender_done=is_sender_done)
+            known = await lost_answer(call, traceback_of(error), is_sender_done=is_sender_done)
+            if known is not None:
+                return known
         call.lingers |= not is_sender_done
         raise
     except (Exception, asyncio.CancelledError) as bug:
