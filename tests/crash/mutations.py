@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     Mutant(
         "an unsafe call without an answer is sent again", SEND,
-        "        if tool.is_unsafe:\n            await ask_person(call, traceback_of(error)", "        if False:\n            await ask_person(call, traceback_of(error)", LIGHT,
+        "        if tool.is_unsafe:\n            known = await lost_answer", "        if False:\n            known = await lost_answer", LIGHT,
     ),
     Mutant(
         "a repeat has a key of its own", DOUBT, "call.key, call.token = stored.get(\"key\"), stored.get(\"callback_token\")",
