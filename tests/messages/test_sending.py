@@ -15,6 +15,7 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput, NotFound, TooLarge
 from runs.engine.agents import registry
+from runs.engine.errors import UnknownAgent
 from runs.models import Message
 from runs.services import lifecycle, signals
 from runs.services.messages import sending
@@ -89,6 +90,12 @@ def test_a_repeat_under_the_senders_id_is_the_same_message(stage: Stage, tools: 
     signals.signal(run.id, "go", by=SHOP)
     assert stage.drive() == "completed"
     assert send(run, "a", sender_id="4711").message.outcome == "answered", "the run has ended, the answer stands"
+    registry.remove(run.graph_id)
+    whole = {"name": "a", "pages": 1}
+    known = sending.send(run.id, "add", whole, by=SHOP, sender_id="4711")
+    assert not known.is_new and known.message.outcome == "answered", "also where a process hasn't got the version"
+    with pytest.raises(UnknownAgent):
+        sending.send(run.id, "add", {"name": "a"}, by=SHOP, sender_id="4711")  # what it left out only the version knows
     assert len(told(run)) == 2
     check_against_journal(run)
 

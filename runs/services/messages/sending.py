@@ -182,13 +182,14 @@ def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) 
 
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
-    """Whether the request is the one on record, which was checked, and so has what it left out."""
+    """Whether the request is the one on record, which was checked, and so has what it left out. What was sent in full
+    is known without the run's version, which this process may not have."""
     said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=run.pk, seq=known.seq))
-    declared = agent_of(run).messages.get(known.name)
     try:
-        return canonical(request) == canonical(said) or (
-            declared is not None and canonical(plain(declared.takes.model_validate(request))) == canonical(said)
-        )
+        if canonical(request) == canonical(said):
+            return True
+        declared = agent_of(run).messages.get(known.name)
+        return declared is not None and canonical(plain(declared.takes.model_validate(request))) == canonical(said)
     except ValueError:
         return False
 
