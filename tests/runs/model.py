@@ -31,6 +31,7 @@ class Model:
     grants: int = 0
     is_denied: bool = False  # a person said of a call that it did not happen
     is_belied: bool = False  # and a witness says since that it did
+    unanswered: int = 0  # messages that it was sent and has not come to
     waits: list[str] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and a retried one does again
     kinds: list[str] = field(default_factory=lambda: ["RunCreated"])
@@ -69,6 +70,7 @@ class Model:
         self.let_go(state, kind)
         self.wants_pause = self.wants_cancel = False
         self.withdrawn, self.waits = self.waits, []
+        self.unanswered = 0  # who sent one is told that the run has ended
 
     @property
     def others(self) -> list[str]:
@@ -152,6 +154,19 @@ class Model:
         self.state, self.is_ready, self.is_paused_by_person = "running", True, False
         self.withdrawn, self.waits = [], self.withdrawn
         self.tells("RunRetried")
+        return True
+
+    # --- messages
+
+    @property
+    def may_be_sent(self) -> int:
+        """How many it has to answer; more than any where it takes none."""
+        return 99 if self.has_ended or self.wants_cancel else self.unanswered
+
+    def is_sent(self) -> bool:
+        self.unanswered += 1
+        self.tells("MessageReceived")
+        self.wake()
         return True
 
     # --- its budget

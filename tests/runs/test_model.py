@@ -32,7 +32,8 @@ from runs.services import callbacks, lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.runs.model import Model
-from tests.runs.spender import WHY, Spender, now_and_then, owned
+from tests.runs.sender import Sender, takes_messages
+from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.tiers import many
 from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
@@ -57,12 +58,12 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Spender):
+class Machine(Sender):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
         super().__init__()
-        self.stage, self.agent = stage, agent_of(ends_with(1), tools=tools.all())
+        self.stage, self.agent = stage, takes_messages(agent_of(ends_with(1), tools=tools.all()))
         self.stale: list[PgJournal] = []
         self.start()
 
@@ -258,7 +259,8 @@ class Machine(Spender):
         reply = self.write(
             self.journal.leave("park", [e.RunParked(state=state, waits=[])], state=state, waits=[*ids, *late])
         )
-        assert reply.is_done is not bool(self.model.wants_pause or self.model.wants_cancel or late)
+        in_the_way = self.model.wants_pause or self.model.wants_cancel or self.model.unanswered or late
+        assert reply.is_done is not bool(in_the_way)
         if reply.is_done:
             self.model.let_go(state, "RunParked")
 
