@@ -98,7 +98,7 @@ class Driver:
         if history.snapshot is not None:
             self.at = history.snapshot
         self.tape = Tape(history.tail)
-        self.meter = Meter(history.caps, history.used)
+        self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
         return history.reply

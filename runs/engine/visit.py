@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
-from runs.engine.budget.meter import Meter
-from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext
-from runs.engine.journal import Batch, Journal, Reply, WaitSpec
+from runs.engine.budget.meter import Call, Meter
+from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext, PoolShort, PoolUnpriced
+from runs.engine.journal import ATTENTION, Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
@@ -23,6 +24,19 @@ from runs.engine.tape import Slot, Tape
 
 FENCED_REST_SECONDS = 0.05
 T = TypeVar("T")
+
+
+def _intended(events: Sequence[e.Event]) -> tuple[Call, dict[str, str]]:
+    """The call that a batch begins, and how its slot's record names it; nothing, where it stands there already."""
+    first = events[0]
+    call = first.slot or "", first.attempt
+    match first:
+        case e.ToolInvoked():
+            return call, {"call": first.tool, "hash": first.requested_hash}
+        case e.ModelRequested():
+            return call, {"call": "model", "hash": first.request_hash}
+        case _:
+            return call, {}
 
 
 class Visit:
@@ -126,7 +140,16 @@ class Visit:
         """The only write of a step; the caller has its facts on record when this returns. One at a time: what a branch
         read is on disk before what it made of it. An intent waits on, and lets the others write, while this process has
         no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop, or where
-        it would break a cap."""
+        it would break a cap. One that a pool has no room for waits until it has, and with it the branch."""
+        try:
+            return await self._commit(batch)
+        except PoolShort as short:
+            await self._wait_for_pool(batch, short)
+        except PoolUnpriced as unpriced:
+            problem = f"{unpriced}: put one in, then retry"
+            self.stop(Broken("no_price", {"model": unpriced.model, "problem": problem}))
+
+    async def _commit(self, batch: Batch) -> Reply:
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
@@ -182,7 +205,7 @@ class Visit:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
         try:
             return await writing
-        except (ApprovalMissing, BudgetShort):
+        except (ApprovalMissing, BudgetShort, PoolShort, PoolUnpriced):
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
@@ -194,9 +217,25 @@ class Visit:
             self.is_torn = True
             raise
 
+    async def _wait_for_pool(self, batch: Batch, short: PoolShort) -> NoReturn:
+        """The call waits for its turn: it is let in when there is room, when the period begins anew at the latest.
+        Nobody lets it in a week after that: the run is given up."""
+        call, named = _intended(batch.events)
+        self.meter.release(call)
+        until = datetime.fromisoformat(short.told["refills_at"]) + ATTENTION
+        detail = {"title": f"Waits for the pool {short.told['name']}", **short.told}
+        n = self.tape.slot(call[0]).at(call[1]).waits_of("pool")
+        wait = WaitSpec(self.run_id, *call, "pool", n, until, detail)
+        about = {"pool": short.told["pool"], "wanted": short.told["wanted"]}
+        await self.commit(Batch([wait.opened(about | named)], wait=wait))
+        self.park(wait)
+
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Make sure that a call that is about to be begun breaks no cap; with `is_reserved`, set aside what it wants.
-        Unwinds if it would: people are asked first."""
+        """Make sure that a call that is about to be begun breaks no cap, and waits for no pool; with `is_reserved`, set
+        aside what it wants. Unwinds if it would or does: people are asked first, or its turn comes."""
+        n = self.tape.slot(slot).at(attempt).open_wait("pool")
+        if n is not None:
+            self.park(WaitSpec(self.run_id, slot, attempt, "pool", n, self.journal.now()))
         breach = self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))

@@ -28,6 +28,7 @@ from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
 from runs.services.command import journal, locked, resolve, wake
 from runs.services.families import ends
+from runs.services.pools import waiting
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -182,6 +183,21 @@ def ask_for_time() -> int:
             log.exception("run %s: its time is up, and nobody can be asked", run_id)
             failover.show(run_id, f"its time is up, and nobody can be asked: {first_line(error)}")
     return len(run_ids)
+
+
+def open_gates() -> None:
+    """Let in who waits for a pool, as far as there is room: after a raise, in a new period, and when what was set aside
+    comes back. The rest of who waits costs nothing."""
+    until = time.monotonic() + PASS_SECONDS
+    for pool in waiting.due():
+        is_full = True
+        while is_full and time.monotonic() < until:
+            let_in = waiting.open_gate(pool, _passed_over())
+            is_full = len(let_in) == waiting.BATCH
+            for wait_id, run_id, problem in let_in:
+                if problem is not None:
+                    is_full = False
+                    _pass_over(wait_id, run_id, f"its wait {wait_id} for pool {pool} can't be ended: {problem}")
 
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:

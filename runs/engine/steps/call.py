@@ -98,13 +98,15 @@ async def _passed(call: LogicalCall) -> tuple[str, str] | None:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
-    """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
+    """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none,
+    unless a pool counts it."""
     visit, tool = call.visit, call.tool
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         call.park_on_timer()
         visit.check_stop()
-        return
+        if not visit.meter.counts_reads:
+            return
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
     wait = None
