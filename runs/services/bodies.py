@@ -131,11 +131,11 @@ PoolName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class PoolBody(SteerBody):
-    """A limit over a period that all calls of a scope share. `of` names the tag, agent, person or provider."""
+    """A limit over a period that all calls of a scope share. `whose` names the tag, agent, person or provider."""
 
     name: PoolName
     scope: Literal["all", "tag", "agent", "person", "provider"]
-    of: Annotated[str, Field(max_length=200)] = ""
+    whose: Annotated[str, Field(max_length=200)] = ""
     resource: Literal["usd", "tokens_in", "tokens_out", "model_calls", "tool_calls"]
     limit: Limit
     period: Literal["day", "week", "month"]

@@ -8,7 +8,7 @@ from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes
 from runs.verification.effects import Effects
 from runs.verification.messages import Messages
-from runs.verification.pools import Charges, pools
+from runs.verification.pools import Charges, every_pool
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.waits import Waits
@@ -21,5 +21,5 @@ def register() -> None:
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id",
     )  # fmt: skip
-    if pools not in registers.more:
-        registers.more.append(pools)
+    if every_pool not in registers.more:
+        registers.more.append(every_pool)

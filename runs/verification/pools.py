@@ -77,11 +77,13 @@ class Charges:
     def problems(self) -> Iterator[str]:
         found: set[tuple[Key, int]] = set()
         for charge in PoolCharge.objects.filter(run_id=self.journal.run_id):
-            key = charge.slot, charge.attempt, charge.n
+            key: Key = charge.slot, charge.attempt, charge.n
             found.add((key, charge.pool_id))
             yield from self._about(charge, self.begun.get(key), self.debits.get(key))
         run = Run.objects.filter(pk=self.journal.run_id).first()
-        for key, begun in self.begun.items() if run is not None else ():
+        if run is None:
+            return  # others say so
+        for key, begun in self.begun.items():
             for pool in self.pools.values():
                 is_charged, amount = (key, pool.pk) in found, begun.amount(pool.resource)
                 if is_charged and not covers(pool, run, begun.provider):
@@ -156,7 +158,7 @@ def _periods(pool: Pool, at: datetime) -> set[datetime]:
 # --- what belongs to no run -------------------------------------------------------------------------------------------
 
 
-def pools() -> Listed | None:
+def every_pool() -> Listed | None:
     """Every pool's counters against its charges, and the pool itself against who set it; None where there is none."""
     found: list[str] = []
     every = list(Pool.objects.order_by("id"))

@@ -22,7 +22,7 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
-    "schedules": ALL,
+    "schedules": ALL, "pools": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -31,6 +31,7 @@ ACT = {
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
+    "new_pool": {"operator"}, "pool_limits": {"operator"}, "pool_closings": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -47,7 +48,8 @@ PATHS = {
     "messages": "/runs/{run}/messages/ask", "run-view": "/runs/{run}/views/summary",
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
-    "schedule_deletions": "/schedules/{id}/deletions",
+    "schedule_deletions": "/schedules/{id}/deletions", "pools": "/pools", "new_pool": "/pools/new",
+    "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

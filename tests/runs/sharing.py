@@ -22,7 +22,7 @@ _serial = iter(range(10**9))
 
 def pool(resource: str = "tool_calls", limit: Any = 2, scope: str = "all", of: str = "", **more: Any) -> Pool:
     given: dict[str, Any] = {"name": f"pool {next(_serial)}", "period": "month", "justification": WHY} | more
-    return acts.create(PoolBody(resource=resource, limit=limit, scope=scope, of=of, **given), by=OLGA)
+    return acts.create(PoolBody(resource=resource, limit=limit, scope=scope, whose=of, **given), by=OLGA)
 
 
 def raised(shared: Pool, limit: Any) -> Pool:

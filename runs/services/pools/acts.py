@@ -101,7 +101,7 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     pool.name = body.name or pool.name
     meter.most = meter.most if body.limit is None else _amount(pool.resource, body.limit)
     _check_alone(pool)
-    _store(pool)
+    _store(pool, "name")
     meter.gate_at = _gate(pool, meter)
     meter.save(update_fields=["most", "gate_at"])
     return _done("pool_change", pool, by=by, before=before, why=why)
@@ -115,7 +115,7 @@ def switch_off(pool_id: int, *, by: Actor, justification: str) -> Pool:
     pool, meter = _locked(pool_id)
     before = snapshot(pool, meter)
     pool.off_at, meter.is_on = database_now(), False
-    pool.save()
+    pool.save(update_fields=["off_at"])
     meter.gate_at = _gate(pool, meter)
     meter.save(update_fields=["is_on", "gate_at"])
     return _done("pool_off", pool, by=by, before=before, why=why)
@@ -171,10 +171,10 @@ def _gate(pool: Pool, meter: PoolMeter) -> Any:
     return (meter.gate_at or database_now()) if waits.exists() else meter.gate_at
 
 
-def _store(pool: Pool) -> None:
+def _store(pool: Pool, *changed: str) -> None:
     try:
         with transaction.atomic():
-            pool.save()
+            pool.save(update_fields=changed or None)
     except IntegrityError:
         _check_alone(pool)
         raise
@@ -226,25 +226,25 @@ def _wrong_zone(zone: str) -> list[dict[str, str]]:
 
 
 def _wrong_scope(body: PoolBody) -> list[dict[str, str]]:
-    wrong = _wrong_text("of", body.of)
+    wrong = _wrong_text("whose", body.whose)
     if wrong:
         return wrong
-    if (body.scope == Pool.Scope.ALL) != (body.of == ""):
-        problem = "is of all, so it names nobody" if body.of else "is empty"
-        fix = "leave it empty" if body.of else f"name the {body.scope}"
-        return [{"field": "of", "problem": problem, "fix": fix}]
+    if (body.scope == Pool.Scope.ALL) != (body.whose == ""):
+        problem = "is of all, so it names nobody" if body.whose else "is empty"
+        fix = "leave it empty" if body.whose else f"name the {body.scope}"
+        return [{"field": "whose", "problem": problem, "fix": fix}]
     if body.scope == Pool.Scope.PROVIDER and body.resource == Pool.Resource.TOOL_CALLS:
         return [{"field": "resource", "problem": "is no provider's", "fix": "usd, tokens_in, tokens_out, model_calls"}]
-    if body.scope == Pool.Scope.PROVIDER and ":" in body.of:
-        return [{"field": "of", "problem": "is a model", "fix": f"the provider: {body.of.partition(':')[0]}"}]
+    if body.scope == Pool.Scope.PROVIDER and ":" in body.whose:
+        return [{"field": "whose", "problem": "is a model", "fix": f"the provider: {body.whose.partition(':')[0]}"}]
     if body.scope == Pool.Scope.AGENT:
         try:
-            if registry.find(body.of).name != body.of:
-                return [{"field": "of", "problem": "is a version", "fix": "the agent's name alone"}]
+            if registry.find(body.whose).name != body.whose:
+                return [{"field": "whose", "problem": "is a version", "fix": "the agent's name alone"}]
         except (UnknownAgent, UnknownVersion) as unknown:
-            return [{"field": "of", "problem": unknown.detail, "fix": "an agent's name"}]
-    if body.scope == Pool.Scope.PERSON and _account(body.of) is None:
-        return [{"field": "of", "problem": "is nobody's name", "fix": "the name of an account"}]
+            return [{"field": "whose", "problem": unknown.detail, "fix": "an agent's name"}]
+    if body.scope == Pool.Scope.PERSON and _account(body.whose) is None:
+        return [{"field": "whose", "problem": "is nobody's name", "fix": "the name of an account"}]
     return []
 
 
@@ -254,4 +254,4 @@ def _account(name: str) -> int | None:
 
 def _of(body: PoolBody) -> str:
     """Names of accounts can change: a person's pool has the account's key."""
-    return str(_account(body.of)) if body.scope == Pool.Scope.PERSON else body.of
+    return str(_account(body.whose)) if body.scope == Pool.Scope.PERSON else body.whose
