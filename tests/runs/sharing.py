@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from django.db import connection
@@ -63,14 +61,3 @@ def is_sound(*runs: Run) -> None:
     assert not found
     for run in runs:
         assert not problems(run)
-
-
-def a_while_ago(shared: Pool) -> Pool:
-    """It was made long enough ago for every call since to be one that it must know of."""
-    return shared
-
-
-__all__ = [
-    "WHY", "begun_anew", "counted", "forgotten", "in_line", "is_sound", "let_in", "meter", "pool", "raised", "replace",
-    "timedelta",
-]  # fmt: skip
