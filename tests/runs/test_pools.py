@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
 from durableagents import Assistant, Context, End
 from ledger import events as e
-from ledger.errors import Forbidden, InvalidInput, JustificationRequired
-from ledger.models import ActRecord
 from runs.engine.budget.limits import Budget
-from runs.models import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod, Run, Wait
-from runs.services import lifecycle
-from runs.services.bodies import PoolBody, PoolChangeBody
+from runs.journal.committer import in_company
+from runs.models import Pool, PoolCharge, PoolNotice, PoolPeriod, Run, Wait
+from runs.services import lifecycle, signals
 from runs.services.budgets import prices
 from runs.services.pools import acts
-from runs.workers import timers
+from runs.workers import failover, timers
 from tests.infra.installation import eventually
 from tests.runs.hosts import working
-from tests.runs.sharing import WHY, begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
+from tests.runs.sharing import begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
 from tests.runs.stage import Stage, events, fresh, in_thread, kinds, now, problems
+from tests.runs.stories import as_superuser
 from tests.runs.test_budgets import ordering, priced, thinking
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -390,97 +386,59 @@ def test_two_that_draw_on_several_pools_at_once_never_wait_for_each_other(stage:
     is_sound(*runs)
 
 
-# --- made, changed, refused -------------------------------------------------------------------------------------------
+def test_a_run_that_is_woken_keeps_its_one_place_in_the_line(stage: Stage, tools: Toolbox) -> None:
+    shared = pool(limit=0)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.gather(_ordered(tools, ctx, "a"), _told(ctx))
+        return End("both")
+
+    run = start(agent_of(node, tools=tools.all()))
+    assert stage.drive() == "parked"
+    (wait,) = in_line(run)
+    signals.signal(run.id, "go", {}, by=OLGA)
+    assert stage.drive() == "parked" and in_line(run) == [wait]
+    raised(shared, 1)
+    let_in()
+    assert stage.drive() == "completed"
+    is_sound(run)
 
 
-@pytest.mark.parametrize(("field", "given"), [
-    ("limit", {"limit": -1}), ("limit", {"limit": "1.5"}), ("limit", {"limit": "NaN"}),
-    ("resource", {"resource": "eur"}),
-    ("period", {"period": "year"}), ("zone", {"zone": "Mars/Phobos"}), ("zone", {"zone": ""}),
-    ("scope", {"scope": "moon"}), ("whose", {"scope": "tag"}), ("whose", {"scope": "all", "whose": "x"}),
-    ("whose", {"scope": "agent", "whose": "nobody"}), ("whose", {"scope": "person", "whose": "nobody"}),
-    ("whose", {"scope": "provider", "whose": "openai:gpt-5", "resource": "usd"}),
-    ("resource", {"scope": "provider", "whose": "openai"}), ("name", {"name": ""}), ("name", {"name": " x"}),
-    ("limit", {"resource": "usd", "limit": "0.0000001"}), ("limit", {"resource": "usd", "limit": 10**10}),
-], ids=str)  # fmt: skip
-def test_no_such_pool_can_be_and_nothing_is_half_done(field: str, given: dict[str, Any]) -> None:
-    whole = {
-        "name": "x", "scope": "all", "resource": "tool_calls", "limit": 1, "period": "day", "justification": WHY,
-    }  # fmt: skip
-    with pytest.raises((InvalidInput, ValidationError)) as refused:
-        acts.create(PoolBody.model_validate(whole | given), by=OLGA)
-    assert field in str(getattr(refused.value, "extra", refused.value))
-    assert not Pool.objects.exists() and not PoolMeter.objects.exists()
+async def _told(ctx: Context) -> Any:
+    return await ctx.signal("go")
 
 
-def test_there_is_one_of_a_name_and_one_that_counts_the_same() -> None:
-    first = pool(limit=1, name="one")
-    for again, field in (({"name": "one", "resource": "tokens_in"}, "name"), ({"name": "two"}, "scope")):
-        with pytest.raises(InvalidInput) as refused:
-            pool(**{"limit": 1, **again})
-        assert refused.value.extra["errors"][0]["field"] == field
-    acts.switch_off(first.pk, by=OLGA, justification="over")
-    pool(limit=1, name="one")
+def test_a_run_whose_journal_can_t_be_read_ends_and_leaves_nothing_set_aside(stage: Stage, tools: Toolbox) -> None:
+    shared = pool("tokens_out", 10**6)
+    run = start(thinking(tools))
+    stage.kill_at = [("CP2", "model")]
+    assert stage.drive() == "killed" and counted(shared) == (0, 4096)
+    as_superuser("UPDATE ledger_event SET clear = 'x' WHERE run_id = %s AND kind = 'ModelRequested'", run.id)
+    failover.worker_died(stage.worker.id, "the test says so")
+    lifecycle.cancel(run.id, by=OLGA, justification="it is lost")
+    assert str(fresh(run).state) == "cancelled" and counted(shared) == (4096, 0)
 
 
-def test_every_act_is_on_record_with_what_was_before_and_who_may_not_is_refused() -> None:
-    shared = pool(limit=1)
-    raised(shared, 5)
-    acts.switch_off(shared.pk, by=OLGA, justification="over")
-    made, changed, off = ActRecord.objects.filter(subject=f"pool {shared.pk}").order_by("n")
-    assert [made.action, changed.action, off.action] == ["pool", "pool_change", "pool_off"]
-    assert made.before == {} and (changed.before["most"], changed.after["most"]) == (1, 5)
-    assert off.after["off_at"] and off.by == OLGA.ref and changed.justification == WHY
-    with pytest.raises(Forbidden):
-        acts.create(PoolBody(**_body()), by=SHOP)
-    with pytest.raises(JustificationRequired):
-        acts.create(PoolBody(**_body(justification=" ")), by=OLGA)
-    is_sound()
-
-
-def _body(**more: Any) -> dict[str, Any]:
-    return {"name": "x", "scope": "all", "resource": "usd", "limit": 1, "period": "day", "justification": WHY} | more
-
-
-def test_who_decided_on_another_limit_is_told_so() -> None:
-    shared = pool(limit=1)
-    raised(shared, 5)
-    with pytest.raises(acts.PoolMoved):
-        acts.change(shared.pk, PoolChangeBody(limit=2, if_limit=1, justification=WHY), by=OLGA)
-    assert meter(shared).most == 5
-
-
-# --- the calendar -----------------------------------------------------------------------------------------------------
-
-ZONES = ("UTC", "Europe/Berlin", "America/Havana", "Asia/Beirut", "Pacific/Apia", "America/New_York", "Asia/Kathmandu")
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    period=st.sampled_from(["day", "week", "month"]), zone=st.sampled_from(ZONES),
-    at=st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC)),
-)  # fmt: skip
-def test_periods_follow_one_another_and_hold_their_moments(period: str, zone: str, at: datetime) -> None:
-    starts_at, ends_at = period_of(period, zone, at)
-    assert starts_at <= at < ends_at
-    assert period_of(period, zone, starts_at) == (starts_at, ends_at)
-    assert period_of(period, zone, ends_at)[0] == ends_at
-    assert period_of(period, zone, ends_at - timedelta(microseconds=1)) == (starts_at, ends_at)
-    length = (ends_at - starts_at) / timedelta(hours=1)
-    assert {"day": 23, "week": 167, "month": 671}[period] <= length <= {"day": 25, "week": 169, "month": 745}[period]
-
-
-@pytest.mark.parametrize(("zone", "at", "hours"), [
-    ("Europe/Berlin", "2026-03-29T12:00", 23), ("Europe/Berlin", "2026-10-25T12:00", 25),
-    ("America/Havana", "2026-11-01T12:00", 24), ("America/Havana", "2026-11-01T04:30", 25),
-], ids=str)  # fmt: skip
-def test_a_day_of_the_clocks_is_as_long_as_it_is(zone: str, at: str, hours: int) -> None:
-    starts_at, ends_at = period_of("day", zone, datetime.fromisoformat(f"{at}+00:00"))
-    assert ends_at - starts_at == timedelta(hours=hours)
-
-
-def period_of(period: str, zone: str, at: datetime) -> tuple[datetime, datetime]:
+def test_what_may_draw_on_a_pool_never_goes_in_company(stage: Stage, tools: Toolbox) -> None:
+    """Of several in one transaction each would lock its own meters in turn, and two such could wait for each other."""
+    pool(limit=5, scope="tag", of="ours")
+    agent = ordering(tools, "order")
+    alone, free = start(agent, tags=["ours"]), start(agent)
+    statement = in_company("SELECT * FROM runs_record(%s, %s, %s)")
+    condition = statement.partition("FROM (")[2].partition(" FOR UPDATE")[0]
     with connection.cursor() as cursor:
-        cursor.execute("SELECT * FROM runs_pool_period(%s, %s, %s)", [period, zone, at])
-        starts_at, ends_at = cursor.fetchone()
-    return starts_at, ends_at
+        found = []
+        for run in (alone, free):
+            cursor.execute(condition, [run.id])
+            found.append(cursor.fetchall())
+    assert found == [[], [(free.id,)]]
+
+
+def test_a_worker_lets_in_who_waits_by_itself(stage: Stage, tools: Toolbox) -> None:
+    shared = pool(limit=1)
+    runs = [start(ordering(tools, "order")) for _ in range(3)]
+    with working(stage):
+        eventually(lambda: states(runs).count("waiting_event") == 2, "who waits")
+        raised(shared, 3)
+        eventually(lambda: states(runs) == ["completed"] * 3, "their ends")
+    is_sound(*runs)
