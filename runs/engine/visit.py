@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
-from runs.engine.budget.meter import Call, Meter
+from runs.engine.budget.meter import Meter
 from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext, PoolShort, PoolUnpriced
-from runs.engine.journal import ATTENTION, Batch, Journal, Reply, WaitSpec
+from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
@@ -24,19 +23,6 @@ from runs.engine.tape import Slot, Tape
 
 FENCED_REST_SECONDS = 0.05
 T = TypeVar("T")
-
-
-def _intended(events: Sequence[e.Event]) -> tuple[Call, dict[str, str]]:
-    """The call that a batch begins, and how its slot's record names it; nothing, where it stands there already."""
-    first = events[0]
-    call = first.slot or "", first.attempt
-    match first:
-        case e.ToolInvoked():
-            return call, {"call": first.tool, "hash": first.requested_hash}
-        case e.ModelRequested():
-            return call, {"call": "model", "hash": first.request_hash}
-        case _:
-            return call, {}
 
 
 class Visit:
@@ -140,16 +126,7 @@ class Visit:
         """The only write of a step; the caller has its facts on record when this returns. One at a time: what a branch
         read is on disk before what it made of it. An intent waits on, and lets the others write, while this process has
         no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop, or where
-        it would break a cap. One that a pool has no room for waits until it has, and with it the branch."""
-        try:
-            return await self._commit(batch)
-        except PoolShort as short:
-            await self._wait_for_pool(batch, short)
-        except PoolUnpriced as unpriced:
-            problem = f"{unpriced}: put one in, then retry"
-            self.stop(Broken("no_price", {"model": unpriced.model, "problem": problem}))
-
-    async def _commit(self, batch: Batch) -> Reply:
+        it would break a cap."""
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
@@ -217,25 +194,9 @@ class Visit:
             self.is_torn = True
             raise
 
-    async def _wait_for_pool(self, batch: Batch, short: PoolShort) -> NoReturn:
-        """The call waits for its turn: it is let in when there is room, when the period begins anew at the latest.
-        Nobody lets it in a week after that: the run is given up."""
-        call, named = _intended(batch.events)
-        self.meter.release(call)
-        until = datetime.fromisoformat(short.told["refills_at"]) + ATTENTION
-        detail = {"title": f"Waits for the pool {short.told['name']}", **short.told}
-        n = self.tape.slot(call[0]).at(call[1]).waits_of("pool")
-        wait = WaitSpec(self.run_id, *call, "pool", n, until, detail)
-        about = {"pool": short.told["pool"], "wanted": short.told["wanted"]}
-        await self.commit(Batch([wait.opened(about | named)], wait=wait))
-        self.park(wait)
-
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Make sure that a call that is about to be begun breaks no cap, and waits for no pool; with `is_reserved`, set
-        aside what it wants. Unwinds if it would or does: people are asked first, or its turn comes."""
-        n = self.tape.slot(slot).at(attempt).open_wait("pool")
-        if n is not None:
-            self.park(WaitSpec(self.run_id, slot, attempt, "pool", n, self.journal.now()))
+        """Make sure that a call that is about to be begun breaks no cap; with `is_reserved`, set aside what it wants.
+        Unwinds if it would: people are asked first."""
         breach = self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))

@@ -267,7 +267,7 @@ MUTANTS = [
     Mutant("a warning comes with every call", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF (m.used + m.reserved) * 5", f"{SHARED} -k told_once"),
     Mutant("a run that has ended leaves what it had set aside", POOLS, "        PERFORM runs_settle_charge(c, c.reserved);\n", "        NULL;\n", f"{SHARED} -k can_t_be_read"),
     Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
-    Mutant("a replay asks a pool anew", "runs/engine/visit.py", "        if n is not None:\n            self.park(WaitSpec(", "        if False:\n            self.park(WaitSpec(", f"{SHARED} -k one_place"),
+    Mutant("a replay asks a pool anew", "runs/engine/steps/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{SHARED} -k one_place"),
     Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{SHARED} -k in_company"),
     Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:\n            return\n", "        return\n", f"{SHARED} -k read_counts"),
     Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),

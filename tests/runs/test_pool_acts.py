@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -149,3 +151,36 @@ def test_whoever_changes_a_pool_past_the_record_is_found(
             transaction.set_rollback(True)
     is_sound(run)
     assert counted(shared) == (2, 0)
+
+
+# --- from a shell -----------------------------------------------------------------------------------------------------
+
+
+def command(*given: str) -> str:
+    said = StringIO()
+    call_command("pools", *given, stdout=said)
+    return said.getvalue()
+
+
+def test_a_shell_on_the_server_makes_raises_lists_and_switches_off_on_record() -> None:
+    why = ("--justification", "from the shell")
+    made = command("make", "Day", "--resource", "usd", "--limit", "5.50", "--period", "day", *why)
+    number = made.partition("\t")[0]
+    assert "0.00 used" in made and "of 5.50" in made and command("list") == made
+    assert "of 7.00" in command("set", number, "--limit", "7", *why)
+    assert "\toff" in command("off", number, *why) and command("list") == ""
+    records = ActRecord.objects.filter(subject=f"pool {number}").order_by("n")
+    assert [(each.action, each.auth) for each in records] == [
+        ("pool", "shell"), ("pool_change", "shell"), ("pool_off", "shell"),
+    ]  # fmt: skip
+    is_sound()
+
+
+@pytest.mark.parametrize("given", [
+    ("make", "x", "--resource", "usd", "--limit", "-1", "--period", "day"), ("set", "404", "--limit", "1"),
+    ("make", "x", "--resource", "usd", "--limit", "1", "--period", "day", "--zone", "Mars"), ("off", "404"),
+], ids=str)  # fmt: skip
+def test_what_can_t_be_is_refused_in_words(given: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError):
+        command(*given, "--justification", "from the shell")
+    assert not Pool.objects.exists()
