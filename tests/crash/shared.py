@@ -81,19 +81,21 @@ def _about(
 def _sums(shared: Shared) -> Iterator[Finding]:
     used: Counter[tuple[Any, Any]] = Counter()
     reserved: Counter[tuple[Any, Any]] = Counter()
+    beyond: Counter[tuple[Any, Any]] = Counter()  # by answers that were longer than what was set aside for them
     for charge in shared.charges:
         period = charge["pool"], charge["starts_at"]
         if charge["used"] is None:
             reserved[period] += charge["reserved"]
         else:
             used[period] += charge["used"]
+            beyond[period] += max(0, charge["used"] - charge["reserved"])
     for row in shared.periods:
         period = row["pool"], row["starts_at"]
         counted, listed = (row["used"], row["reserved"]), (used.pop(period, 0), reserved.pop(period, 0))
         if counted != listed:
             kind = "lost" if counted < listed else "duplicate"
             yield Finding(kind, "-", f"pool {period[0]} counts {counted} used and set aside, its charges are {listed}")
-        if row["used"] > row["most"] and not shared.is_off:
+        if row["used"] - beyond[period] > row["most"] and not shared.is_off:
             yield Finding("duplicate", "-", f"pool {period[0]} gave {row['used']} of {row['most']}")
     for period in used.keys() | reserved.keys():
         yield Finding("broken", "-", f"pool {period[0]} has charges of a period that it knows nothing of")
