@@ -12,6 +12,7 @@ SQL = sql_file(__file__, "0026_pools.sql")
 DROPPED = (
     "runs_open_gate(bigint, bigint, uuid[], int)",
     "runs_gate(jsonb)",
+    "runs_pool_wanted(jsonb)",
     "runs_settle_rest(uuid)",
     "runs_settle(uuid, ledger_line)",
     "runs_settle_charge(runs_poolcharge, bigint)",

@@ -203,6 +203,12 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What somebody who waits for a pool wants of it. A row that was damaged wants nothing, and keeps nobody waiting.
+CREATE OR REPLACE FUNCTION runs_pool_wanted(p_detail jsonb) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_detail ->> 'wanted' ~ '^[0-9]{1,18}$' THEN (p_detail ->> 'wanted')::bigint ELSE 0 END;
+$$;
+
 -- A call waits for a pool: new ones wait behind it. One that wants more than there is in a whole period waits for a raise alone, and holds nobody up.
 CREATE OR REPLACE FUNCTION runs_gate(p_detail jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -214,7 +220,7 @@ BEGIN
         RETURN;
     END IF;
     m := runs_pool_turn(m);
-    IF NOT m.is_on OR (p_detail ->> 'wanted')::bigint <= m.most THEN
+    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN
         UPDATE runs_poolmeter SET gate_at = coalesce(gate_at, clock_timestamp()) WHERE pool_id = m.pool_id;
     END IF;
     PERFORM runs_pool_notice(m, 'breach');
@@ -248,9 +254,9 @@ BEGIN
     END IF;
     room := m.most - m.used - m.reserved - m.promised;
     FOR due IN
-        SELECT w.id, w.run_id, w.slot, w.attempt, w.n, (w.detail ->> 'wanted')::bigint AS wanted FROM runs_wait w
+        SELECT w.id, w.run_id, w.slot, w.attempt, w.n, runs_pool_wanted(w.detail) AS wanted FROM runs_wait w
         WHERE w.kind = 'pool' AND w.resolved_at IS NULL AND w.detail ->> 'pool' = p_pool::text
-          AND (NOT m.is_on OR (w.detail ->> 'wanted')::bigint <= m.most) AND NOT (w.id = ANY (p_passed_over))
+          AND (NOT m.is_on OR runs_pool_wanted(w.detail) <= m.most) AND NOT (w.id = ANY (p_passed_over))
         ORDER BY w.opened_at, w.id LIMIT p_limit
     LOOP
         EXIT WHEN m.is_on AND due.wanted > room;
@@ -303,7 +309,7 @@ BEGIN
     UPDATE runs_poolmeter SET promised = m.promised, promised_at = clock_timestamp(),
         gate_at = CASE WHEN EXISTS (
             SELECT 1 FROM runs_wait w WHERE w.kind = 'pool' AND w.resolved_at IS NULL AND w.detail ->> 'pool' = p_pool::text
-            AND (NOT is_on OR (w.detail ->> 'wanted')::bigint <= most) AND NOT (w.id = ANY (p_passed_over))) THEN gate_at END
+            AND (NOT is_on OR runs_pool_wanted(w.detail) <= most) AND NOT (w.id = ANY (p_passed_over))) THEN gate_at END
     WHERE pool_id = p_pool;
 END $$;
 

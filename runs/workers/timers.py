@@ -190,14 +190,23 @@ def open_gates() -> None:
     comes back. The rest of who waits costs nothing."""
     until = time.monotonic() + PASS_SECONDS
     for pool in waiting.due():
-        is_full = True
-        while is_full and time.monotonic() < until:
-            let_in = waiting.open_gate(pool, _passed_over())
-            is_full = len(let_in) == waiting.BATCH
-            for wait_id, run_id, problem in let_in:
-                if problem is not None:
-                    is_full = False
-                    _pass_over(wait_id, run_id, f"its wait {wait_id} for pool {pool} can't be ended: {problem}")
+        try:
+            while time.monotonic() < until and _let_in(pool) == waiting.BATCH:
+                pass
+        except Exception as error:
+            if is_transient(error) and not is_refusal(error):
+                raise
+            log.exception("pool %s: nobody can be let in", pool)
+
+
+def _let_in(pool: int) -> int:
+    """One batch of who waits for a pool. Returns how many were let in."""
+    let_in = 0
+    for wait_id, run_id, problem in waiting.open_gate(pool, _passed_over()):
+        let_in += problem is None
+        if problem is not None:
+            _pass_over(wait_id, run_id, f"its wait {wait_id} for pool {pool} can't be ended: {problem}")
+    return let_in
 
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:

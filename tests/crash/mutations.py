@@ -261,7 +261,7 @@ MUTANTS = [
     Mutant("newcomers overtake who waits", POOLS, " OR m.gate_at IS NOT NULL AND NOT is_let_in THEN", " THEN", f"{SHARED} -k one_gate"),
     Mutant("who waits is let in without room", POOLS, "        EXIT WHEN m.is_on AND due.wanted > room;\n", "", f"{SHARED} -k no_more_than"),
     Mutant("the last who came is let in first", POOLS, "ORDER BY w.opened_at, w.id LIMIT p_limit", "ORDER BY w.opened_at DESC, w.id LIMIT p_limit", f"{SHARED} -k no_more_than"),
-    Mutant("a call that is too large keeps everybody waiting", POOLS, "    IF NOT m.is_on OR (p_detail ->> 'wanted')::bigint <= m.most THEN", "    IF true THEN", f"{SHARED} -k holds_nobody_up"),
+    Mutant("a call that is too large keeps everybody waiting", POOLS, "    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN", "    IF true THEN", f"{SHARED} -k holds_nobody_up"),
     Mutant("what is let in counts as room", POOLS, "                    m.promised := m.promised + due.wanted;\n", "", f"{SHARED} -k no_more_than"),
     Mutant("a new period begins with what the last had used", POOLS, "ends_at = m.ends_at, used = 0, reserved = 0,", "ends_at = m.ends_at, reserved = 0,", f"{SHARED} -k new_period"),
     Mutant("a warning comes with every call", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF (m.used + m.reserved) * 5", f"{SHARED} -k told_once"),

@@ -20,10 +20,11 @@ from runs.models import Pool, PoolMeter
 from runs.services import lifecycle
 from runs.services.bodies import PoolBody, PoolChangeBody
 from runs.services.pools import acts
-from tests.runs.sharing import WHY, counted, is_sound, meter, pool, raised
+from tests.runs.sharing import WHY, counted, forgotten, is_sound, let_in, meter, pool, raised
 from tests.runs.stage import Stage, problems
 from tests.runs.stories import as_superuser
 from tests.runs.test_budgets import ordering
+from tests.runs.test_pools import queue, states
 from tests.world import OLGA, SHOP, Toolbox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
@@ -151,6 +152,22 @@ def test_whoever_changes_a_pool_past_the_record_is_found(
             transaction.set_rollback(True)
     is_sound(run)
     assert counted(shared) == (2, 0)
+
+
+@pytest.mark.parametrize("damage", [
+    "UPDATE runs_wait SET detail = detail || '{\"wanted\": \"x\"}' WHERE run_id = %s",
+    "UPDATE runs_wait SET detail = detail - 'wanted' WHERE run_id = %s", "DELETE FROM ledger_head WHERE run_id = %s",
+    "UPDATE runs_run SET state = 'failed' WHERE id = %s",
+], ids=range(4))  # fmt: skip
+def test_one_damaged_run_keeps_no_other_waiting(stage: Stage, tools: Toolbox, damage: str) -> None:
+    shared = pool(limit=0)
+    damaged, sound = queue(stage, tools, 2)
+    as_superuser(damage, damaged.id)
+    raised(shared, 2)
+    let_in()
+    forgotten(shared)
+    let_in()
+    assert states([sound]) == ["running"]
 
 
 # --- from a shell -----------------------------------------------------------------------------------------------------
