@@ -31,7 +31,7 @@ DECISIONS = ("approve", "reject")
 OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models")
 ACTS = (
     "start", "answer", "signal", "message", "declare_dead", "price", "budget_default", "schedule", "schedule_change",
-    "schedule_pause", "schedule_resume", "schedule_delete",
+    "schedule_pause", "schedule_resume", "schedule_delete", "pool", "pool_change", "pool_off",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

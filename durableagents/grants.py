@@ -32,6 +32,7 @@ APPEND_ONLY = frozenset(
         "runs_incident",
         "runs_price",
         "runs_firing",
+        "runs_poolnotice",
         "durableagents_masterkey",
         "durableagents_document",
     }
@@ -48,6 +49,10 @@ FROZEN = {
     "approvals_approval": {"id"},
     "runs_agentversion": {"graph_id", "first_used_at"},
     "runs_schedule": {"id"},
+    "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
+    "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
+    "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
+    "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
 # Known to the runtime role, but the owner's business alone.
 READ_ONLY = frozenset(

@@ -10,6 +10,7 @@ SECTIONS = (
     Section("inbox", "Inbox", "inbox", number=Number("inbox", "waiting for you")),
     Section("runs", "Runs", "runs"),
     Section("schedules", "Schedules", "schedules"),
+    Section("pools", "Pools", "pools"),
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),

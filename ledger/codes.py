@@ -30,7 +30,15 @@ LENGTH = 41
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
 # So does the end of a wait that its time has passed. Nothing more than what moving its deadline, which no code covers,
 # would bring about.
-_TIMED = frozenset({("timer", "fired"), ("signal", "timed_out"), ("input", "timed_out"), ("message", "timed_out")})
+_TIMED = frozenset(
+    {
+        ("timer", "fired"),
+        ("signal", "timed_out"),
+        ("input", "timed_out"),
+        ("message", "timed_out"),
+        ("pool", "let_in"),
+    }
+)
 
 
 def may_lack_code(event: Event) -> bool:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, messages, schedules, starting, views
+from runs.api import budgets, incidents, messages, pools, schedules, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -42,6 +42,10 @@ urlpatterns = [
         schedules.SteerSchedule.as_view(action="delete"),
         name="api-schedule-delete",
     ),
+    path("pools", pools.Pools.as_view(), name="api-pools"),
+    path("pools/<int:pool_id>", pools.OnePool.as_view(), name="api-pool"),
+    path("pools/<int:pool_id>/off", pools.PoolOff.as_view(), name="api-pool-off"),
+    path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

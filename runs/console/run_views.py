@@ -22,6 +22,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, roles
 from ledger.web.tally import Tally
 from runs.console import attributes, budgets
+from runs.console.pools import views as pools
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Sight, gather
 from runs.console.talk.panel import SENDERS, NotSent, request_of, talk_of
@@ -29,6 +30,7 @@ from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
+from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.services import authority, lifecycle, questions, reconciling
 from runs.services.bodies import AnswerBody, MessageBody, ModelsBody, ReconcileBody, SteerBody
@@ -101,6 +103,7 @@ class RunPage(Page):
         block = context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
+        context["pools"] = pools.of(dossier.run)
         if block.asked is not None and block.asked.held_by:
             context["may"] = may - {"pause"}  # somebody has
         context["told"] = TellingBlock(run_id, dossier.head)
@@ -342,4 +345,7 @@ class ReconcilePage(SharedPage):
         place = opened(query.get("beyond", ""))
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
-        return {"cards": cards, "more": more, "is_from_start": place is None, "may_raise": may_raise}
+        shared = [pools.Shown(one) for one in gated()] if place is None else []
+        return {
+            "cards": cards, "more": more, "is_from_start": place is None, "may_raise": may_raise, "pools": shared,
+        }  # fmt: skip

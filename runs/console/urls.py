@@ -3,6 +3,7 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
+from runs.console.pools import views as pool_views
 from runs.console.starts import schedule_views
 
 urlpatterns = [
@@ -31,6 +32,10 @@ urlpatterns = [
         schedule_views.ScheduleDeletions.as_view(),
         name="schedule_deletions",
     ),
+    path("pools", pool_views.PoolsPage.as_view(), name="pools"),
+    path("pools/new", pool_views.NewPool.as_view(), name="new_pool"),
+    path("pools/<int:pool_id>/limits", pool_views.PoolLimits.as_view(), name="pool_limits"),
+    path("pools/<int:pool_id>/closings", pool_views.PoolClosings.as_view(), name="pool_closings"),
     path("runs/<uuid:run_id>/messages/<str:name>", run_views.Messages.as_view(), name="messages"),
     path("runs/<uuid:run_id>/views/<str:name>", run_views.ViewPage.as_view(), name="run-view"),
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),

@@ -100,7 +100,7 @@ class Driver:
             self.at = history.snapshot
         self.tape = Tape(history.tail)
         self.wishes = [event for event in history.tail if isinstance(event, e.CancelRequested)]
-        self.meter = Meter(history.caps, history.used)
+        self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
         return history.reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 from ledger.errors import DurableAgentsError
@@ -210,6 +211,23 @@ class ApprovalExpired(ApprovalMissing):
 
 class BudgetShort(Exception):
     """The intent wants more than the run may use. Nothing was written."""
+
+
+class PoolShort(Exception):
+    """A pool that many runs share has no room for the intent, or others wait for it. Nothing was written. `told` is
+    what the wait says of the pool: its key, name and resource, what is wanted, and when it refills."""
+
+    def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
+        super().__init__(problem)
+        self.told = dict(told)
+
+
+class PoolUnpriced(Exception):
+    """A pool counts dollars, and the model has no price. Nothing was written."""
+
+    def __init__(self, problem: str, model: str) -> None:
+        super().__init__(problem)
+        self.model = model
 
 
 class JournalBroken(Exception):

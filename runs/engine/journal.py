@@ -226,7 +226,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class History:
     """All that a claimant needs: the newest sound checkpoint, the events after it, the run's first event, what it may
-    use and what it has used, and how many runs are above it."""
+    use and what it has used, how many runs are above it, and whether a pool counts its reads too, which then need an
+    intent."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -235,6 +236,7 @@ class History:
     caps: Caps = UNLIMITED
     used: Usage = NOTHING_USED
     depth: int = 0
+    counts_reads: bool = False
 
 
 class Journal(Protocol):
@@ -267,7 +269,8 @@ class Journal(Protocol):
 
     async def commit(self, batch: Batch) -> Reply:
         """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
-        had, BudgetShort where the run may not use what an intent wants."""
+        had, BudgetShort where the run may not use what an intent wants, PoolShort and PoolUnpriced where a pool that it
+        shares can't give it."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int) -> Reply:

@@ -13,7 +13,7 @@ from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
-from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext
+from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext, PoolShort, PoolUnpriced
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
@@ -182,7 +182,7 @@ class Visit:
         """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
         try:
             return await writing
-        except (ApprovalMissing, BudgetShort):
+        except (ApprovalMissing, BudgetShort, PoolShort, PoolUnpriced):
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):

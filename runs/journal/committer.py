@@ -10,7 +10,8 @@ worker in one, worker and server would work in turns, each idle while the other 
 answered together is ready together. What a batch can't do for a step, the step does alone, at once and on the same
 terms as if it had never had company: where somebody holds its run's head (a batch takes heads only where they are free,
 so it waits for nobody and is part of no deadlock), and where the server refused one of the batch, which undoes all of
-it. So each gets its own refusal, from the server, and the others none.
+it. Alone goes too what may draw on a pool, whose meter is locked after the head. So each gets its own refusal, from the
+server, and the others none.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ MOST_BYTES = 60 * 1024
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT \* FROM (runs_\w+)\(%s, ")
+_DRAWING = frozenset({"runs_intend", "runs_record"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
@@ -280,9 +282,12 @@ async def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> 
 
 @lru_cache(maxsize=512)
 def in_company(statement: str) -> str:
-    """A step's statement, which does nothing and answers no row where somebody holds its run's head. The function takes
-    its run from the locked row, so that it can't be called before that."""
+    """A step's statement, which does nothing and answers no row where somebody holds its run's head, or where the step
+    may lock a pool's meter, for which others may wait. The function takes its run from the locked row, so that it can't
+    be called before that."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"
+    if step[1] in _DRAWING:
+        free = free.replace("FOR UPDATE", "AND NOT runs_is_pooled(run_id) FOR UPDATE")
     return f"SELECT step.* FROM ({free}) free, LATERAL {step[1]}(free.run_id, {statement[step.end() :]} step"

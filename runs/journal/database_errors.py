@@ -4,6 +4,7 @@ or our own word."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,11 +12,12 @@ import psycopg
 from django.db import DatabaseError, InterfaceError
 
 from ledger.errors import StaleLease
-from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, PoolShort, PoolUnpriced
 
 T = TypeVar("T")
 
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
+NO_ROOM, NO_PRICE = "DA005", "DA006"
 # serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
 # Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
@@ -38,7 +40,7 @@ def is_transient(error: BaseException) -> bool:
         return True
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and getattr(
         error, "sqlstate", None
-    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT)
+    ) not in (STALE, NO_APPROVAL, EXPIRED, SHORT, NO_ROOM, NO_PRICE)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -82,6 +84,9 @@ def translated(error: psycopg.Error) -> Exception:
         return ApprovalExpired(message)
     if state == SHORT:
         return BudgetShort(message)
+    if state in (NO_ROOM, NO_PRICE):
+        told = json.loads(error.diag.message_detail or "{}")
+        return PoolShort(message, told) if state == NO_ROOM else PoolUnpriced(message, str(told.get("model")))
     return ApprovalMissing(message) if state == NO_APPROVAL else error
 
 

@@ -55,13 +55,13 @@ class Lookups:
         async with self._pool.connection() as connection:
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
             assert rows, "the head of a run that was claimed"
-            (epoch, token, *flags), caps, used, depth = standing(rows[0])
+            (epoch, token, *flags), caps, used, depth, counts_reads = standing(rows[0])
             self._check_lease(lease, epoch, token)
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
             cut = newest_sound(str(self._run_id), cuts)
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
         created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), graph_id=graph_id)
-        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth)
+        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads)
 
     async def signal(self, name: str, n: int) -> SignalReceived:
         """One read of what can't change any more, checked against its hash. Raises JournalBroken."""

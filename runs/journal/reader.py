@@ -51,6 +51,8 @@ _COUNTED = len(RESOURCES)
 STANDING = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
            {caps}, {used}, (SELECT depth FROM runs_run WHERE id = h.run_id),
+           EXISTS (SELECT 1 FROM runs_pool p WHERE p.off_at IS NULL AND p.resource = 'tool_calls'
+                   AND p.id = ANY(runs_pools_of(h.run_id, '*'))),
            c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
     FROM ledger_head h
     LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
@@ -72,18 +74,19 @@ _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 
 
 _FLAGS = 7
+_AFTER = _FLAGS + 2 * _COUNTED
 
 
-def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int]:
+def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
     """Of a row of STANDING: lease, end of the journal and what was asked for; the caps; what was used; how many runs
-    are above it."""
+    are above it; whether a pool counts its reads."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
-    return row[:_FLAGS], Caps(*caps), Usage(*used), row[_FLAGS + 2 * _COUNTED] or 0
+    return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 
 
 def cut_of(row: TupleRow) -> TupleRow | None:
     """Of a row of STANDING: the checkpoint; None for a run that has none."""
-    cut = row[_FLAGS + 2 * _COUNTED + 1 :]
+    cut = row[_AFTER + 2 :]
     return None if cut[0] is None else cut
 
 

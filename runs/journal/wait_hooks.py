@@ -30,7 +30,7 @@ queues: dict[str, str] = {}
 on_due: dict[str, OnDue] = {}
 # Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
 # whether the run has ended: a worker sends them along with its end, which may not be done.
-on_withdraw: list[str] = ["SELECT runs_end_messages(%s)"]
+on_withdraw: list[str] = ["SELECT runs_end_messages(%s)", "SELECT runs_settle_rest(%s)"]
 # Statements with one parameter, the run id, that follow when a retried run waits again for what its end had withdrawn.
 on_reopen: list[str] = []
 

@@ -256,6 +256,7 @@ class Wait(models.Model):
         MESSAGE = "message"
         CHILD = "child"
         BUDGET = "budget"
+        POOL = "pool"
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="waits")
@@ -307,6 +308,14 @@ class Wait(models.Model):
                 fields=["deadline", "id"],
                 condition=models.Q(resolved_at__isnull=True, kind="input"),
                 name="runs_wait_questions",
+            ),
+            # Who waits for a pool, in the order in which they are let in.
+            models.Index(
+                KT("detail__pool"),
+                "opened_at",
+                "id",
+                condition=models.Q(resolved_at__isnull=True, kind="pool"),
+                name="runs_wait_for_pool",
             ),
         ]
 

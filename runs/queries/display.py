@@ -11,7 +11,7 @@ from runs.queries import turns
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
     Wait.Kind.RECONCILE, Wait.Kind.OPERATOR, Wait.Kind.BUDGET, Wait.Kind.APPROVAL, Wait.Kind.INPUT,
-    Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE, Wait.Kind.CHILD, Wait.Kind.TIMER,
+    Wait.Kind.WEBHOOK, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE, Wait.Kind.CHILD, Wait.Kind.POOL, Wait.Kind.TIMER,
 ]  # fmt: skip
 # What a run waits for that waits for no person and no system, where that isn't time alone.
 _EVENTS: dict[str, str] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -122,6 +123,31 @@ class BudgetBody(SteerBody):
     if_caps: Budget | None = Field(
         default=None, description="Caps as they were seen: where one of them is another by now, nothing is set (409)."
     )
+
+
+# Dollars to the millionth, or a whole number of anything else.
+Limit = Annotated[Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False)]
+PoolName = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class PoolBody(SteerBody):
+    """A limit over a period that all calls of a scope share. `whose` names the tag, agent, person or provider."""
+
+    name: PoolName
+    scope: Literal["all", "tag", "agent", "person", "provider"]
+    whose: Annotated[str, Field(max_length=200)] = ""
+    resource: Literal["usd", "tokens_in", "tokens_out", "model_calls", "tool_calls"]
+    limit: Limit
+    period: Literal["day", "week", "month"]
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+
+
+class PoolChangeBody(SteerBody):
+    """What is named is set anew. With `if_limit`, the limit as it was seen, nothing is where it is another by now."""
+
+    name: PoolName | None = None
+    limit: Limit | None = None
+    if_limit: Limit | None = None
 
 
 class ModelsBody(SteerBody):

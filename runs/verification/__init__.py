@@ -3,10 +3,12 @@ ledger/verification/runs.py."""
 
 from __future__ import annotations
 
+from ledger.verification import registers
 from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes
 from runs.verification.effects import Effects
 from runs.verification.messages import Messages
+from runs.verification.pools import Charges, every_pool
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.waits import Waits
@@ -15,7 +17,9 @@ from runs.verification.waits import Waits
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
-        runs_message="run_id", runs_attribute="run_id",
+        runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id",
     )  # fmt: skip
+    if every_pool not in registers.more:
+        registers.more.append(every_pool)

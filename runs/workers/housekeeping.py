@@ -57,7 +57,7 @@ class House:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
-        self._versions_at = self._watched_at = 0.0
+        self._versions_at = self._watched_at = self._gates_at = 0.0
         self._sweeps = False  # it knows of something that is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
@@ -118,6 +118,9 @@ class House:
             timers.ask_for_time()
             if max(timers.tell_parents(), wishes.align(), starts.sweep()) >= ends.BATCH:
                 self._versions_at = now  # there is more of it
+        if now - self._gates_at >= timers.IDLE_SECONDS / 2:
+            self._gates_at = now
+            timers.open_gates()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()

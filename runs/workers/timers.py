@@ -28,6 +28,7 @@ from runs.models import ENDED, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
 from runs.services.command import journal, locked, resolve, wake
 from runs.services.families import ends
+from runs.services.pools import waiting
 from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
@@ -182,6 +183,30 @@ def ask_for_time() -> int:
             log.exception("run %s: its time is up, and nobody can be asked", run_id)
             failover.show(run_id, f"its time is up, and nobody can be asked: {first_line(error)}")
     return len(run_ids)
+
+
+def open_gates() -> None:
+    """Let in who waits for a pool, as far as there is room: after a raise, in a new period, and when what was set aside
+    comes back. The rest of who waits costs nothing."""
+    until = time.monotonic() + PASS_SECONDS
+    for pool in waiting.due():
+        try:
+            while time.monotonic() < until and _let_in(pool) == waiting.BATCH:
+                pass
+        except Exception as error:
+            if is_transient(error) and not is_refusal(error):
+                raise
+            log.exception("pool %s: nobody can be let in", pool)
+
+
+def _let_in(pool: int) -> int:
+    """One batch of who waits for a pool. Returns how many were let in."""
+    let_in = 0
+    for wait_id, run_id, problem in waiting.open_gate(pool, _passed_over()):
+        let_in += problem is None
+        if problem is not None:
+            _pass_over(wait_id, run_id, f"its wait {wait_id} for pool {pool} can't be ended: {problem}")
+    return let_in
 
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,7 @@ def test_every_route_and_method_is_described(auditor: Api) -> None:
     document = auditor.get("/api/schema").json()
     assert document["openapi"] == "3.1.0"
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
-    plain = {
-        name: "/" + path.replace("<uuid:", "{").replace("<str:", "{").replace(">", "}") for name, path in api_routes()
-    }
+    plain = {name: "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", path) for name, path in api_routes()}
     assert described == {(plain[name], method) for name, method in MATRIX}
 
 

@@ -57,6 +57,12 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-schedule-pause", "POST"): frozenset({"integrator", "operator"}),
     ("api-schedule-resume", "POST"): frozenset({"integrator", "operator"}),
     ("api-schedule-delete", "POST"): frozenset({"integrator", "operator"}),
+    ("api-pools", "GET"): EVERY,
+    ("api-pools", "POST"): frozenset({"operator"}),
+    ("api-pool", "GET"): EVERY,
+    ("api-pool", "POST"): frozenset({"operator"}),
+    ("api-pool-off", "POST"): frozenset({"operator"}),
+    ("api-run-pools", "GET"): EVERY,
     ("api-agents", "GET"): EVERY,
     ("api-schema", "GET"): EVERY,
     ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
@@ -94,6 +100,7 @@ def address(path: str) -> str:
         "<uuid:schedule_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
+    path = path.replace("<int:pool_id>", "404")
     return f"/{path}"
 
 

@@ -22,7 +22,7 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
-    "schedules": ALL,
+    "schedules": ALL, "pools": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -32,6 +32,7 @@ ACT = {
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_changes": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
+    "new_pool": {"operator"}, "pool_limits": {"operator"}, "pool_closings": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -49,7 +50,8 @@ PATHS = {
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
     "schedule_changes": "/schedules/{id}/changes",
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
-    "schedule_deletions": "/schedules/{id}/deletions",
+    "schedule_deletions": "/schedules/{id}/deletions", "pools": "/pools", "new_pool": "/pools/new",
+    "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

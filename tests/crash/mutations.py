@@ -45,6 +45,8 @@ REVIEW, READS, REVIEWED = (
 PLANNED = "runs/sql/0024_planned.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
+POOLS, SHARED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
+SET_POOLS = "tests/runs/test_pool_acts.py"
 BUDGETS, METER, THINK, RAISING = (
     "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/question.py", "runs/services/budgets/raising.py",
 )  # fmt: skip
@@ -164,7 +166,7 @@ MUTANTS = [
     ),
     Mutant("an approval is not bound to what was approved", STEPS, "      AND grant_hash = g_hash AND grant_expires_at", "      AND grant_expires_at", "tests/runs/test_journal.py -k grant"),
     Mutant(
-        "an approval is used up without an intent", BUDGETS,
+        "an approval is used up without an intent", POOLS,
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
         "    UPDATE runs_wait SET consumed_at = clock_timestamp() WHERE run_id = p_run AND slot = g_slot AND kind = 'approval' AND h.is_pause_requested;\n"
         "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is_answered(p_run, p_lines) THEN\n        RETURN runs_reply_of(h, false);\n    END IF;\n    FOREACH",
@@ -172,13 +174,13 @@ MUTANTS = [
     ),
     Mutant("an approval that lay too long is still good", STEPS, " AND grant_expires_at > clock_timestamp()\n", "\n", "tests/runs/test_journal.py -k 'grant or yes'"),
     Mutant("an approval covers a call that had its effect", STEPS, "p_attempt > 0 AND runs_is_undone(p_run, p_slot, p_attempt);", "p_attempt > 0;", "tests/runs/test_journal.py -k covers"),
-    Mutant("a repeat needs no approval", BUDGETS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
+    Mutant("a repeat needs no approval", POOLS, "ELSIF invoked.attempt > 0 AND EXISTS", "ELSIF false AND EXISTS", "tests/runs/test_journal.py -k goes_out_again"),
     Mutant("an approval that expired is asked for once only", CALLS, "if isinstance(error, ApprovalExpired) or call.record.grants:", "if False:", "tests/runs/test_again.py"),
     Mutant("a gate is passed over", "runs/engine/steps/gates.py", "    if rule is not None or record.grants:\n", "    if False:\n", "tests/engine/test_gates.py"),
     Mutant("the last decision stands", "approvals/services.py", "if approval.state != ApprovalState.OPEN or wait.resolved_at is not None:", "if False:", "tests/approvals/test_decide.py"),
     # --- pause, cancel, park
-    Mutant("an intent ignores a cancel", BUDGETS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
-    Mutant("an intent ignores a pause", BUDGETS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a cancel", POOLS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_pause_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
+    Mutant("an intent ignores a pause", POOLS, "IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold OR runs_is", "IF h.is_cancel_requested OR h.is_on_hold OR runs_is", "tests/runs/test_journal.py -k wish"),
     Mutant("a run parks on what was resolved before", BUDGETS, "OR (p_how IN ('park', 'settle', 'budget') AND EXISTS", "OR (false AND EXISTS", "tests/runs/test_journal.py -k park"),
     Mutant("a cancelled run completes", BUDGETS, "OR (p_how = 'end' AND p_state <> 'cancelled' AND h.is_cancel_requested)", "OR false", "tests/runs/test_races.py -k overtaken"),
     Mutant("a drained run is forgotten", BUDGETS, "CASE WHEN p_how = 'release' THEN clock_timestamp() WHEN", "CASE WHEN", LIGHT),
@@ -200,7 +202,7 @@ MUTANTS = [
     Mutant("a witness's word is forgotten", "runs/engine/tape.py", "if event.outcome != \"refused\" and", "if False and", "tests/runs/test_late_news.py -k after_the_end"),
     Mutant("what a person has answered stops a retry all the same", "runs/engine/steps/late_news.py", "is_news and known.is_belied and", "is_news and", "tests/runs/test_belied.py -k later_visit"),
     Mutant("what a person answers before a worker comes is told all the same", "runs/engine/steps/late_news.py", " if news[\"slot\"] not in tape.slots or _is_open(tape, news)]", "]", "tests/runs/test_belied.py -k nobody_is_told"),
-    Mutant("the database lets go out again what a witness belies", BUDGETS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
+    Mutant("the database lets go out again what a witness belies", POOLS, "IF invoked.attempt > 0 AND runs_is_belied(", "IF false AND runs_is_belied(", "tests/runs/test_belied.py tests/runs/test_journal.py -k 'just_before or belies'"),
     Mutant("a person is asked again for ever", STEPS, " AND v.seq > e.seq\n            AND v.kind = 'ToolReconciled'", " AND v.seq > e.seq\n            AND v.kind = 'RunPaused'", "tests/runs/test_journal.py -k belies"),
     Mutant("a refusal breaks a run that was called back", STEPS, "'ToolReconciled', 'ToolFailed', 'ToolReturned')", "'ToolReconciled')", "tests/runs/test_callback_order.py -k stands"),
     Mutant("a spent key keeps a witness from being heard", LATE, "is_key_spent=is_spent", "is_key_spent=False", "tests/runs/test_late.py -k spent"),
@@ -223,14 +225,14 @@ MUTANTS = [
     Mutant("watchers are told an old number after a lost answer", STORE, "reply = Reply(written, self.now())", "reply = Reply(lost.after, self.now())", "tests/runs/test_lost_answers.py -k there_once"),
     Mutant("what was read is lost with a refused write", "runs/engine/visit.py", "                self._buffered[:0] = buffered\n", "                pass\n", "tests/engine/test_branch_stops.py"),
     # --- budgets
-    Mutant("a debit isn't booked", BUDGETS, "            h := runs_debit(h, line);\n", "            NULL;\n", LIGHT),
-    Mutant("a debit is booked twice", BUDGETS, "            h := runs_debit(h, line);\n", "            h := runs_debit(runs_debit(h, line), line);\n", LIGHT),
+    Mutant("a debit isn't booked", POOLS, "            h := runs_debit(h, line);\n", "            NULL;\n", LIGHT),
+    Mutant("a debit is booked twice", POOLS, "            h := runs_debit(h, line);\n", "            h := runs_debit(runs_debit(h, line), line);\n", LIGHT),
     Mutant("a result is debited without its number", "runs/engine/steps/spending.py", "attempt=route.attempt, n=route.n, model", "attempt=route.attempt, n=0, model", LIGHT),
     Mutant("a lost request isn't debited", THINK, "            await self._lose(past.route)\n", "            past.route = None\n", LIGHT),
     Mutant("a run that fails forgets its lost request", DRIVE, "is not all on its tape\n        await debit_lost(self.journal, self.tape)\n", "is not all on its tape\n", "tests/engine/test_budget.py -k left_behind"),
     Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests():", "not in_doubt:", "tests/runs/test_budget_time.py -k lost_request"),
     Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
-    Mutant("a cap that was lowered meanwhile is not held", BUDGETS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
+    Mutant("a cap that was lowered meanwhile is not held", POOLS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
     Mutant("a raise doesn't wake", RAISING, "    if is_enough and _stands_still(run, head) and held", "    if not is_enough and _stands_still(run, head) and held", "tests/runs/test_budgets.py -k raise"),
     Mutant("a raise ends a person's pause", RAISING, "_stands_still(run, head) and held_by(run) is None:", "_stands_still(run, head):", "tests/runs/test_budget_time.py -k asked_once"),
@@ -251,6 +253,29 @@ MUTANTS = [
     Mutant("time that is up while a cap is asked about is forgotten", RAISING, "        return  # people are being asked about something else", "        run.time_up_at = None\n        save(run, \"time_up_at\", now=database_now())\n        return  # people are being asked about something else", "tests/runs/test_budget_time.py -k 'two_who or asked_about'"),
     Mutant("a budget that is used up parks without its question", DRIVE, "        await self.journal.commit(Batch([event, wait.opened()], wait=wait))\n        return await self._stand_still(wait)\n\n    async def _fail", "        return await self._stand_still(wait)\n\n    async def _fail", LIGHT),
     Mutant("under a cap in dollars what has no price is free", THINK, "if event.usd_micro is None and visit", "if False and visit", "tests/engine/test_budget.py -k no_price"),
+    # --- what many runs share
+    Mutant("a pool counts nothing of what is set aside", POOLS, "IF m.used + m.reserved + wanted > m.most OR", "IF m.used + wanted > m.most OR", f"{SHARED} -k comes_back"),
+    Mutant("a debit settles nothing in a pool", POOLS, "            PERFORM runs_settle(p_run, line);\n", "", LIGHT),
+    Mutant("what is settled stays set aside", POOLS, "UPDATE runs_poolmeter SET reserved = reserved - c.reserved, used = used + p_used", "UPDATE runs_poolmeter SET used = used + p_used", LIGHT),
+    Mutant("what is settled late counts in the new period", POOLS, "WHERE pool_id = c.pool_id AND starts_at = c.starts_at;\n    IF NOT FOUND", "WHERE pool_id = c.pool_id;\n    IF NOT FOUND", f"{SHARED} -k in_which_it_was_begun"),
+    Mutant("of several pools the first is enough", POOLS, "(pools) ORDER BY pool_id FOR UPDATE LOOP", "(pools) ORDER BY pool_id LIMIT 1 FOR UPDATE LOOP", LIGHT),
+    Mutant("a pool refuses nobody", POOLS, "IF m.used + m.reserved + wanted > m.most OR", "IF false OR", LIGHT),
+    Mutant("newcomers overtake who waits", POOLS, " OR m.gate_at IS NOT NULL AND NOT is_let_in THEN", " THEN", f"{SHARED} -k one_gate"),
+    Mutant("who waits is let in without room", POOLS, "        EXIT WHEN m.is_on AND due.wanted > room;\n", "", f"{SHARED} -k no_more_than"),
+    Mutant("the last who came is let in first", POOLS, "ORDER BY w.opened_at, w.id LIMIT p_limit", "ORDER BY w.opened_at DESC, w.id LIMIT p_limit", f"{SHARED} -k no_more_than"),
+    Mutant("a call that is too large keeps everybody waiting", POOLS, "    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN", "    IF true THEN", f"{SHARED} -k holds_nobody_up"),
+    Mutant("what is let in counts as room", POOLS, "                    m.promised := m.promised + due.wanted;\n", "", f"{SHARED} -k no_more_than"),
+    Mutant("a new period begins with what the last had used", POOLS, "ends_at = m.ends_at, used = 0, reserved = 0,", "ends_at = m.ends_at, reserved = 0,", f"{SHARED} -k new_period"),
+    Mutant("a warning comes with every call", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF (m.used + m.reserved) * 5", f"{SHARED} -k told_once"),
+    Mutant("a run that has ended leaves what it had set aside", POOLS, "        PERFORM runs_settle_charge(c, c.reserved);\n", "        NULL;\n", f"{SHARED} -k can_t_be_read"),
+    Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
+    Mutant("a replay asks a pool anew", "runs/engine/steps/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{SHARED} -k one_place"),
+    Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{SHARED} -k in_company"),
+    Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:\n            return\n", "        return\n", f"{SHARED} -k read_counts"),
+    Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),
+    Mutant("anybody may set what many share", POOL_ACTS, "    if by.role != OPERATOR and by.auth != \"shell\":", "    if False:", f"{SET_POOLS} -k may_not"),
+    Mutant("a charge that was taken away is not missed", "runs/verification/pools.py", "elif not is_charged and amount and", "elif False and", f"{SET_POOLS} -k past_the_record"),
+    Mutant("a limit that nobody set is believed", "runs/verification/pools.py", "    if last is None or last.after != snapshot(pool, meter):", "    if last is None:", f"{SET_POOLS} -k past_the_record"),
     # --- whom a run asks, and how long a conversation gets
     Mutant("a run asks what the installation says now", THINK, "self.models = sorted(ours[-1].models,", "self.models = sorted(visit.runtime.models(self.assistant),", WHOM),
     Mutant("whom it asks is not on record", THINK, "                await visit.commit(Batch([chosen]))  # not", "                ours = [chosen]\n                break  # not", WHOM),

@@ -22,6 +22,13 @@ BUDGETS = (
     {"tokens_in": 40}, {"tokens_out": 150}, {"usd": "0.002"}, {"usd": "0", "steps": 2}, {"wall_seconds": 1},
     {"tool_calls": 1, "model_calls": 1, "wall_seconds": 1},
 )  # fmt: skip
+# What the runs of a schedule share, and what people do when there is no more of it: raise it, wait for the next period,
+# switch it off.
+POOLS = (
+    ("tool_calls", 0), ("tool_calls", 1), ("tool_calls", 3), ("model_calls", 0), ("model_calls", 1),
+    ("tokens_out", 4200), ("tokens_out", 100), ("tokens_in", 30), ("usd", "0.002"), ("usd", "1"),
+)  # fmt: skip
+SHARING = ("raise", "raise", "refill", "refill", "off")
 # Steps that start so many runs of the other agent at once; each makes one keyed call.
 FAMILIES = {"family": 2}
 # Steps that make several calls at once.

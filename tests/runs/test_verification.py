@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,6 +24,7 @@ from ledger.models import Event, Head
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import known_runs, tables, verify, verify_all
 from runs.models import Run, Wait
+from tests.runs.sharing import pool
 from tests.runs.stage import Stage, fresh, in_thread
 from tests.runs.stories import answered, as_superuser, cancelled, everything, failed, through
 from tests.tiers import many
@@ -66,7 +68,9 @@ ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
 
 
 @pytest.fixture
-def record(stage: Stage, tools: Toolbox) -> list[Run]:
+def record(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    monkeypatch.setattr("runs.verification.pools.LATE", timedelta())  # it was made a moment before
+    pool("tool_calls", 10**6)
     agent = everything(tools)
     found = [
         through(stage, tools, agent),

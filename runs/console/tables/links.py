@@ -17,6 +17,11 @@ def to_approval(approval_id: str, html: str) -> str:
     return _to("approval", approval_id, html)
 
 
+def to_pools(html: str) -> str:
+    """The same to the page of all pools."""
+    return f'<a href="{escape(reverse("pools"))}">{html}</a>'
+
+
 def _to(page: str, name: str, html: str) -> str:
     try:
         return f'<a href="{escape(reverse(page, args=[name]))}">{html}</a>'

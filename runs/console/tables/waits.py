@@ -8,7 +8,7 @@ from datetime import datetime
 from html import escape
 
 from ledger.templatetags.console import amount, clock, datum, lapse, since, until, visible, words
-from runs.console.tables.links import to_approval, to_run
+from runs.console.tables.links import to_approval, to_pools, to_run
 from runs.engine.budget.limits import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
@@ -121,6 +121,24 @@ def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Sleeps until {clock(wait.deadline)} ({until(wait.deadline)})."
 
 
+def _pool(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
+    name = visible(detail_text(wait, "name") or "a pool")
+    refills = _moment(detail_text(wait, "refills_at"))
+    again = f"\nfilled again {until(refills)}, or when an operator raises it;" if refills is not None else ""
+    return (
+        f"Waits for room in the <b>{to_pools(name)}</b> pool\nsince {began(wait.opened_at)};{again}\n"
+        f"ends as cancelled if there was none by {clock(wait.deadline)} ({until(wait.deadline)})."
+    )
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
 def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = visible(name_of(wait))
     return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
@@ -183,4 +201,5 @@ WAITS: dict[str, Sentence] = {
     "operator": _operator,
     "budget": _budget,
     "child": _child,
+    "pool": _pool,
 }

@@ -18,8 +18,9 @@ Call = tuple[str, int]  # slot and attempt
 class Meter:
     """One run's, for as long as a worker has it."""
 
-    def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED) -> None:
+    def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
         self.caps, self.used = caps, used
+        self.counts_reads = counts_reads  # a pool does, so each goes on record before it is made
         self._reserved: dict[Call, Usage] = {}
         self.reserved = NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
 
@@ -49,6 +50,10 @@ class Meter:
         past = self._reserved.get(call)
         self.reserved += wanted if past is None else wanted - past
         self._reserved[call] = wanted
+
+    def release(self, call: Call) -> None:
+        """It isn't begun after all: nothing is set aside for it any more."""
+        self.reserved -= self._reserved.pop(call, NOTHING_USED)
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
         """Take in what was put on record: the debits, and what the step itself counts."""

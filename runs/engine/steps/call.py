@@ -21,7 +21,7 @@ from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.steps import doubt, gates
+from runs.engine.steps import doubt, gates, pools
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -104,7 +104,8 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     if tool.is_pure and grant is None:
         call.park_on_timer()
         visit.check_stop()
-        return
+        if not visit.meter.counts_reads:  # else it is asked for room first
+            return
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
     wait = None
@@ -124,7 +125,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     events = [event] if wait is None else [event, wait.opened()]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
-        await visit.commit(Batch(events, entries, wait, grant=grant, is_intent=True))
+        await pools.begin(visit, Batch(events, entries, wait, grant=grant, is_intent=True))
     except ApprovalMissing as error:
         if isinstance(error, ApprovalExpired) or call.record.grants:
             await gates.ask_anew(call)

@@ -22,6 +22,7 @@ from runs.engine.journal import Batch, WaitSpec
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.pools import begin
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
@@ -154,7 +155,7 @@ class Question:
                 model=assistant.name, request_hash=self.request_hash, payload=self.added,
             )  # fmt: skip
             events.insert(0, past.intent)
-        await visit.commit(Batch(events, is_intent=True))
+        await begin(visit, Batch(events, is_intent=True))
         past.routes += 1
         self.route = route
         return event

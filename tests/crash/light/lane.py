@@ -26,7 +26,7 @@ from runs.failpoints import marker_name
 from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import failover
-from tests.crash.checker import Expected, Facts, Finding
+from tests.crash.checker import ENDED, Expected, Facts, Finding
 from tests.crash.families import judge_family
 from tests.crash.light import evidence
 from tests.crash.light.crew import Crew, Member, describe, is_killed
@@ -34,6 +34,8 @@ from tests.crash.light.letterbox import Letterbox
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Schedule
+from tests.crash.light.sharing import Sharing
+from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
 from tests.crash.tally import Tally
 from tests.world import SHOP
@@ -110,6 +112,7 @@ class Performance:
         self._lane, self._schedule = lane, schedule
         self.crew = Crew(schedule)
         self._tag = uuid4().hex
+        self._sharing = Sharing(schedule, self._tag)
         self._ids: list[str] = []
         self._points: list[str] = []
         self._acts: list[Act] = list(schedule.acts)
@@ -122,10 +125,11 @@ class Performance:
         if schedule.sandbox:
             lane.outside.faults(**schedule.sandbox)
         try:
+            patiently(self._sharing.make)
             self._ids = [patiently(lambda n=n: self._start(n)) for n in range(len(schedule.jobs))]  # type: ignore[misc]
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
-            self._people = People(lane.outside, schedule, self._ids)
+            self._people = People(lane.outside, schedule, self._ids, self._sharing)
             if schedule.tells_early:
                 patiently(self._people.tell_early)
             for _ in range(schedule.workers):
@@ -144,10 +148,12 @@ class Performance:
     def _start(self, n: int) -> str:
         """Start a run; once, whatever becomes of the answer: it is known by its tag."""
         tag = f"{self._tag}.{n}"
-        found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag]).first()
+        found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag, self._tag]).first()
         given = {"steps": list(self._schedule.jobs[n]), "sleep_seconds": 0.02}
         budget = Budget.model_validate(self._schedule.budget)
-        return str((found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag], budget=budget)).id)
+        return str(
+            (found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag, self._tag], budget=budget)).id
+        )
 
     # --- the time between start and quiet ---
 
@@ -256,9 +262,16 @@ class Performance:
 
     def _judge(self) -> list[Finding]:
         found: list[Finding] = []
+        journals: dict[str, list[dict[str, Any]]] = {}
+        state: dict[str, str] = {}
         for n, run_id in enumerate(self._ids):
             ids = patiently(lambda run_id=run_id: evidence.children(self._lane.reader(), run_id))  # type: ignore[misc]
-            found += judge_family(self._facts(run_id), [self._facts(child) for child in ids], self._expected(n))
+            facts = self._facts(run_id)
+            found += judge_family(facts, [self._facts(child) for child in ids], self._expected(n))
+            journals[run_id], state[run_id] = facts.events, facts.run.get("state", "")
+        if self._schedule.pools:
+            ended = frozenset(run_id for run_id in self._ids if state[run_id] in ENDED)
+            found += judge_shared(patiently(lambda: self._sharing.told(self._lane.reader())), journals, ended)
         return found
 
     def _facts(self, run_id: str) -> Facts:

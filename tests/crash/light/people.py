@@ -29,6 +29,7 @@ from runs.workers import timers
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
+from tests.crash.light.sharing import Sharing
 from tests.crash.steps import GATHERED, raised
 from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
@@ -47,8 +48,8 @@ WHY = "The schedule says so."
 class People:
     """Looks after the runs of one schedule."""
 
-    def __init__(self, outside: Outside, schedule: Schedule, ids: list[str]) -> None:
-        self._outside, self._schedule, self._ids = outside, schedule, ids
+    def __init__(self, outside: Outside, schedule: Schedule, ids: list[str], sharing: Sharing) -> None:
+        self._outside, self._schedule, self._ids, self._sharing = outside, schedule, ids, sharing
         self._race = list(schedule.race)
         self._asked_at: dict[UUID, float] = {}
         self._late: list[tuple[str, Any]] = []
@@ -76,6 +77,9 @@ class People:
                 acted |= self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY))
             elif kind == "budget":
                 acted |= self._raise(run_id, wait_id)
+            elif kind == "pool" and state != "paused":
+                acted |= self._sharing.give(wait_id)
+                seconds = min(seconds, 0.05)
             elif state == "paused" and is_child:
                 pass  # it goes on with its parent
             elif state == "paused":

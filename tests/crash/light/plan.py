@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, THOUGHTS
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, POOLS, SHARING, THOUGHTS
 
 CALLS = (
     "pure",
@@ -58,7 +58,8 @@ class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
     workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
-    `talks`, a message comes for each wait."""
+    `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
+    there is no more of it."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -76,6 +77,8 @@ class Schedule:
     sandbox: dict[str, Any] = field(default_factory=dict)
     budget: dict[str, Any] = field(default_factory=dict)
     talks: bool = False
+    pools: tuple[tuple[str, Any], ...] = ()
+    sharing: str = "raise"
 
     @property
     def has_zombies(self) -> bool:
@@ -113,7 +116,17 @@ def draw(seed: str) -> Schedule:
         sandbox=_sandbox(dice),
         budget=dice.choice(BUDGETS) if dice.random() < 0.35 else {},
         talks=dice.random() < 0.4,
+        **_shared(seed),
     )  # fmt: skip
+
+
+def _shared(seed: str) -> dict[str, Any]:
+    """Drawn apart: a schedule of before is what it was."""
+    dice = random.Random(f"light pools {seed}")
+    if dice.random() < 0.6:
+        return {}
+    drawn = dict(dice.choice(POOLS) for _ in range(dice.choice((1, 1, 2, 3))))
+    return {"pools": tuple(drawn.items()), "sharing": dice.choice(SHARING)}
 
 
 def _stops_somebody(points: tuple[str, ...], acts: tuple[Act, ...]) -> bool:

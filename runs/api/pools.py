@@ -1,0 +1,181 @@
+"""Pools over HTTP: make one, read them, set a limit anew, switch one off; and which of them a run belongs to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.roles import OPERATOR
+from ledger.web.shapes import Page, Shape
+from runs.models import Pool, PoolNotice, Wait
+from runs.queries.pools import Listed, listed, newest, of_run
+from runs.services import idempotency, lifecycle
+from runs.services.bodies import PoolBody, PoolChangeBody, SteerBody
+from runs.services.pools import acts
+
+_SETTERS = (OPERATOR,)
+
+
+class PoolWaitRow(Shape):
+    """A call that waits for a pool."""
+
+    run_id: UUID
+    slot: str
+    wanted: str | int
+    since: datetime
+    deadline: datetime = Field(description="Not let in by then, its run ends as cancelled.")
+
+
+class PoolPeriodRow(Shape):
+    """A period that is over."""
+
+    starts_at: datetime
+    ends_at: datetime
+    limit: str | int
+    used: str | int
+    reserved: str | int
+
+
+class PoolNoticeRow(Shape):
+    """What was told of a pool in this period: a warning at four fifths, a breach."""
+
+    kind: PoolNotice.Kind
+    at: datetime
+    used: str | int
+    reserved: str | int
+    limit: str | int
+
+
+class PoolRow(Shape):
+    """A pool, where it stands in its period, and who waits for it. Dollars are texts, anything else numbers."""
+
+    id: int
+    name: str
+    scope: Pool.Scope
+    whose: str
+    resource: str
+    period: Pool.Period
+    zone: str
+    limit: str | int
+    used: str | int
+    reserved: str | int
+    left: str | int
+    starts_at: datetime
+    refills_at: datetime
+    warned_at: datetime | None
+    waiting: int = Field(description="How many calls wait for it; not counted beyond 1,000.")
+    waiting_first: list[PoolWaitRow] = Field(description="Those that are let in first.")
+    notices: list[PoolNoticeRow]
+    last: list[PoolPeriodRow] = Field(description="The last periods that are over, newest first.")
+    set_by: str
+    made_at: datetime
+    off_at: datetime | None
+
+
+class PoolPage(Page):
+    results: list[PoolRow]
+
+
+class Pools(ApiView):
+    """The pools that are on, newest first; and the place to make one."""
+
+    roles = {**READ, "POST": _SETTERS}
+
+    @described("List pools", PoolPage, name="v1_pools_list", query=("after", "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, "after")
+        after = query.integer("after", default=0, lowest=0, highest=2**62)
+        found = newest(limit=query.limit + 1, beyond=after or None)
+        shown = {one.pool.pk: row_of(one) for one in listed(found[: query.limit])}
+        return query.page(found, lambda pool: {"after": str(pool.pk)}, lambda pool: shown[pool.pk])
+
+    @described("Make a pool", PoolRow, status=201, body=PoolBody, headers=("Idempotency-Key",))
+    def post(self, request: Request) -> HttpResponse:
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        body = read_body(request, PoolBody)
+
+        def create() -> tuple[int, PoolRow]:
+            return 201, one(acts.create(body, by=self.by))
+
+        if key is None:
+            status, answer = create()
+            return Response(answer, status=status)
+        requested = {"pool": request.data}
+        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, create)
+        return HttpResponse(text, status=status, content_type="application/json")
+
+
+class OnePool(ApiView):
+    roles = {**READ, "POST": _SETTERS}
+
+    @described("A pool", PoolRow)
+    def get(self, request: Request, pool_id: int) -> Response:
+        Query(request)
+        return Response(one(acts.find(pool_id)))
+
+    @described("Set a pool's limit anew, or rename it", PoolRow, body=PoolChangeBody, name="v1_pools_change")
+    def post(self, request: Request, pool_id: int) -> Response:
+        acts.find(pool_id)
+        body = read_body(request, PoolChangeBody)
+        return Response(one(acts.change(pool_id, body, by=self.by)))
+
+
+class PoolOff(ApiView):
+    """Switch a pool off, for good."""
+
+    roles = {"POST": _SETTERS}
+
+    @described("Switch a pool off", PoolRow, body=SteerBody)
+    def post(self, request: Request, pool_id: int) -> Response:
+        acts.find(pool_id)
+        body = read_body(request, SteerBody)
+        return Response(one(acts.switch_off(pool_id, by=self.by, justification=body.justification)))
+
+
+class RunPools(ApiView):
+    """The pools that a run belongs to, or drew on. Few, so one page."""
+
+    roles = READ
+
+    @described("List the pools that a run belongs to", PoolPage)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        rows = [row_of(each) for each in of_run(lifecycle.find(run_id))]
+        return Response({"results": rows, "next": None})
+
+
+def one(pool: Pool) -> PoolRow:
+    """A pool as it is now."""
+    return row_of(listed([pool])[0])
+
+
+def row_of(found: Listed) -> PoolRow:
+    """A pool of a list."""
+    said = found.said
+    return PoolRow.of(
+        found.pool, whose=found.of, resource=found.resource, limit=said(found.most), used=said(found.used),
+        reserved=said(found.reserved), left=said(found.left), starts_at=found.starts_at, refills_at=found.refills_at,
+        warned_at=found.warned_at, waiting=found.waiting,
+        waiting_first=[_wait_row(found, wait) for wait in found.first],
+        notices=[
+            PoolNoticeRow.of(row, used=said(row.used), reserved=said(row.reserved), limit=said(row.most))
+            for row in found.notices
+        ],
+        last=[
+            PoolPeriodRow.of(row, used=said(row.used), reserved=said(row.reserved), limit=said(row.most))
+            for row in found.last
+        ],
+    )  # fmt: skip
+
+
+def _wait_row(found: Listed, wait: Wait) -> PoolWaitRow:
+    wanted: Any = wait.detail.get("wanted") if isinstance(wait.detail, dict) else None
+    amount = wanted if isinstance(wanted, int) else 0
+    return PoolWaitRow.of(wait, run_id=wait.run_id, wanted=found.said(amount), since=wait.opened_at)

@@ -1,0 +1,257 @@
+"""What people do with pools: make one, raise or lower it, switch it off for good. Each is one verb in one transaction,
+with an act record that says what was before and after. Operators may.
+
+Only name and limit ever change: what a pool counts, of whom and from when on, stays as its charges have it. The meter's
+row is the lock of both its own and the pool's: a step that has it may look at the pool by a foreign key.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import DataError, IntegrityError, connection, transaction
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.web.roles import OPERATOR
+from ledger.web.text_safety import is_hidden
+from runs.engine.agents import registry
+from runs.engine.budget.limits import usd_of
+from runs.engine.budget.prices import A_MILLION
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.models import Pool, PoolMeter, Wait
+from runs.services.bodies import PoolBody, PoolChangeBody
+from runs.services.schedules import cron
+
+MOST = 200  # that are on
+_DOLLARS = "usd"
+
+
+class PoolMoved(DurableAgentsError):
+    """Somebody has set it since."""
+
+    status, code, title = 409, "pool-moved", "The pool's limit is another by now"
+
+
+class PoolIsOff(DurableAgentsError):
+    """It was switched off for good."""
+
+    status, code, title = 409, "illegal-state", "The pool is switched off"
+
+
+def find(pool_id: int) -> Pool:
+    """A pool, also one that is off. Raises NotFound."""
+    found = Pool.objects.filter(pk=pool_id).first()
+    if found is None:
+        raise NotFound("pool", pool_id)
+    return found
+
+
+@transaction.atomic
+def create(body: PoolBody, *, by: Actor) -> Pool:
+    """Make a pool. It counts what is begun from now on. Raises InvalidInput by the field that is wrong, Forbidden,
+    JustificationRequired."""
+    why = _may("pool", by, body.justification)
+    errors = [*_wrong_text("name", body.name), *_wrong_scope(body), *_wrong_zone(body.zone)]
+    errors += _wrong_limit(body.resource, body.limit)
+    if errors:
+        raise InvalidInput(f"No such pool can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+    if Pool.objects.filter(off_at__isnull=True).count() >= MOST:
+        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "switch off what nobody needs"}]
+        raise InvalidInput(f"There are {MOST} pools, and no more are kept.", errors=errors)
+    now, resource = database_now(), "usd_micro" if body.resource == _DOLLARS else body.resource
+    pool = Pool(
+        name=body.name, scope=body.scope, of=_of(body), resource=resource, period=body.period, zone=body.zone,
+        set_by=by.ref, made_at=now,
+    )  # fmt: skip
+    _check_alone(pool)
+    _store(pool)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT starts_at, ends_at FROM runs_pool_period(%s, %s, %s)", [pool.period, pool.zone, now])
+        starts_at, ends_at = cursor.fetchone() or (now, now)
+    PoolMeter.objects.create(
+        pool=pool, resource=resource, period=pool.period, zone=pool.zone, most=_amount(resource, body.limit),
+        starts_at=starts_at, ends_at=ends_at,
+    )  # fmt: skip
+    return _done("pool", pool, by=by, before={}, why=why)
+
+
+@transaction.atomic
+def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
+    """Rename it, or set its limit anew; it may be less than what is used, then nothing is begun before the next period.
+    Who waits for it is let in as far as there is room now. Raises InvalidInput, PoolMoved, PoolIsOff, NotFound,
+    Forbidden, JustificationRequired."""
+    why = _may("pool_change", by, body.justification)
+    pool, meter = _locked(pool_id)
+    before = snapshot(pool, meter)
+    if body.name is None and body.limit is None:
+        errors = [{"field": "limit", "problem": "empty", "fix": "name a limit, or a name"}]
+        raise InvalidInput("Nothing is to be changed.", errors=errors)
+    name_of = _DOLLARS if pool.resource == Pool.Resource.USD else str(pool.resource)
+    errors = _wrong_text("name", body.name or pool.name)
+    errors += [] if body.limit is None else _wrong_limit(name_of, body.limit)
+    if errors:
+        raise InvalidInput(f"That can't be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+    if body.if_limit is not None and _amount(pool.resource, body.if_limit) != meter.most:
+        raise PoolMoved(f"The limit is {limit_of(pool.resource, meter.most)} by now: look at it again.")
+    pool.name = body.name or pool.name
+    meter.most = meter.most if body.limit is None else _amount(pool.resource, body.limit)
+    _check_alone(pool)
+    _store(pool, "name")
+    meter.gate_at = _gate(pool, meter)
+    meter.save(update_fields=["most", "gate_at"])
+    return _done("pool_change", pool, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def switch_off(pool_id: int, *, by: Actor, justification: str) -> Pool:
+    """It holds nobody up any more and counts nothing that is begun from now on, for good; what is under way is still
+    settled. Who waits for it is let in. Raises as `change` does."""
+    why = _may("pool_off", by, justification)
+    pool, meter = _locked(pool_id)
+    before = snapshot(pool, meter)
+    pool.off_at, meter.is_on = database_now(), False
+    pool.save(update_fields=["off_at"])
+    meter.gate_at = _gate(pool, meter)
+    meter.save(update_fields=["is_on", "gate_at"])
+    return _done("pool_off", pool, by=by, before=before, why=why)
+
+
+def limit_of(resource: str, amount: int) -> str | int:
+    """An amount as people write it: dollars as text, anything else as a number."""
+    return usd_of(amount) if resource == Pool.Resource.USD else amount
+
+
+def snapshot(pool: Pool, meter: PoolMeter) -> dict[str, Any]:
+    """What a pool is, as an act's record keeps it."""
+    told = {name: getattr(pool, name) for name in ("name", "scope", "of", "resource", "period", "zone")}
+    return told | {
+        "most": meter.most, "made_at": pool.made_at.isoformat(),
+        "off_at": None if pool.off_at is None else pool.off_at.isoformat(),
+    }  # fmt: skip
+
+
+def subject_of(pool: Pool) -> str:
+    """How records name it."""
+    return f"pool {pool.pk}"
+
+
+def _done(action: str, pool: Pool, *, by: Actor, before: dict[str, Any], why: str) -> Pool:
+    pool.meter = PoolMeter.objects.get(pool=pool)
+    after = snapshot(pool, pool.meter)
+    acted(action, by=by, subject=subject_of(pool), justification=why, before=before, after=after)
+    return pool
+
+
+def _may(action: str, by: Actor, justification: str) -> str:
+    if by.role != OPERATOR and by.auth != "shell":
+        raise Forbidden("Only an operator may set what many runs share.")
+    return justified(action, justification)
+
+
+def _locked(pool_id: int) -> tuple[Pool, PoolMeter]:
+    """Both rows, the meter in the period that is under way."""
+    if PoolMeter.objects.select_for_update().filter(pk=pool_id).first() is None:
+        raise NotFound("pool", pool_id)
+    pool = Pool.objects.get(pk=pool_id)
+    if pool.off_at is not None:
+        raise PoolIsOff(f"{pool.name} was switched off, which is for good: make a new one.")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_turn_pools()")
+    return pool, PoolMeter.objects.get(pool=pool)
+
+
+def _gate(pool: Pool, meter: PoolMeter) -> Any:
+    """The sweeper looks at who waits, if anybody does."""
+    waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True, detail__pool=pool.pk)
+    return (meter.gate_at or database_now()) if waits.exists() else meter.gate_at
+
+
+def _store(pool: Pool, *changed: str) -> None:
+    try:
+        with transaction.atomic():
+            pool.save(update_fields=changed or None)
+    except IntegrityError:
+        _check_alone(pool)
+        raise
+
+
+def _check_alone(pool: Pool) -> None:
+    """Raises InvalidInput where another has its name, or counts the same."""
+    others = Pool.objects.filter(off_at__isnull=True).exclude(pk=pool.pk)
+    if others.filter(name=pool.name).exists():
+        errors = [{"field": "name", "problem": "is another pool's", "fix": "give another name"}]
+        raise InvalidInput(f"There is a pool {pool.name!r} already.", errors=errors)
+    same = {name: getattr(pool, name) for name in ("scope", "of", "resource", "period", "zone")}
+    if twin := others.filter(**same).first():
+        errors = [{"field": "scope", "problem": f"is that of {twin.name!r}", "fix": "change that one's limit"}]
+        raise InvalidInput(f"{twin.name!r} counts just the same.", errors=errors)
+
+
+def _amount(resource: str, limit: Decimal) -> int:
+    return int(limit * A_MILLION) if resource == Pool.Resource.USD else int(limit)
+
+
+def _wrong_limit(resource: str, limit: Decimal) -> list[dict[str, str]]:
+    if resource == _DOLLARS:
+        is_too_much = limit > 10**9
+        return [{"field": "limit", "problem": "is too much", "fix": "at most 1000000000"}] if is_too_much else []
+    if limit != int(limit):
+        return [{"field": "limit", "problem": "is no whole number", "fix": f"a whole number of {resource}"}]
+    return []
+
+
+def _wrong_text(field: str, text: str) -> list[dict[str, str]]:
+    if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
+        return [{"field": field, "problem": "holds what can't be seen, or blanks around it", "fix": "plain text"}]
+    return []
+
+
+def _wrong_zone(zone: str) -> list[dict[str, str]]:
+    """A zone that both this process and the database know."""
+    fix = "such as UTC or Europe/Berlin"
+    try:
+        cron.zone_of(zone)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT runs_pool_period('day', %s, clock_timestamp())", [zone])
+    except cron.NoZone as wrong:
+        return [{"field": "zone", "problem": str(wrong), "fix": fix}]
+    except DataError:
+        return [{"field": "zone", "problem": "is unknown to the database", "fix": fix}]
+    return []
+
+
+def _wrong_scope(body: PoolBody) -> list[dict[str, str]]:
+    wrong = _wrong_text("whose", body.whose)
+    if wrong:
+        return wrong
+    if (body.scope == Pool.Scope.ALL) != (body.whose == ""):
+        problem = "is of all, so it names nobody" if body.whose else "is empty"
+        fix = "leave it empty" if body.whose else f"name the {body.scope}"
+        return [{"field": "whose", "problem": problem, "fix": fix}]
+    if body.scope == Pool.Scope.PROVIDER and body.resource == Pool.Resource.TOOL_CALLS:
+        return [{"field": "resource", "problem": "is no provider's", "fix": "usd, tokens_in, tokens_out, model_calls"}]
+    if body.scope == Pool.Scope.PROVIDER and ":" in body.whose:
+        return [{"field": "whose", "problem": "is a model", "fix": f"the provider: {body.whose.partition(':')[0]}"}]
+    if body.scope == Pool.Scope.AGENT:
+        try:
+            if registry.find(body.whose).name != body.whose:
+                return [{"field": "whose", "problem": "is a version", "fix": "the agent's name alone"}]
+        except (UnknownAgent, UnknownVersion) as unknown:
+            return [{"field": "whose", "problem": unknown.detail, "fix": "an agent's name"}]
+    if body.scope == Pool.Scope.PERSON and _account(body.whose) is None:
+        return [{"field": "whose", "problem": "is nobody's name", "fix": "the name of an account"}]
+    return []
+
+
+def _account(name: str) -> int | None:
+    return get_user_model().objects.filter(username=name).values_list("pk", flat=True).first()
+
+
+def _of(body: PoolBody) -> str:
+    """Names of accounts can change: a person's pool has the account's key."""
+    return str(_account(body.whose)) if body.scope == Pool.Scope.PERSON else body.whose

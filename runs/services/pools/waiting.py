@@ -1,0 +1,89 @@
+"""Who waits for a pool: let in when there is room, given up when nobody made any; and what people are told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.actors import Actor
+from ledger.models import Head
+from runs.engine.budget.limits import usd_of
+from runs.journal import notify, wait_hooks
+from runs.models import PoolNotice, Run, Wait
+from runs.services.budgets.raising import resolved
+from runs.services.command import end_as_cancelled, journal, resolve, wake
+from runs.services.wakeups import NOTIFY_SQL
+
+log = logging.getLogger("runs.services.pools")
+_LOCK = 7_231_026  # any number, the same in every process
+BATCH = 100
+_DUE = """
+    SELECT pool_id, is_untold, gate_at IS NOT NULL, is_on AND ends_at <= clock_timestamp() FROM runs_poolmeter
+    WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp() ORDER BY pool_id"""
+_OPEN = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_open_gate(%s, %s, %s::uuid[], %s)"
+_TOLD = "UPDATE runs_poolmeter SET is_untold = false WHERE pool_id = %s AND is_untold"
+_WORDS = {
+    PoolNotice.Kind.WARNING: "four fifths are used or set aside",
+    PoolNotice.Kind.BREACH: "calls wait for it",
+}
+
+
+def due() -> list[int]:
+    """Turn the meters whose period is over, log what nobody was told of, and give the pools that somebody waits for.
+    Costs one look at the pools' meters where there is nothing to do."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE)
+        rows = cursor.fetchall()
+        if any(is_over for *_, is_over in rows):
+            cursor.execute("SELECT runs_turn_pools()")
+        for pool, is_untold, *_ in rows:
+            if is_untold:
+                cursor.execute(_TOLD, [pool])
+                if cursor.rowcount:
+                    _tell(pool)
+    return [pool for pool, _, is_gated, _ in rows if is_gated]
+
+
+def open_gate(pool: int, besides: Sequence[UUID] = ()) -> list[tuple[UUID, UUID, str | None]]:
+    """Let in one batch of who waits for a pool, as far as there is room. Returns each wait, its run, and what is wrong
+    with it, if anything."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN, [_LOCK, pool, list(besides), BATCH])
+        rows = [row for row in cursor.fetchall() if row[0] is not None]
+    if any(is_awake for *_, is_awake, _ in rows):
+        notify.notify_after_commit(connection, NOTIFY_SQL)
+    notify.ring_many({str(run_id): seq for _, run_id, seq, _, problem in rows if problem is None})
+    return [(wait_id, run_id, problem) for wait_id, run_id, *_, problem in rows]
+
+
+def _tell(pool: int) -> None:
+    """Log the newest notice of a pool."""
+    notice = PoolNotice.objects.select_related("pool").filter(pool_id=pool).order_by("-id").first()
+    if notice is None:
+        return
+    shown = usd_of if notice.pool.resource == "usd_micro" else str
+    log.warning(
+        "pool %s (%s): %s: %s used, %s set aside, of %s", pool, notice.pool.name, _WORDS[PoolNotice.Kind(notice.kind)],
+        shown(notice.used), shown(notice.reserved), shown(notice.most),
+    )  # fmt: skip
+
+
+def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Nobody made room a week after the pool was filled again: the run ends, with the reason. A call in doubt is
+    settled first. One that somebody has cancelled ends by that."""
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
+    if head.is_cancel_requested:
+        wake(run, now=now)
+        return
+    head.refresh_from_db(fields=["seq", "chain"])
+    reason = f"the pool {wait.detail.get('name')} had no room for it before the deadline"
+    payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
+    journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
+
+
+wait_hooks.on_due[Wait.Kind.POOL] = give_up
