@@ -224,6 +224,21 @@ class Visit:
             raise Unwind("Parked")
         self.stop(Parked(tuple((w.id, w.kind, w.slot) for w in waits)))
 
+    async def unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T:
+        """Wait in place for something that has no effect; a stop ends the wait and the visit."""
+        task = asyncio.ensure_future(waiting)
+        ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self._closing)]
+        try:
+            while not task.done():
+                await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
+                if not task.done():
+                    self.check_stop()
+                    await asyncio.wait([task])  # a wish that was taken back
+            return task.result()
+        finally:
+            for each in (task, *ends):
+                each.cancel()
+
     async def rest(self, seconds: float) -> None:
         """Wait in place between two tries; a stop ends the wait and the visit."""
         ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self._closing)]

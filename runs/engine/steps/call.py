@@ -1,4 +1,5 @@
-"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → intend → send → record.
+"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → permit → intend → send
+→ record.
 
 Read `call_tool` first; what follows it are its stages in their order, except those in `doubt.py`, `gates.py` and
 `send.py`. What may go wrong between two of them, and what makes up for it, is docs/step-protocol.md.
@@ -21,7 +22,7 @@ from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.steps import doubt, gates
+from runs.engine.steps import doubt, gates, limits
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -41,18 +42,23 @@ async def call_tool(
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant)
     if call.past.outcome is not None:
         return _recorded(call)
-    if call.past.intent is not None:
-        known = await doubt.resume(call, call.past.intent)
-        if known is not None:
-            return known.output
-    else:
-        if call.record.belied is not None:
-            await doubt.ask_anew(call, call.record.belied)
-        await _intend(call, await _passed(call) if call.may_be_gated else None)
-    # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
-    with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
-        outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
-        return await _record(call, outcome)
+    try:
+        if call.past.intent is not None:
+            known = await doubt.resume(call, call.past.intent)
+            if known is not None:
+                return known.output
+        else:
+            if call.record.belied is not None:
+                await doubt.ask_anew(call, call.record.belied)
+            leave = await _passed(call) if call.may_be_gated else None
+            await limits.enter(call)
+            await _intend(call, leave)
+        # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
+        with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
+            outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
+            return await _record(call, outcome)
+    finally:
+        call.hold.leave()
 
 
 # --- recorded: what a replay answers ----------------------------------------------------------------------------------
