@@ -27,6 +27,6 @@ from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, R
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
     "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Pending", "RateLimit", "Refused", "Rejected", "ReplayClass", "Sample", "Taken",
-    "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "ModelFailure", "Money", "NotSent", "Number", "Pending", "RateLimit", "Refused", "Rejected", "ReplayClass",
+    "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

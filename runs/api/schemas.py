@@ -185,6 +185,7 @@ class RunRow(Shape):
     updated_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    priority: int
     output: Any
     error: Trouble | None
     blocked: str | None = Field(

@@ -255,11 +255,15 @@ BEGIN
 END;
 $$;
 
--- By which of its tags a run stands in line: the first that something is said of.
+-- By which of its tags a run stands in line: the first that something is said of. One with a name and a value is name:value.
 CREATE OR REPLACE FUNCTION runs_lane_of(p_tags jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((
-        SELECT t.tag FROM jsonb_array_elements_text(CASE jsonb_typeof(p_tags) WHEN 'array' THEN p_tags ELSE '[]' END) WITH ORDINALITY AS t(tag, n)
+        SELECT t.tag FROM (
+            SELECT a.tag, a.n FROM jsonb_array_elements_text(CASE jsonb_typeof(p_tags) WHEN 'array' THEN p_tags ELSE '[]' END) WITH ORDINALITY AS a(tag, n)
+            UNION ALL
+            SELECT o.key || ':' || o.value, row_number() OVER (ORDER BY o.key) FROM jsonb_each_text(CASE jsonb_typeof(p_tags) WHEN 'object' THEN p_tags ELSE '{}' END) o
+        ) AS t(tag, n)
         WHERE EXISTS (SELECT 1 FROM runs_limit l
                       WHERE coalesce(l.given, l.declared) IS NOT NULL AND starts_with(l.key, 'tag:')
                         AND (l.key = 'tag:' || t.tag OR right(l.key, 1) = '*' AND starts_with('tag:' || t.tag, left(l.key, -1))))
