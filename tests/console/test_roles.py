@@ -22,7 +22,7 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
-    "schedules": ALL,
+    "schedules": ALL, "limits": {"integrator", "operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -31,6 +31,8 @@ ACT = {
     "decision": {"approver_finance", "approver_legal"}, "password": ALL,
     "new_schedule": {"integrator", "operator"}, "schedule_pauses": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
+    "limit_settings": {"operator"}, "limit_resets": {"operator"},
+    "breaker_openings": {"operator"}, "breaker_closings": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -48,6 +50,8 @@ PATHS = {
     "answers": "/runs/{run}/answers/{id}", "schedules": "/schedules", "new_schedule": "/schedules/new",
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
     "schedule_deletions": "/schedules/{id}/deletions",
+    "limits": "/limits", "limit_settings": "/limits/settings", "limit_resets": "/limits/resets",
+    "breaker_openings": "/limits/openings", "breaker_closings": "/limits/closings",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

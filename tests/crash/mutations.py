@@ -42,7 +42,7 @@ REVIEW, READS, REVIEWED = (
     "durableagents/demo/literature/paper_reader.py",
     "tests/demo/test_literature.py",
 )
-PLANNED = "runs/sql/0024_planned.sql"
+PLANNED = "runs/sql/0028_shares.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 BUDGETS, METER, THINK, RAISING = (
@@ -86,17 +86,17 @@ MUTANTS = [
         "several sweepers walk the same rows", CLAIMS, "    IF NOT pg_try_advisory_xact_lock(p_lock) THEN", "    IF false THEN",
         "tests/runs/test_recovery.py -k only_one_process",
     ),
-    Mutant("the longer queue goes first", PLANNED, "ORDER BY priority DESC, turn, ready_at LIMIT", "ORDER BY priority DESC, ready_at LIMIT", "tests/runs/test_claims.py -k take_turns"),
+    Mutant("the longer queue goes first", PLANNED, "FROM best ORDER BY priority DESC, turn, ready_at LIMIT", "FROM best ORDER BY priority DESC, ready_at LIMIT", "tests/runs/test_claims.py -k take_turns"),
     Mutant("a refusal is taken for an outage", TROUBLE, "            self._count += 1\n", "            self._count += 0\n", "tests/runs/test_refusals.py -k for_good"),
     Mutant("everybody makes room for a run that is driven alone", HOST, "news.chosen == self.worker.id and", "news.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
-    Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done:", "if not is_done:", "tests/runs/test_calls.py -k falls_free"),
+    Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done or", "if not is_done or", "tests/runs/test_calls.py -k falls_free"),
     Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- intent before effect, result after it
     Mutant(
-        "an intent is recorded after the call", CALLS, "        await _intend(call, await _passed(call) if call.may_be_gated else None)\n",
-        "        grant = await _passed(call) if call.may_be_gated else None\n        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
-        "        await tool._function(call.args, call.tool_call())\n        await _intend(call, grant)\n", LIGHT,
+        "an intent is recorded after the call", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n",
+        "            grant = await _passed(call) if call.may_be_gated else None\n            call.key = idempotency_key(visit.run_id, call.slot, call.attempt)\n"
+        "            await tool._function(call.args, call.tool_call())\n            await _intend(call, grant)\n", LIGHT,
     ),
     Mutant(
         "the result and its ledger entry are two commits", STORE, "        events, statement, values = self._record(batch)\n",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any, TypeVar
 
 from runs.engine.errors import NotSent, Passing, brief
 from runs.engine.limits.permits import NOTHING, Asked, Permit, Refused, Told
 from runs.engine.runtime import Runtime
 from runs.engine.visit import Visit
 
+T = TypeVar("T")
 MARGIN_SECONDS = 60.0  # how much longer than its time limit a try may take before its permit counts as lost
 
 
@@ -20,12 +22,18 @@ class NotBegun(NotSent):
 
 
 class Hold:
-    """The permits of one call, or of one request: at most one at a time."""
+    """The permits of one call, or of one request: at most one at a time. Left, it holds none."""
 
     def __init__(self, visit: Visit, slot: str) -> None:
         self.visit, self.slot = visit, slot
         self.keys: tuple[str, ...] = ()
         self.permit: Permit | None = None
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
 
     @property
     def _runtime(self) -> Runtime:
@@ -37,7 +45,7 @@ class Hold:
         if self.permit is not None or not self._runtime.limits.concerns(keys):
             return None
         asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
-        return await self.visit.unless_stopped(self._take(asked))
+        return await _unless_stopped(self.visit, self._take(asked))
 
     async def _take(self, asked: Asked) -> Refused | None:
         """Whoever asked may have been cut off by the time it comes: then it is here to be given back."""
@@ -83,3 +91,18 @@ class Hold:
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop has ended, and its process gives back all it has
         loop.call_soon_threadsafe(what)
+
+
+async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
+    """Wait in place for something that has no effect; a stop ends the wait and the visit."""
+    task = asyncio.ensure_future(waiting)
+    ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
+    try:
+        await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            visit.check_stop()
+            await asyncio.wait([task])  # a wish that was taken back
+        return task.result()
+    finally:
+        for each in (task, *ends):
+            each.cancel()

@@ -26,7 +26,7 @@ from runs.services.limits import acts
 from runs.workers import failover, timers
 from tests.conftest import CHECKOUT, database_urls, plain_env
 from tests.fleet.conftest import until
-from tests.runs import limited
+from tests.limits import limited
 from tests.runs.hosts import working
 from tests.runs.stage import Stage, events, facts, fresh, kinds, now, problems, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of

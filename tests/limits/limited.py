@@ -23,6 +23,9 @@ class Done(BaseModel):
     pid: int
 
 
+LIMIT = RateLimit(per_minute=6000, at_once=3, burst=10)
+
+
 @tool(
     replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, rate_limit=RateLimit(per_minute=6000, at_once=3, burst=10), timeout=5
 )
