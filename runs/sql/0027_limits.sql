@@ -97,7 +97,7 @@ BEGIN
             needed := extract(epoch FROM l.held_until - moment);
         ELSIF l.breaker = 'open' AND (l.rest_until IS NULL OR l.rest_until > moment) THEN
             why := 'breaker';
-            needed := greatest(1, coalesce(extract(epoch FROM l.rest_until - moment), 30));
+            needed := greatest(1, coalesce(extract(epoch FROM l.rest_until - moment), (rule ->> 'rest')::double precision, 30));
         ELSIF l.breaker = 'open' THEN
             IF EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key AND p.is_probe) THEN
                 PERFORM runs_drop_dead_permits(l.key);

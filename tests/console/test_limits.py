@@ -17,13 +17,13 @@ HOSTILE = "tool:<script>alert(1)</script>\u202e"
 def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader) -> None:
     said = {"key": "tool:charge", "justification": "the other side says so"}
     assert "Nothing is limited" in operator.get("/limits").content.decode()
-    assert operator.post("/limits/settings", said | {"per_minute": "60", "at_once": "4"}).status_code == 302
+    assert operator.post("/limits/settings", **said, per_minute="60", at_once="4").status_code == 302
     page = operator.get("/limits").content.decode()
     assert "tool:charge" in page and "per_minute 60" in page and "at_once 4" in page
-    assert operator.post("/limits/openings", said | {"per_minute": ""}).status_code == 302
+    assert operator.post("/limits/openings", **said, per_minute="").status_code == 302
     assert "by hand" in operator.get("/limits").content.decode()
-    assert operator.post("/limits/closings", said).status_code == 302
-    assert operator.post("/limits/resets", said).status_code == 302
+    assert operator.post("/limits/closings", **said).status_code == 302
+    assert operator.post("/limits/resets", **said).status_code == 302
     actions = ActRecord.objects.filter(subject="limit tool:charge").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["limit", "breaker_open", "breaker_close", "limit_reset"]
 
@@ -38,7 +38,7 @@ def test_an_operator_sets_resets_opens_and_closes_with_a_reason(operator: Reader
     ids=["no key", "no number", "none", "not its own", "empty", "no reason", "stray"],
 )  # fmt: skip
 def test_what_can_not_be_is_refused_and_kept(operator: Reader, typed: dict[str, str]) -> None:
-    answer = operator.post("/limits/settings", {"justification": "because I say so"} | typed)
+    answer = operator.post("/limits/settings", **({"justification": "because I say so"} | typed))
     page = answer.content.decode()
     assert answer.status_code in (400, 422) and "Not done" in page and not Limit.objects.exists()
     assert all(f'value="{typed[name]}"' in page for name in ("key", "per_minute") if typed.get(name))

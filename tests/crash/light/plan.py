@@ -41,6 +41,10 @@ RACES = (
     ("approve", "expire"),
     ("approve", "approve", "reject", "cancel"),
 )
+LIMITS = (
+    {"at_once": 1}, {"at_once": 2, "per_minute": 600, "burst": 1}, {"breaker": 20, "rest": 1},
+    {"at_once": 1, "breaker": 50, "rest": 1}, {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
+)  # fmt: skip
 Loss = Literal["question", "answer"]
 
 
@@ -58,7 +62,8 @@ class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
     workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
-    `talks`, a message comes for each wait."""
+    `talks`, a message comes for each wait. `limits` is what counts for each of its tools, in this
+    schedule alone."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -76,6 +81,7 @@ class Schedule:
     sandbox: dict[str, Any] = field(default_factory=dict)
     budget: dict[str, Any] = field(default_factory=dict)
     talks: bool = False
+    limits: dict[str, int] = field(default_factory=dict)
 
     @property
     def has_zombies(self) -> bool:
@@ -113,6 +119,7 @@ def draw(seed: str) -> Schedule:
         sandbox=_sandbox(dice),
         budget=dice.choice(BUDGETS) if dice.random() < 0.35 else {},
         talks=dice.random() < 0.4,
+        limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
     )  # fmt: skip
 
 
