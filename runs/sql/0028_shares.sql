@@ -3,7 +3,7 @@
 -- Take the best ready runs of the versions that this worker has. Candidates are read without a lock: for each version, each lane (the tag by
 -- which a run stands in line) and each priority that has ready runs one short look into the index, so that neither what is ready of versions
 -- that nobody has nor how much is ready of one costs anything. Then each head is taken if it is free, and the run is looked at again: two
--- workers never wait for one another's runs and never take the same.
+-- workers never wait for one another's runs and never take the same. Of many shares few candidates of each are read, by weight.
 -- Of one priority, shares take turns: first comes the one of whose runs this worker drives the fewest for its weight. A lane is a share, and
 -- within it versions take turns; runs without one share by version. So ten thousand runs of one agent keep no other's waiting for longer than
 -- it takes a slot to fall free. One claim in eight counts whatever has waited for a minute as most urgent: so nothing waits for ever.
@@ -52,25 +52,29 @@ BEGIN
                 ORDER BY q.lane, q.priority * -1 LIMIT 1) n
         ), mine AS MATERIALIZED (
             SELECT * FROM jsonb_to_recordset(coalesce(driven, '[]')) AS d(graph text, agent text, lane text, n int, own int)
+        ), rules AS MATERIALIZED (
+            SELECT k.key, runs_limit_rule(k.key) AS rule FROM (
+                SELECT 'agent:' || split_part(x.graph, '@', 1) FROM groups x WHERE is_ruled
+                UNION SELECT 'tag:' || x.lane FROM groups x WHERE is_ruled AND x.lane <> '') AS k(key)
         ), ruled AS (
-            SELECT g.*, split_part(g.graph, '@', 1) AS agent,
-                   CASE WHEN is_ruled THEN runs_limit_rule('agent:' || split_part(g.graph, '@', 1)) ELSE '{}' END AS of_agent,
-                   CASE WHEN is_ruled AND g.lane <> '' THEN runs_limit_rule('tag:' || g.lane) ELSE '{}' END AS of_lane FROM groups g
+            SELECT g.*, split_part(g.graph, '@', 1) AS agent, a.rule AS of_agent, t.rule AS of_lane FROM groups g
+            LEFT JOIN rules a ON a.key = 'agent:' || split_part(g.graph, '@', 1) LEFT JOIN rules t ON t.key = 'tag:' || g.lane
         ), open AS (
             SELECT u.*, CASE WHEN u.lane = '' THEN u.graph ELSE 'tag:' || u.lane END AS share,
                    coalesce((CASE WHEN u.lane = '' THEN u.of_agent ELSE u.of_lane END ->> 'weight')::double precision, 1) AS weight,
                    (u.of_agent ->> 'at_once')::int - (SELECT coalesce(sum(m.n), 0)::int FROM mine m WHERE m.agent = u.agent) AS agent_room,
                    (u.of_lane ->> 'at_once')::int - (SELECT coalesce(sum(m.n), 0)::int FROM mine m WHERE m.lane = u.lane) AS lane_room FROM ruled u
+        ), able AS MATERIALIZED (
+            SELECT o.*, sum(o.weight) OVER () AS weights FROM open o WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0
         ), found AS (
             SELECT o.graph, o.agent, o.lane, o.share, o.weight, o.agent_room, o.lane_room, c.id, c.ready_at,
                    CASE WHEN is_by_age AND c.ready_at < statement_timestamp() - interval '1 minute' THEN max(c.priority) OVER () ELSE c.priority END AS priority
-            FROM open o CROSS JOIN LATERAL (
+            FROM able o CROSS JOIN LATERAL (
                 SELECT q.id, q.priority, q.ready_at FROM runs_run q
                 WHERE q.graph_id = o.graph AND q.is_solo = p_solo AND q.lane = o.lane AND q.priority * -1 = o.urgency AND q.ready_at <= statement_timestamp()
                   AND (q.start_before IS NULL OR q.state <> 'pending' OR q.start_before > statement_timestamp())
-                ORDER BY q.ready_at LIMIT least(p_limit * 2 + 8, o.agent_room + 8, o.lane_room + 8)
+                ORDER BY q.ready_at LIMIT least(p_limit * 2 + 8, 2 + (p_limit * 2 + 8) * 4 * o.weight / o.weights, o.agent_room + 8, o.lane_room + 8)
             ) c
-            WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0
         ), turned AS (
             SELECT f.*, coalesce((SELECT sum(m.own) FROM mine m WHERE m.graph = f.graph AND m.lane = f.lane), 0)
                         + row_number() OVER (PARTITION BY f.graph, f.lane ORDER BY f.priority DESC, f.ready_at) AS version_turn FROM found f
