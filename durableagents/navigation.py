@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.web.navigation import Number, Section
-from ledger.web.roles import AUDITOR, OPERATOR, READS_AUDIT
+from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, READS_AUDIT
 
 SECTIONS = (
     Section("overview", "Overview", "overview"),
@@ -14,5 +14,6 @@ SECTIONS = (
     Section("reconcile", "Reconcile", "reconcile", number=Number("steering", "waiting for an operator", "unsure")),
     Section("audit", "Audit", "audit", roles=frozenset(READS_AUDIT)),
     Section("agents", "Agents", "agents"),
+    Section("limits", "Limits", "limits", roles=frozenset({OPERATOR, AUDITOR, INTEGRATOR})),
     Section("fleet", "Fleet", "fleet", roles=frozenset({OPERATOR, AUDITOR})),
 )

@@ -177,6 +177,7 @@ class RunRow(Shape):
     updated_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    priority: int
     output: Any
     error: Trouble | None
     cancelled: Cancellation | None = Field(description="Null also of one that was cancelled before this was kept.")

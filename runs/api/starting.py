@@ -22,6 +22,7 @@ from runs.engine.budget.limits import Budget
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import BulkBody, StartBody
 from runs.services.budgets.starting import most_of
+from runs.services.limits.acts import start_with
 from runs.services.starts import keys
 
 
@@ -33,8 +34,11 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None) -> tuple[int, RunR
         accepted = lifecycle.accept(
             body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most, attributes=body.attributes
         )
+        start_with(accepted.run, body.priority, by=by)
         return 201, accepted_row(accepted)
     begun = keys.start(wanted, by=by, most=most)
+    if begun.is_new:
+        start_with(begun.run, body.priority, by=by)
     return 201 if begun.is_new else 200, one(begun.run.id)
 
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, messages, pools, schedules, starting, views
+from runs.api import budgets, incidents, limits, messages, pools, schedules, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -16,6 +16,11 @@ urlpatterns = [
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),
+    path("runs/<uuid:run_id>/priority", limits.RunPriority.as_view(), name="api-run-priority"),
+    path("limits", limits.Limits.as_view(), name="api-limits"),
+    path("limits/reset", limits.SteerLimit.as_view(action="reset"), name="api-limit-reset"),
+    path("limits/open", limits.SteerLimit.as_view(action="open"), name="api-limit-open"),
+    path("limits/close", limits.SteerLimit.as_view(action="close"), name="api-limit-close"),
     path("prices", budgets.Prices.as_view(), name="api-prices"),
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
+from runs.console.limits import limit_views
 from runs.console.pools import views as pool_views
 from runs.console.starts import schedule_views
 
@@ -42,5 +43,10 @@ urlpatterns = [
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),
     path("fleet/recoveries", agent_views.RecoveriesPage.as_view(), name="recoveries"),
+    path("limits", limit_views.LimitsPage.as_view(), name="limits"),
+    path("limits/settings", limit_views.LimitSettings.as_view(), name="limit_settings"),
+    path("limits/resets", limit_views.LimitResets.as_view(), name="limit_resets"),
+    path("limits/openings", limit_views.BreakerOpenings.as_view(), name="breaker_openings"),
+    path("limits/closings", limit_views.BreakerClosings.as_view(), name="breaker_closings"),
     path("fleet", agent_views.FleetPage.as_view(), name="fleet"),
 ]

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from runs.engine.canonical import plain, printable, unordered
 from runs.engine.errors import BadAnswer, DefinitionError, brief
+from runs.engine.limits.rules import RateLimit
 
 log = logging.getLogger("durableagents.engine")
 
@@ -191,6 +192,7 @@ class Tool:
     check_answer: Callable[[Any, Any], str | None] | None = None
     description: str = ""
     sequential: bool = False
+    rate_limit: RateLimit | None = None
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -281,6 +283,7 @@ def tool(
     on_receipt: Callable[[Any, Any], Any] | None = None,
     check_answer: Callable[[Any, Any], str | None] | None = None,
     sequential: bool = False,
+    rate_limit: RateLimit | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
     model.
@@ -294,7 +297,8 @@ def tool(
     by which the other side knows the effect. `reconcile(args, call)` asks the other side what became of a call:
     `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` makes the result of a call that a person says
     happened. A model that asks for several calls in one turn gets them made at once, unless one of them is of a
-    `sequential` tool.
+    `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
+    say otherwise, so it is no part of a version.
 
     Raises DefinitionError.
     """
@@ -323,6 +327,7 @@ def tool(
             replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
             key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
             on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
+            rate_limit=rate_limit,
         )  # fmt: skip
 
     return register

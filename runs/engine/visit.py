@@ -36,7 +36,7 @@ class Visit:
         self.meter, self.depth = meter, depth
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places, self.recalled = Places(generation, number), Recall(tape)
-        self._closing = asyncio.Event()
+        self.closing = asyncio.Event()
         self._writing = asyncio.Lock()
         self.choosing = asyncio.Lock()  # of the models that the run asks, which is put on record once
         self.outcome: Parked | Exceeded | Stopped | Broken | Crashed | None = None
@@ -61,7 +61,7 @@ class Visit:
         strength = WEAKEST_FIRST.index(type(outcome))
         if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
             self.outcome = outcome
-        self._closing.set()
+        self.closing.set()
         raise Unwind(type(self.outcome).__name__)
 
     @property
@@ -81,7 +81,7 @@ class Visit:
             yield
         except asyncio.CancelledError:
             self._was_cut = True
-            self._closing.set()
+            self.closing.set()
             raise
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
@@ -187,7 +187,7 @@ class Visit:
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
                 self._lost = error  # whatever else went wrong in another branch: the run is somebody else's by now
-            self._closing.set()
+            self.closing.set()
             raise Unwind from error
         except BaseException:
             # Cut off in the middle: nobody knows whether it was written, so nothing may be written that came after it.
@@ -226,7 +226,7 @@ class Visit:
 
     async def rest(self, seconds: float) -> None:
         """Wait in place between two tries; a stop ends the wait and the visit."""
-        ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self._closing)]
+        ends = [asyncio.ensure_future(each.wait()) for each in (self.control.stop_asked, self.closing)]
         try:
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:

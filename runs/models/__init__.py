@@ -1,9 +1,10 @@
 """A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
-(`telling`), who drives runs (`fleet`), what they cost (`money`) and share (`pools`), and what starts by the
-clock (`schedules`)."""
+(`telling`), who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), and
+what starts by the clock (`schedules`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
 from runs.models.pools import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod
@@ -26,7 +27,7 @@ from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord",
-    "Incident", "LogLine", "Message", "Pool", "PoolCharge", "PoolMeter", "PoolNotice",
+    "Incident", "Limit", "LimitLine", "LogLine", "Message", "Permit", "Pool", "PoolCharge", "PoolMeter", "PoolNotice",
     "PoolPeriod", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State",
     "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import pgtrigger
 from django.db import models
+from django.db.models import F
 from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 from django_fsm import FSMField, transition
@@ -78,6 +79,13 @@ class Run(models.Model):
     start_at = models.DateTimeField(null=True, help_text="Not to be begun before.")
     start_before = models.DateTimeField(null=True, help_text="Not begun by then, it ends as cancelled.")
     tags = models.JSONField(default=list)
+    lane = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        db_collation="C",
+        help_text="The tag by which it stands in line; the database fills it in.",
+    )
     trace_id = models.TextField()
     parent = models.UUIDField(null=True, help_text="The run that started it as a step.")
     parent_slot = models.TextField(blank=True, default="", db_default="")
@@ -113,7 +121,11 @@ class Run(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["graph_id", "is_solo", "-priority", "ready_at"],
+                F("graph_id"),
+                F("is_solo"),
+                F("lane"),
+                F("priority") * -1,
+                F("ready_at"),
                 condition=models.Q(ready_at__isnull=False),
                 name="runs_run_wanted",
             ),
@@ -316,6 +328,13 @@ class Wait(models.Model):
                 "id",
                 condition=models.Q(resolved_at__isnull=True, kind="pool"),
                 name="runs_wait_for_pool",
+            ),
+            # Who waits for a permit, or for a breaker to close.
+            models.Index(
+                KT("detail__limit"),
+                "deadline",
+                condition=models.Q(resolved_at__isnull=True, kind="timer", detail__has_key="limit"),
+                name="runs_wait_for_limit",
             ),
         ]
 

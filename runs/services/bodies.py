@@ -81,6 +81,7 @@ class StartBody(Strict):
         default=None, description="Sent to the run that answers: a new one, or a joined."
     )
     attributes: Attributes = {}
+    priority: Annotated[int, Field(ge=-100, le=100, description="Claimed before those of a lower one; 0.")] = 0
 
 
 class ScheduleBody(Strict):

@@ -52,6 +52,7 @@ from runs.journal.postgres import PgJournal
 from runs.journal.telling import Teller
 from runs.journal.warm import rehearse
 from runs.services.budgets import prices
+from runs.services.limits.permits import Permits
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -97,6 +98,7 @@ class Host:
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
         self._loaded, self._house = Loaded(incarnation), House(incarnation)
+        self._permits = Permits(incarnation)
         self._drain_at: float | None = None
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
 
@@ -134,6 +136,7 @@ class Host:
                 asyncio.create_task(kept("the housekeeping", self._housekeeping)),
                 asyncio.create_task(kept("the listener", partial(self._listen, pool))),
                 asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
+                asyncio.create_task(kept("the permits", partial(self._permits.serve, pool))),
             ]
             try:
                 await self._fill(
@@ -143,6 +146,7 @@ class Host:
                         is_fenced=self._is_fenced,
                         hand_in=self._house.take_late,
                         keep=teller.keep,
+                        limits=self._permits,
                     ),
                     bell,
                 )
@@ -161,6 +165,7 @@ class Host:
         One that calls another worker by name is that one's business; should it be lost with it, everybody looks each
         second."""
         async for called in heard(CHANNEL, name="host"):
+            self._permits.hear(called)
             if called == str(self.worker.id):
                 self._is_called = True
                 if self._drain_at is not None:
@@ -250,6 +255,7 @@ class Host:
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
+            await self._permits.refresh(link)
             news = await read_round(link, self.worker.id, registry.graph_ids(), list(self._active))
         self._make_room(news)
         for run_id in news.owned:
@@ -342,7 +348,7 @@ class Host:
             # The run may have been claimed here again already, by a task of its own.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
-            if self._is_busy or not is_done:
+            if self._is_busy or not is_done or self._permits.is_capping:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:

@@ -19,7 +19,10 @@ import uvloop
 from tests.bench.figures import Figure, table
 from tests.bench.place import place
 
-PARTS = ("W1", "W3", "W4", "W5", "W7", "slots", "storage", "talk", "models", "socket", "families", "beside", "page")
+PARTS = (
+    "W1", "W3", "W4", "W5", "W7", "slots", "storage", "talk", "models", "socket", "families", "beside", "fairness",
+    "page",
+)  # fmt: skip
 
 
 class Bench:
@@ -43,7 +46,7 @@ class Bench:
         if self.parts & {"W1", "W7", "slots", "storage", "talk"}:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._here())
-        if self.parts & {"W3", "W4", "W5", "models", "socket", "families", "beside"}:
+        if self.parts & {"W3", "W4", "W5", "models", "socket", "families", "beside", "fairness"}:
             self._across()
         if "page" in self.parts:
             from tests.bench.page import pages
@@ -73,7 +76,7 @@ class Bench:
                 self.told(*await work.long_talk(connections, turns, max(5, turns // 6)))
 
     def _across(self) -> None:
-        from tests.bench import across, beside, families
+        from tests.bench import across, beside, fairness, families
         from tests.bench.crew import Ears, crew, web
 
         ears = Ears(self.folder)
@@ -94,6 +97,8 @@ class Bench:
                     self.told(across.sockets(port, self.size(20, 2), self.size(40, 3)))
         if "beside" in self.parts:
             self.told(beside.after_restart(self.folder, ears, self.size(5), self.size(40, 2)))
+        if "fairness" in self.parts:
+            self.told(fairness.fairness(self.folder, ears, self.size(10_000, 20), self.size(20, 2)))
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ READ = {
     "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
-    "schedules": ALL, "pools": ALL,
+    "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -33,6 +33,8 @@ ACT = {
     "schedule_changes": {"integrator", "operator"},
     "schedule_resumptions": {"integrator", "operator"}, "schedule_deletions": {"integrator", "operator"},
     "new_pool": {"operator"}, "pool_limits": {"operator"}, "pool_closings": {"operator"},
+    "limit_settings": {"operator"}, "limit_resets": {"operator"},
+    "breaker_openings": {"operator"}, "breaker_closings": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -52,6 +54,8 @@ PATHS = {
     "schedule_pauses": "/schedules/{id}/pauses", "schedule_resumptions": "/schedules/{id}/resumptions",
     "schedule_deletions": "/schedules/{id}/deletions", "pools": "/pools", "new_pool": "/pools/new",
     "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
+    "limits": "/limits", "limit_settings": "/limits/settings", "limit_resets": "/limits/resets",
+    "breaker_openings": "/limits/openings", "breaker_closings": "/limits/closings",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

@@ -178,9 +178,8 @@ def test_a_claim_costs_the_same_however_many_runs_of_other_versions_are_ready(st
     assert taken == {run.id for run in runs} and 5 <= read <= 100, read
     with connection.cursor() as cursor:
         cursor.execute(
-            "EXPLAIN SELECT id FROM runs_run WHERE graph_id = 'a' AND NOT is_solo AND ready_at <= "
-            "statement_timestamp() "
-            "ORDER BY priority DESC, ready_at LIMIT 40"
+            "EXPLAIN SELECT id FROM runs_run WHERE graph_id = 'a' AND NOT is_solo AND lane = '' AND priority * -1 = 0 "
+            "AND ready_at <= statement_timestamp() ORDER BY ready_at LIMIT 40"
         )
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_run_wanted" in plan and "Sort" not in plan, plan

@@ -114,10 +114,20 @@ def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits to be asked: <b>{name}</b>,\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
+# Why a try has no permit, behind what it is of.
+_HELD = {
+    "rate": "is called as often as it may be", "at_once": "has as many calls under way as it may have",
+    "asked": "asked to be left alone for a while", "breaker": "fails too often, and its breaker is open",
+}  # fmt: skip
+
+
 def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     if isinstance(wait.detail, dict) and wait.detail.get("retry"):
         why = visible(detail_text(wait, "error"))
         return f"<b>{visible(name_of(wait))}</b> could not be reached ({why});\ntried again {until(wait.deadline)}."
+    if limit := detail_text(wait, "limit"):
+        held = _HELD.get(detail_text(wait, "why"), "is limited")
+        return f"<b>{visible(name_of(wait))}</b> waits: {datum(limit)} {held};\nasked again {until(wait.deadline)}."
     return f"Sleeps until {clock(wait.deadline)} ({until(wait.deadline)})."
 
 

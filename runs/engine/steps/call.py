@@ -1,4 +1,4 @@
-"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → intend → send → record.
+"""One tool call, from `ctx.call` to its recorded outcome: recorded → doubt → gate → permit → intend → send → record.
 
 Read `call_tool` first; what follows it are its stages in their order, except those in `doubt.py`, `gates.py` and
 `send.py`. What may go wrong between two of them, and what makes up for it, is docs/step-protocol.md.
@@ -21,7 +21,7 @@ from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.steps import doubt, gates, pools
+from runs.engine.steps import doubt, gates, limits, pools
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -41,18 +41,18 @@ async def call_tool(
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant)
     if call.past.outcome is not None:
         return _recorded(call)
-    if call.past.intent is not None:
-        known = await doubt.resume(call, call.past.intent)
-        if known is not None:
-            return known.output
-    else:
-        if call.record.belied is not None:
-            await doubt.ask_anew(call, call.record.belied)
-        await _intend(call, await _passed(call) if call.may_be_gated else None)
-    # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
-    with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
-        outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
-        return await _record(call, outcome)
+    with call.hold:
+        if call.past.intent is not None:
+            if (known := await doubt.resume(call, call.past.intent)) is not None:
+                return known.output
+        else:
+            if call.record.belied is not None:
+                await doubt.ask_anew(call, call.record.belied)
+            await _intend(call, await _passed(call) if call.may_be_gated else None)
+        # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
+        with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
+            outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
+            return await _record(call, outcome)
 
 
 # --- recorded: what a replay answers ----------------------------------------------------------------------------------
@@ -100,9 +100,9 @@ async def _passed(call: LogicalCall) -> tuple[str, str] | None:
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
     visit, tool = call.visit, call.tool
+    await limits.enter(call)
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
-        call.park_on_timer()
         visit.check_stop()
         if not visit.meter.counts_reads:  # else it is asked for room first
             return

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from runs.engine.canonical import digest_of, plain
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import LateAnswer
+from runs.engine.steps.holds import Hold
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -56,6 +57,7 @@ class LogicalCall:
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
         self.is_resumed = False  # an earlier claim announced it
+        self.hold = Hold(visit, slot)
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another

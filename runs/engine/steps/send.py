@@ -16,9 +16,11 @@ from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.doubt import ask_person, find_out, lost_answer
+from runs.engine.steps.holds import NotBegun
+from runs.engine.steps.limits import enter
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
-from runs.engine.tools import FOR_DISPATCH, Answer, Pending, Tool
+from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
 # How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
 BURST = 16
@@ -26,6 +28,7 @@ BURST = 16
 
 async def one_try(call: LogicalCall, number: int) -> Outcome:
     """One try, told as it can be put on record. What it raises says what is known of it."""
+    await enter(call)  # the first try has its permit from before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
         known = await _announce_in_time(call, is_sender_done=number > 1 and not call.lingers)
         if known is not None:
@@ -78,30 +81,37 @@ async def _perform(call: LogicalCall) -> Any:
     runtime.hit("CP2", tool.name)
     if runtime.is_fenced():
         # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
-        raise NotSent("this worker lost its place in the fleet between the intent and the call: not sent")
+        raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
     function = tool.opened(FOR_DISPATCH)
-    try:
-        if tool.is_async:
-            async with asyncio.timeout(tool.timeout):
-                answer = await _no_exit(function(call.args, tool_call))
-        else:
-            answer = await _in_thread(_Turn(lambda: function(call.args, tool_call)), tool, runtime.threads)
-    except BusinessFailure as no:
-        return no
+    with call.hold.under_way():
+        try:
+            if tool.is_async:
+                async with asyncio.timeout(tool.timeout):
+                    answer = await _no_exit(function(call.args, tool_call))
+            else:
+                turn = _Turn(lambda: function(call.args, tool_call))
+                answer = await _in_thread(turn, call, runtime.threads)
+        except BusinessFailure as no:
+            answer = no
+    if isinstance(answer, BusinessFailure):
+        return answer
     runtime.hit("CP4", tool.name)
     return answer
 
 
-async def _in_thread(turn: _Turn, tool: Tool, threads: Executor | None) -> Any:
+async def _in_thread(turn: _Turn, call: LogicalCall, threads: Executor | None) -> Any:
+    tool = call.tool
     try:
         async with asyncio.timeout(tool.timeout):
             return await asyncio.get_running_loop().run_in_executor(threads, turn.take)
     except TimeoutError as error:
         if not turn.withdraw():
+            call.hold.leave_later(turn.when_over)
             raise
-        raise NotSent(f"no thread was free for {tool.name} in {tool.timeout:g} s: not sent") from error
+        raise NotBegun(f"no thread was free for {tool.name} in {tool.timeout:g} s: not sent") from error
     except asyncio.CancelledError:
-        turn.withdraw()  # what nobody waits for any more must not begin later
+        if not turn.withdraw():  # what nobody waits for any more must not begin later
+            call.hold.leave_later(turn.when_over)
         raise
 
 
@@ -111,7 +121,8 @@ class _Turn:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._lock = work, threading.Lock()
-        self._has_begun = self._is_withdrawn = False
+        self._has_begun = self._is_withdrawn = self._is_over = False
+        self._then: Callable[[], None] = lambda: None
 
     def take(self) -> Any:
         """In the thread: do the work, unless it was withdrawn."""
@@ -119,7 +130,20 @@ class _Turn:
             if self._is_withdrawn:
                 return None
             self._has_begun = True
-        return self._work()
+        try:
+            return self._work()
+        finally:
+            with self._lock:
+                self._is_over = True
+            self._then()
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Do something when the work has ended, or now where it has: once."""
+        with self._lock:
+            if not self._is_over:
+                self._then = then
+                return
+        then()
 
     def withdraw(self) -> bool:
         """Whether it had not begun; then it never will."""

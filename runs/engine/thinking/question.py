@@ -19,9 +19,12 @@ from runs.engine.budget.prices import Route
 from runs.engine.canonical import plain
 from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
 from runs.engine.journal import Batch, WaitSpec
+from runs.engine.limits.rules import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.holds import Hold
+from runs.engine.steps.limits import park_for_limit
 from runs.engine.steps.pools import begin
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.steps.spending import debit, lost, wanted_by
@@ -33,6 +36,8 @@ T = TypeVar("T")
 # What is set aside for an answer whose length nobody limits, in tokens.
 USUAL_ANSWER = 4096
 PRICE_REST_SECONDS = 0.5
+# How many seconds a permit is waited for where another model may be asked.
+PATIENCE_WITH_OTHERS = 1.0
 
 
 class _NextModel(Exception):
@@ -56,6 +61,7 @@ class Question:
         self.attempt = record.current
         self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
         self.route: Route | None = None
+        self.hold = Hold(visit, slot)
         self.models: list[str] = []  # those that may still be asked, the first of them now
 
     @property
@@ -83,6 +89,8 @@ class Question:
             except _NextModel:
                 self.models.pop(0)
                 continue
+            finally:
+                self.hold.leave()
             return await self._record(given)
 
     # --- whom to ask --------------------------------------------------------------------------------------------------
@@ -116,9 +124,7 @@ class Question:
 
     async def _pass_on(self, trouble: Exception) -> NoReturn:
         """It lasts: the next model, if there is one, else a timer."""
-        if self.sent is not None:  # nobody served it: what was set aside for it is free again
-            await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))
-            self.sent = None
+        await self._nobody_served()
         self._rest_model()
         if len(self.models) > 1:
             raise _NextModel from trouble
@@ -126,6 +132,30 @@ class Question:
             self.visit, self.slot, self.past, trouble,
             attempt=self.attempt, tool="model", title="Model request", call={},
         )  # fmt: skip
+
+    async def _enter(self) -> None:
+        """Have a permit for the next try: before the intent, and before each repeat. Where that takes long the next
+        model is asked, if there is one; else the run waits by a timer."""
+        patience = self.visit.runtime.limit_patience if len(self.models) == 1 else PATIENCE_WITH_OTHERS
+        refused = await self.hold.take(
+            keys_of_model(self.models[0]), lasts=self.assistant.timeout, patience=patience,
+            earlier=self.past.waits_of("timer"),
+        )  # fmt: skip
+        if refused is None:
+            return
+        await self._nobody_served()
+        if len(self.models) > 1:
+            raise _NextModel
+        await park_for_limit(
+            self.visit, self.slot, self.past, refused, attempt=self.attempt, tool="model", title="Model request",
+            call={"call": "model", "hash": self.request_hash},
+        )  # fmt: skip
+
+    async def _nobody_served(self) -> None:
+        """What was set aside for the request is free again."""
+        if self.sent is not None:
+            await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))
+            self.sent = None
 
     def _rest_model(self) -> None:
         self.visit.runtime.resting[self.models[0]] = time.monotonic() + self.visit.runtime.model_rest
@@ -171,11 +201,13 @@ class Question:
     async def _try(self, number: int) -> ModelTurn:
         """One request; an outage of the provider is tried again, and never fails the run."""
         visit = self.visit
+        await self._enter()
         if self.sent is None:
             self.sent = await self._intend()
         try:
             visit.runtime.hit("CP2", "model")
-            given = await _unless_cancelled(visit, self._in_time())
+            with self.hold.under_way():
+                given = await _unless_cancelled(visit, self._in_time())
             visit.runtime.hit("CP4", "model")
             plain(given.response)  # what can't be put on record would be asked for again and again
             return given

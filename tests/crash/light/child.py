@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
@@ -28,9 +28,11 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from runs.connections import sign_connections
+from runs.engine.limits.permits import Asked, Permit, Refused, Told
 from runs.engine.runtime import RetryPolicy
 from runs.fleet import procfs
 from runs.fleet.members import Sign
+from runs.services.limits.permits import Permits
 from runs.workers import run_loop as hosts
 from runs.workers.session_lock import Presence
 from runs.workers.worker_process import BEAT_SECONDS
@@ -133,6 +135,8 @@ class LightHost(hosts.Host):
     def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
         super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
         self._ends, self._keeps_house = ends, schedule.keeps_house
+        if schedule.limits:
+            self._permits = Apart(incarnation, schedule.seed)
 
     async def _drive(self, *given: Any, **more: Any) -> None:
         try:
@@ -145,6 +149,28 @@ class LightHost(hosts.Host):
             await super()._housekeeping()
         else:
             await asyncio.Event().wait()
+
+
+class Apart(Permits):
+    """Permits under keys of the schedule's own: others have the same tools."""
+
+    def __init__(self, worker: UUID, seed: str) -> None:
+        super().__init__(worker)
+        self._seed = seed
+
+    def concerns(self, keys: tuple[str, ...]) -> bool:
+        return super().concerns(own_keys(self._seed, keys))
+
+    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+        return await super().take(own_keys(self._seed, keys), asked)
+
+    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+        super().tell(own_keys(self._seed, keys), permit, told)
+
+
+def own_keys(seed: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """The same keys, of one schedule alone."""
+    return tuple(f"{key}@{seed}" for key in keys)
 
 
 class PipeBell:

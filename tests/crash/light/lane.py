@@ -21,14 +21,18 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from ledger.errors import DurableAgentsError
+from runs.engine.agents import registry
+from runs.engine.assistants import SCRIPTED
 from runs.engine.budget.limits import Budget
+from runs.engine.limits.rules import keys_of_model
 from runs.failpoints import marker_name
-from runs.models import Run
+from runs.models import Limit, Run
 from runs.services import lifecycle
 from runs.workers import failover
 from tests.crash.checker import ENDED, Expected, Facts, Finding
 from tests.crash.families import judge_family
 from tests.crash.light import evidence
+from tests.crash.light.child import own_keys
 from tests.crash.light.crew import Crew, Member, describe, is_killed
 from tests.crash.light.letterbox import Letterbox
 from tests.crash.light.outside import Outside
@@ -126,6 +130,8 @@ class Performance:
             lane.outside.faults(**schedule.sandbox)
         try:
             patiently(self._sharing.make)
+            if schedule.limits:
+                patiently(self._limit)
             self._ids = [patiently(lambda n=n: self._start(n)) for n in range(len(schedule.jobs))]  # type: ignore[misc]
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
@@ -144,6 +150,15 @@ class Performance:
             1, len(self._ids), self.kills, self._interruptions(), self.refused, len(self._people.verdicts), findings,
             [] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
+
+    def _limit(self) -> None:
+        """Of each tool of the agent, and of its models, under keys of the schedule's own."""
+        agent = registry.find(self._lane.graph_id)
+        names = [*(f"tool:{tool.name}" for tool in agent.all_tools()), *(
+            key for a in agent.assistants for key in keys_of_model(f"{SCRIPTED}{a.name}"))]  # fmt: skip
+        keys = own_keys(self._schedule.seed, dict.fromkeys(names))
+        Limit.objects.filter(key__in=keys).delete()
+        Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
 
     def _start(self, n: int) -> str:
         """Start a run; once, whatever becomes of the answer: it is known by its tag."""

@@ -41,6 +41,10 @@ RACES = (
     ("approve", "expire"),
     ("approve", "approve", "reject", "cancel"),
 )
+LIMITS = (
+    {"at_once": 1}, {"at_once": 2, "per_minute": 600, "burst": 1}, {"breaker": 20, "rest": 1},
+    {"at_once": 1, "breaker": 50, "rest": 1}, {"per_minute": 1200, "at_once": 1, "breaker": 20, "rest": 1},
+)  # fmt: skip
 Loss = Literal["question", "answer"]
 
 
@@ -59,7 +63,7 @@ class Schedule:
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
     workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
     `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
-    there is no more of it."""
+    there is no more of it. `limits` is what counts for each of its tools, in this schedule alone."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -79,6 +83,7 @@ class Schedule:
     talks: bool = False
     pools: tuple[tuple[str, Any], ...] = ()
     sharing: str = "raise"
+    limits: dict[str, int] = field(default_factory=dict)
 
     @property
     def has_zombies(self) -> bool:
@@ -117,6 +122,7 @@ def draw(seed: str) -> Schedule:
         budget=dice.choice(BUDGETS) if dice.random() < 0.35 else {},
         talks=dice.random() < 0.4,
         **_shared(seed),
+        limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
     )  # fmt: skip
 
 

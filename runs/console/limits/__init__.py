@@ -1,0 +1,1 @@
+"""What all workers share, as pages show it. Known to the addresses."""

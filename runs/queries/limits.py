@@ -1,0 +1,114 @@
+"""Limits as they stand now: what counts, what is under way, and which runs wait because of them. For the console and
+the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.engine.limits.rules import Rule
+from runs.models import Limit
+
+# Of the runs that wait because of a limit so many are named.
+NAMED = 5
+_FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.given_by, l.given_at, l.breaker,
+    l.is_by_hand, l.opened_at, l.rest_until, CASE WHEN l.held_until > clock_timestamp() THEN l.held_until END,
+    l.last_error, l.last_error_at, l.ok + l.ok_before, l.failed + l.failed_before,
+    (SELECT count(*) FROM runs_permit p WHERE p.key = l.key),
+    (SELECT coalesce(sum(o.waiting), 0) FROM runs_limitline o WHERE o.key = l.key AND o.seen_until > clock_timestamp()),
+    (SELECT count(*) FROM runs_wait w WHERE w.resolved_at IS NULL AND w.kind = 'timer' AND w.detail ? 'limit'
+        AND w.detail ->> 'limit' = l.key),
+    ARRAY(SELECT w.run_id FROM runs_wait w WHERE w.resolved_at IS NULL AND w.kind = 'timer' AND w.detail ? 'limit'
+        AND w.detail ->> 'limit' = l.key ORDER BY w.deadline LIMIT %s),
+    (SELECT runs_tokens(l, (runs_limit_rule(l.key) ->> 'per_minute')::float8 / 60,
+        coalesce((runs_limit_rule(l.key) ->> 'burst')::float8,
+                 greatest(1, ceil((runs_limit_rule(l.key) ->> 'per_minute')::float8 / 60))), clock_timestamp())),
+    CASE WHEN starts_with(l.key, 'agent:') THEN
+             (SELECT count(*) FROM runs_run r WHERE r.owner IS NOT NULL AND 'agent:' || r.agent = l.key)
+         WHEN starts_with(l.key, 'tag:') THEN
+             (SELECT count(*) FROM runs_run r WHERE r.owner IS NOT NULL AND r.lane <> '' AND (
+                 'tag:' || r.lane = l.key
+                 OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END"""
+_LIST = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s ORDER BY l.key LIMIT %s"
+_ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One key. `served` and `failed` are of the last half minute to minute; `tokens` what is in the bucket; `driven`:
+    of an agent or a tag, its runs that are driven now."""
+
+    key: str
+    rule: Rule
+    given: Any
+    declared: Any
+    of_tool: Any
+    given_by: str
+    given_at: datetime | None
+    breaker: str
+    is_by_hand: bool
+    opened_at: datetime | None
+    rest_until: datetime | None
+    held_until: datetime | None
+    last_error: str
+    last_error_at: datetime | None
+    served: int
+    failed: int
+    under_way: int
+    in_place: int
+    parked: int
+    runs: Sequence[UUID]
+    tokens: float | None
+    driven: int | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.breaker == Limit.Breaker.OPEN
+
+    @property
+    def waiting(self) -> int:
+        """How many tries wait for a permit: in place, and by a timer."""
+        return self.in_place + self.parked
+
+    @property
+    def said(self) -> list[str]:
+        """What counts, in words."""
+        return [f"{name} {value}" for name, value in self.rule.stated().items()]
+
+    @property
+    def source(self) -> str:
+        """Who says so: a person, the installation, or the tool."""
+        if self.given is not None:
+            return self.given_by
+        return "installation" if self.declared is not None else "tool" if self.of_tool is not None else ""
+
+
+def standing(*, limit: int, beyond: str = "") -> list[Standing]:
+    """The keys that anything is known of, by name, that come after one."""
+    return _read(_LIST, [NAMED, beyond, limit])
+
+
+def standing_of(key: str) -> Standing | None:
+    found = _read(_ONE, [NAMED, key])
+    return found[0] if found else None
+
+
+def _read(statement: str, values: list[Any]) -> list[Standing]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows = cursor.fetchall()
+    return [
+        Standing(key, Rule.of(_plain(rule)), _plain(given), _plain(declared), _plain(of_tool), *rest)
+        for key, rule, given, declared, of_tool, *rest in rows
+    ]
+
+
+def _plain(stored: Any) -> Any:
+    """What the database has as JSON, which a bare cursor of Django's gives as text."""
+    return json.loads(stored) if isinstance(stored, str) else stored

@@ -1,0 +1,162 @@
+"""What operators say of limits, breakers and priorities at runtime: each is one verb in one transaction, with an act
+record. Workers go by it within a second."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, InvalidInput, NotFound
+from ledger.web.roles import OPERATOR
+from runs.engine.limits.rules import BadRule, Rule, check
+from runs.models import ENDED, Limit, Run
+from runs.services import wakeups
+
+_LINED_UP = 500  # runs at a time
+_WITH_BREAKER = ("tool", "model", "provider")
+HIGHEST, LOWEST = 100, -100
+
+
+class NotInThisState(DurableAgentsError):
+    """It is so already, or can't be so any more."""
+
+    status, code, title = 409, "illegal-state", "The state does not allow this"
+
+
+def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
+    """Say what counts for a key from now on, all of it: what isn't said isn't limited, whatever the installation or the
+    tool say. Raises InvalidInput, JustificationRequired."""
+    why = justified("limit", justification)
+    try:
+        check(key, rule)
+    except BadRule as wrong:
+        errors = [{"field": "key", "problem": str(wrong), "fix": "such as tool:charge with per_minute"}]
+        raise InvalidInput(f"This can't be said: {wrong}.", errors=errors) from None
+    with transaction.atomic():
+        limit = _locked(key)
+        before, limit.given, limit.given_by, limit.given_at = _shown(limit), asdict(rule), by.ref, database_now()
+        limit.save(update_fields=["given", "given_by", "given_at"])
+        _done("limit", limit, by=by, before=before, why=why)
+    _line_up(key)
+    return limit
+
+
+def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
+    """Take back what was said at runtime: what the installation and the tool say counts again. Raises NotInThisState,
+    JustificationRequired, NotFound."""
+    why = justified("reset", justification)
+    with transaction.atomic():
+        limit = _known(key)
+        if limit.given is None:
+            raise NotInThisState("Nobody has said anything of it at runtime.")
+        before, limit.given, limit.given_by, limit.given_at = _shown(limit), None, by.ref, database_now()
+        limit.save(update_fields=["given", "given_by", "given_at"])
+        _done("limit_reset", limit, by=by, before=before, why=why)
+    _line_up(key)
+    return limit
+
+
+@transaction.atomic
+def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
+    """Let nothing out under a key until somebody closes it. Raises InvalidInput, NotInThisState,
+    JustificationRequired."""
+    why = justified("open", justification)
+    if key.partition(":")[0] not in _WITH_BREAKER or key.endswith("*") or not key.partition(":")[2]:
+        errors = [{"field": "key", "problem": "has no breaker", "fix": "a tool, a model or a provider, by its name"}]
+        raise InvalidInput("A breaker is of one tool, model or provider.", errors=errors)
+    limit = _locked(key)
+    if limit.breaker == Limit.Breaker.OPEN and limit.is_by_hand:
+        raise NotInThisState("A person has opened it already.")
+    before = _shown(limit)
+    limit.breaker, limit.is_by_hand, limit.opened_at, limit.rest_until = Limit.Breaker.OPEN, True, database_now(), None
+    limit.save(update_fields=["breaker", "is_by_hand", "opened_at", "rest_until"])
+    return _done("breaker_open", limit, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
+    """Let everything out under it again; should it fail on, the breaker opens again by itself. Raises NotInThisState,
+    JustificationRequired, NotFound."""
+    why = justified("close", justification)
+    limit = _known(key)
+    if limit.breaker != Limit.Breaker.OPEN:
+        raise NotInThisState("The breaker is closed.")
+    before = _shown(limit)
+    limit.breaker, limit.is_by_hand, limit.rest_until, limit.openings = Limit.Breaker.CLOSED, False, None, 0
+    limit.ok = limit.failed = limit.ok_before = limit.failed_before = 0
+    limit.held_until = None
+    limit.save()
+    return _done("breaker_close", limit, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) -> Run:
+    """Let a run be claimed before those of a lower priority. Raises InvalidInput, NotInThisState,
+    JustificationRequired, NotFound."""
+    why = justified("priority", justification)
+    run = Run.objects.select_for_update().filter(pk=run_id).first()
+    if run is None:
+        raise NotFound("run", run_id)
+    if run.state in ENDED:
+        raise NotInThisState("It is over.")
+    _check_priority(priority, most=HIGHEST)
+    return _give(run, priority, by=by, why=why)
+
+
+def start_with(run: Run, priority: int, *, by: Actor) -> None:
+    """The priority that a start asked for, in its transaction. Raises InvalidInput for more than the caller may."""
+    if priority:
+        _check_priority(priority, most=HIGHEST if by.role == OPERATOR else settings.DURABLEAGENTS.priority)
+        _give(run, priority, by=by, why="")
+
+
+def _check_priority(priority: int, *, most: int) -> None:
+    if not LOWEST <= priority <= most:
+        errors = [{"field": "priority", "problem": f"is {priority}", "fix": f"from {LOWEST} to {most}"}]
+        raise InvalidInput(f"You may give a priority from {LOWEST} to {most}, and not {priority}.", errors=errors)
+
+
+def _give(run: Run, priority: int, *, by: Actor, why: str) -> Run:
+    before, run.priority = {"priority": run.priority}, priority
+    Run.objects.filter(pk=run.pk).update(priority=priority)
+    acted("priority", by=by, subject=f"run {run.pk}", justification=why, before=before, after={"priority": priority})
+    wakeups.ring(run.pk)
+    return run
+
+
+def _locked(key: str) -> Limit:
+    Limit.objects.bulk_create([Limit(key=key)], ignore_conflicts=True)
+    return Limit.objects.select_for_update().get(pk=key)
+
+
+def _known(key: str) -> Limit:
+    limit = Limit.objects.select_for_update().filter(pk=key).first()
+    if limit is None:
+        raise NotFound("limit", key)
+    return limit
+
+
+def _shown(limit: Limit) -> dict[str, Any]:
+    return {"given": limit.given, "breaker": limit.breaker, "is_by_hand": limit.is_by_hand}
+
+
+def _done(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> Limit:
+    acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_shown(limit))
+    return limit
+
+
+def _line_up(key: str) -> None:
+    """Runs that have not ended stand in line by what is said of tags now, some at a time."""
+    while key.startswith("tag:"):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT runs_line_up(%s)", [_LINED_UP])
+            (moved,) = cursor.fetchone()
+        if moved < _LINED_UP:
+            return

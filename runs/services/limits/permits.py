@@ -1,0 +1,336 @@
+"""A worker's permits: asked of the database for one try at a time, given back beside the runs.
+
+Of those who wait in this process for the same keys one asks, and the others stand in line behind it, whoever was sent
+away before first. So a thousand who wait cost the database no more than one. What nobody limits costs nothing: which
+keys have to be asked about is known from one look at a small table now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from django.conf import settings
+from psycopg_pool import PoolTimeout
+
+from ledger.errors import first_line
+from runs.backoff import Patience
+from runs.engine.agents import registry
+from runs.engine.limits.permits import Asked, Limits, Permit, Refused, Told
+from runs.engine.limits.rules import Rule
+from runs.journal.libpq import Pool
+from runs.services.wakeups import CHANNEL
+
+log = logging.getLogger("runs.services.limits")
+
+RING = "limit:"  # how a ring begins that is for whoever waits for a permit
+FRESH_SECONDS = 1.0
+# What was served is told together, as long as nothing fails anywhere.
+TOLD_EVERY_SECONDS, WATCHED_EVERY_SECONDS = 5.0, 0.5
+# A worker that was sent away counts as having waited so long already: it goes before those who come anew.
+SENT_AWAY_SECONDS = 60.0
+_READ = """
+    SELECT key, runs_limit_rule(key), breaker, greatest(0, extract(epoch FROM held_until - clock_timestamp()))::float8,
+           failed + failed_before > 0 FROM runs_limit"""
+_DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
+_TAKE = "SELECT * FROM runs_take_permit(%s, %s::text[], %s, %s, %s, %s, %s, %s, %s)"
+_BACK = "SELECT * FROM runs_give_back(%s::uuid[], %s)"
+_TELL = "SELECT * FROM runs_tell_limit(%s, %s, %s, %s, %s, %s, %s)"
+_AWAY = (psycopg.Error, OSError, PoolTimeout)
+
+
+@dataclass(slots=True)
+class Known:
+    """What this worker knows of a key, as of a moment ago."""
+
+    rule: Rule = field(default_factory=Rule)
+    is_open: bool = False
+    held_until: float = 0.0  # by this process's monotonic clock
+    has_failures: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a try needs a permit of the database."""
+        limited = self.rule.per_minute is not None or self.rule.at_once is not None
+        return limited or self.is_open or self.held_until > time.monotonic()
+
+
+@dataclass(slots=True)
+class _Count:
+    """What became of tries of a key, and is not told yet."""
+
+    ok: int = 0
+    failed: int = 0
+    error: str = ""
+    held: float = 0.0
+
+    def __add__(self, other: _Count) -> _Count:
+        error, held = other.error or self.error, max(self.held, other.held)
+        return _Count(self.ok + other.ok, self.failed + other.failed, error, held)
+
+
+class _Line:
+    """Those of this process who wait for the same keys: the first asks, the others wait for their turn."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.ring = asyncio.Event()
+        self._is_busy = False
+        self._n = itertools.count()
+
+    async def turn(self, earlier: int) -> None:
+        """Wait until nobody stands before."""
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self.waiting, (-earlier, next(self._n), mine))
+        try:
+            await mine
+        except BaseException:
+            if mine.done() and not mine.cancelled():
+                self.over()  # it was just let in
+            mine.cancel()
+            raise
+
+    def over(self) -> None:
+        """The first is done: the next may ask."""
+        self._is_busy = False
+        while self.waiting:
+            *_, following = heapq.heappop(self.waiting)
+            if not following.done():
+                self._is_busy = True
+                following.set_result(None)
+                return
+
+
+class Permits(Limits):
+    """One worker's. `serve` runs beside it."""
+
+    def __init__(self, worker: UUID) -> None:
+        self.worker = worker
+        self.is_capping = False  # whether agents or tags are: then a slot that falls free may be another run's
+        self._pool: Pool | None = None
+        self._known: dict[str, Known] = {}
+        self._read_at, self._declared = float("-inf"), ""
+        self._lines: dict[tuple[str, ...], _Line] = {}
+        self._back: list[str] = []
+        self._counts: dict[str, _Count] = {}
+        self._probes: list[tuple[str, str, Told]] = []
+        self._wake = asyncio.Event()
+        self._told_at = time.monotonic()
+        self._is_watching = False  # somewhere something fails: then its breaker needs to know what is served too
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    async def refresh(self, link: psycopg.AsyncConnection[Any]) -> None:
+        """Put down what the installation and this process's tools say, where that is new; read what counts now."""
+        if time.monotonic() - self._read_at < FRESH_SECONDS:
+            return
+        tools = {
+            f"tool:{tool.name}": None if tool.rate_limit is None else tool.rate_limit.rule.stated()
+            for agent in registry.agents() for tool in agent.all_tools()
+        }  # fmt: skip
+        installed = {key: rule.stated() for key, rule in settings.DURABLEAGENTS.limits.items()}
+        declared = [json.dumps(installed, sort_keys=True), json.dumps(tools, sort_keys=True)]
+        if self._declared != "\n".join(declared):
+            await link.execute(_DECLARE, declared)
+            await line_up(link)
+            self._declared = "\n".join(declared)
+        rows = await (await link.execute(_READ)).fetchall()
+        now = time.monotonic()
+        self._known = {
+            key: Known(Rule.of(rule), breaker == "open", now + held if held else 0.0, has_failures)
+            for key, rule, breaker, held, has_failures in rows
+        }
+        self._is_watching = any(known.has_failures and known.rule.breaker for known in self._known.values())
+        self.is_capping = any(
+            known.rule.at_once for key, known in self._known.items() if key.startswith(("agent:", "tag:"))
+        )
+        self._read_at = now
+
+    def of(self, key: str) -> Known | None:
+        """What is known of a key, by itself or by a pattern."""
+        return self._known.get(key) or self._known.get(f"{key.partition(':')[0]}:*")
+
+    def concerns(self, keys: tuple[str, ...]) -> bool:
+        return any((known := self.of(key)) is not None and known.is_asked for key in keys)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
+        asked_of = tuple(sorted(key for key in keys if (known := self.of(key)) is not None and known.is_asked))
+        if not asked_of:
+            return Permit("", keys)
+        line, began = self._lines.setdefault(asked_of, _Line()), time.monotonic()
+        try:
+            async with asyncio.timeout(None if self._is_short(asked_of, line, asked.patience) else 0):
+                async with asyncio.timeout(asked.patience):
+                    await line.turn(asked.earlier)
+        except TimeoutError:
+            return await self._ask(str(uuid4()), asked_of, asked, line, began, patience=-1.0)
+        try:
+            return await self._first(asked_of, asked, line, began)
+        finally:
+            line.over()
+
+    def _is_short(self, keys: tuple[str, ...], line: _Line, patience: float) -> bool:
+        """Whether all who stand in line can have gone by then."""
+        rates = [known.rule.per_minute for key in keys if (known := self.of(key)) is not None and known.rule.per_minute]
+        return not rates or len(line.waiting) * 60 / min(rates) <= patience
+
+    async def _first(self, keys: tuple[str, ...], asked: Asked, line: _Line, began: float) -> Permit | Refused:
+        """Ask until there is an answer to live with. Between two questions it waits for as long as the database says,
+        or until somebody gives one back."""
+        permit_id = str(uuid4())
+        while True:
+            line.ring.clear()
+            left = asked.patience - (time.monotonic() - began)
+            answer = await self._ask(permit_id, keys, asked, line, began, patience=left if left > 0.05 else -1.0)
+            if isinstance(answer, Permit) or answer.seconds > left or left <= 0.05:
+                return answer
+            try:
+                async with asyncio.timeout(answer.seconds * (1.0 + random.random() / 10)):
+                    await line.ring.wait()
+            except TimeoutError:
+                pass
+
+    async def _ask(
+        self, permit_id: str, keys: tuple[str, ...], asked: Asked, line: _Line, began: float, *, patience: float
+    ) -> Permit | Refused:
+        """One question, whatever the connection does: asked again, it is the same one."""
+        assert self._pool is not None
+        again = Patience(first_seconds=0.05, last_seconds=1.0)
+        while True:
+            waited = time.monotonic() - began + asked.earlier * SENT_AWAY_SECONDS
+            try:
+                async with self._pool.connection() as link:
+                    cursor = await link.execute(
+                        _TAKE,
+                        [permit_id, list(keys), self.worker, asked.run_id, asked.slot, asked.lasts, waited,
+                         len(line.waiting), patience],
+                    )  # fmt: skip
+                    row = await cursor.fetchone()
+                break
+            except _AWAY as error:
+                log.warning("run %s: a permit can't be asked for (%s); trying again", asked.run_id, first_line(error))
+                await asyncio.sleep(again.seconds())
+            except BaseException:
+                self._give(permit_id)  # nobody is here to take it, if it was granted
+                raise
+        assert row is not None
+        is_granted, is_held, key, why, seconds, probed = row
+        return Permit(permit_id, keys, is_held, tuple(probed)) if is_granted else Refused(key, why, seconds)
+
+    def hear(self, called: str | None) -> None:
+        """What was rung: one of ours may have a permit now."""
+        if called is None or called == f"{RING}{self.worker}":
+            for line in self._lines.values():
+                line.ring.set()
+
+    # --- giving back, and telling -------------------------------------------------------------------------------------
+
+    def give_back(self, permit: Permit) -> None:
+        if permit.is_held:
+            self._give(permit.id)
+
+    def _give(self, permit_id: str) -> None:
+        self._back.append(permit_id)
+        self._wake.set()
+
+    def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
+        probed = () if permit is None else permit.probed
+        for key in probed:
+            assert permit is not None
+            self._probes.append((key, permit.id, told))
+            self._wake.set()
+        for key in keys:
+            known = self.of(key)
+            is_ruled = known is not None and known.rule != Rule()
+            # What a tool's other side asks for may be about one call; a provider's is about a model.
+            held = told.retry_after if is_ruled or key.startswith("model:") else 0.0
+            is_counted = told.served is not None and known is not None and known.rule.breaker is not None
+            if key not in probed and (is_counted or held > 0):
+                count = _Count(told.served is True, told.served is False, told.error, held)
+                self._counts[key] = self._counts.get(key, _Count()) + count
+                if told.served is False:
+                    self._told_at = 0.0
+                    self._wake.set()
+
+    async def serve(self, pool: Pool) -> None:
+        """Give back and tell, for ever. What the database doesn't take now is kept."""
+        self._pool = pool
+        again = Patience(first_seconds=0.05, last_seconds=1.0)
+        while True:
+            try:
+                async with asyncio.timeout(WATCHED_EVERY_SECONDS if self._is_watching else TOLD_EVERY_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self.send(pool)
+                again.reset()
+            except _AWAY as error:
+                log.warning("permits can't be given back (%s); trying again", first_line(error))
+                await asyncio.sleep(again.seconds())
+                self._wake.set()
+
+    async def send(self, pool: Pool) -> None:
+        """Send what there is."""
+        every = WATCHED_EVERY_SECONDS if self._is_watching else TOLD_EVERY_SECONDS
+        is_due = bool(self._counts) and time.monotonic() - self._told_at >= every
+        if not (self._back or self._probes or is_due):
+            return
+        async with pool.connection() as link:
+            while self._probes:
+                key, permit_id, told = self._probes[0]
+                count = _Count(0, told.served is False, told.error, told.retry_after)
+                await self._tell(link, key, count, permit_id, told.served)
+                self._probes.pop(0)
+            for key in list(self._counts) if is_due else ():
+                count = self._counts.pop(key)
+                try:
+                    await self._tell(link, key, count, None, None)
+                except BaseException:
+                    self._counts[key] = count + self._counts.get(key, _Count())
+                    raise
+                self._told_at = time.monotonic()
+            while self._back:
+                given = self._back[:500]
+                freed = {key for (key,) in await (await link.execute(_BACK, [given, CHANNEL])).fetchall()}
+                del self._back[: len(given)]
+                for keys, line in self._lines.items():
+                    if freed.intersection(keys):
+                        line.ring.set()
+
+    async def _tell(self, link: Any, key: str, count: _Count, probe: str | None, served: bool | None) -> None:
+        values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served]
+        row = await (await link.execute(_TELL, values)).fetchone()
+        known = self._known.get(key)
+        if known is None:  # what is said of a pattern counts for it too
+            like = self.of(key)
+            known = self._known[key] = Known() if like is None else Known(like.rule)
+        was_open, known.is_open = known.is_open, row[0] == "open"
+        known.held_until = time.monotonic() + row[1] if row[1] else 0.0
+        if known.is_open and not was_open:
+            log.warning("the breaker of %s is open: %s", key, count.error)
+        elif was_open and not known.is_open:
+            log.warning("the breaker of %s is closed again", key)
+
+
+async def line_up(link: psycopg.AsyncConnection[Any]) -> None:
+    """After something else is said of tags: let runs stand in line by what counts now."""
+    while True:
+        row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()
+        if row is None or row[0] < 500:
+            return
