@@ -20,12 +20,14 @@ from runs.engine.errors import (
     TransportError,
 )
 from runs.engine.journal import Grant
+from runs.engine.pydantic_agents.declared import Outside, durable
+from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
     "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Pending", "Refused", "Rejected", "ReplayClass", "Sample", "Taken",
-    "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "Refused", "Rejected", "ReplayClass", "Sample",
+    "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "durable", "this_call", "tool",
 ]  # fmt: skip

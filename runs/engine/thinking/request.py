@@ -27,12 +27,13 @@ async def request_model(assistant: Assistant, messages: list[Any], model: str = 
     from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
-    chosen = _scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)
+    own = None if assistant.request is None else assistant.request.own_model(model)
+    chosen = own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model))
     try:
         response = await model_request(
             chosen,
             messages,
-            model_settings=cast("ModelSettings", assistant.settings()),
+            model_settings=cast("ModelSettings", _settings(assistant)),
             model_request_parameters=_parameters(assistant),
         )
     except ModelHTTPError as error:
@@ -98,8 +99,16 @@ def _scripted(assistant: Assistant) -> Model:
     return FunctionModel(assistant.offline, model_name=f"{SCRIPTED}{assistant.name}")
 
 
+def _settings(assistant: Assistant) -> dict[str, Any]:
+    """What the provider is told, also what can't be put on record."""
+    own = {} if assistant.request is None else assistant.request.settings
+    return {**assistant.settings(), **own}
+
+
 def _parameters(assistant: Assistant) -> ModelRequestParameters:
     """The assistant's tools, and its answer's type as the tool that ends the loop."""
+    if assistant.request is not None:
+        return cast("ModelRequestParameters", assistant.request.parameters)
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
