@@ -56,6 +56,9 @@ class AgentAssistant(Assistant):
         """The same, for one request of its run."""
         made = copy.copy(self)
         object.__setattr__(made, "request", request)
+        limit = request.settings.get("max_tokens")
+        if isinstance(limit, int):
+            object.__setattr__(made, "most_tokens", limit)
         return made
 
     def settings(self) -> dict[str, Any]:

@@ -157,7 +157,9 @@ class Thinking:
                 if self._visit.has_ended:
                     await self._all_recorded()
                 if loop.done():
-                    return loop.result()
+                    result = loop.result()
+                    self._must_be_all()
+                    return result
                 if wanted.done():
                     wish, wanted = wanted.result(), asyncio.create_task(self._wishes.get())
                     await self._take(wish)
@@ -259,6 +261,19 @@ class Thinking:
         recorded, now = describe_call("model", intent.request_hash), describe_call("model", request_hash)
         payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}
         self._visit.stop(Broken("non_determinism", payload))
+
+    def _must_be_all(self) -> None:
+        """An agent that ends before the turns on record are all told has gone another way."""
+        slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
+        intent = self._visit.tape.slot(slot).now.intent
+        if isinstance(intent, e.ModelRequested):
+            problem = (
+                f"{self._assistant.name}: it gave its output before the turns on record are all told. An output "
+                "validator, or what decides when it is done, must say the same each time"
+            )
+            recorded, now = describe_call("model", intent.request_hash), describe_call("nothing")
+            payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}
+            self._visit.stop(Broken("non_determinism", payload))
 
     def _placed(self, response: Any, turn: int) -> Any:
         """Give each call of an answer its place, and a name of its own where two have the same."""
