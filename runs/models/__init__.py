@@ -1,10 +1,12 @@
 """A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
-(`telling`), who drives runs (`fleet`), what they cost (`money`), and what starts by the clock (`schedules`)."""
+(`telling`) and models right now (`overheard`), who drives runs (`fleet`), what they cost (`money`), and what starts by
+the clock (`schedules`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
+from runs.models.overheard import Listener, Overheard
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -24,6 +26,6 @@ from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord",
-    "Incident", "LogLine", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State",
-    "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Incident", "Listener", "LogLine", "Message", "Overheard", "Price", "Process", "Run", "Schedule", "SearchTerm",
+    "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

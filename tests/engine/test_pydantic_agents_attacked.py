@@ -120,7 +120,7 @@ def one_tool(**more: Any) -> Agent[None, str]:
     ],
 )  # fmt: skip
 def test_what_is_not_said_is_refused_at_the_definition(more: Any, how: Any, says: str) -> None:
-    with pytest.raises(DefinitionError, match="it") as refused:
+    with pytest.raises(DefinitionError) as refused:
         durable(one_tool(**more), name="it", **how)
     assert says in refused.value.detail
 

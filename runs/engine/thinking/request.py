@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, TransportError
 from runs.engine.steps.retry import seconds_asked
+from runs.engine.thinking.streaming import Hear, only_streams, streamed
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ _PASSING = frozenset({408, 409, 425, 429})
 _ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
 
 
-async def request_model(assistant: Assistant, messages: list[Any], model: str = SCRIPTED) -> ModelTurn:
-    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. Raises NotServed (worth
+async def request_model(
+    assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
+) -> ModelTurn:
+    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. `hear` is told the answer's
+    text as it comes, where the provider streams. Raises NotServed (worth
     asking again, and costs nothing), TransportError (worth asking again, and may have been paid for) or ModelRefused
     (it isn't)."""
     from pydantic_ai.direct import model_request
@@ -30,7 +34,7 @@ async def request_model(assistant: Assistant, messages: list[Any], model: str = 
     own = None if assistant.request is None else assistant.request.own_model(model)
     chosen = own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model))
     try:
-        response = await model_request(
+        response = await (model_request if hear is None and not only_streams(chosen) else streamed(hear))(
             chosen,
             messages,
             model_settings=cast("ModelSettings", _settings(assistant)),
@@ -96,7 +100,10 @@ def _scripted(assistant: Assistant) -> Model:
 
     if assistant.offline is None:
         raise ModelRefused("no_model", f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one")
-    return FunctionModel(assistant.offline, model_name=f"{SCRIPTED}{assistant.name}")
+    name = f"{SCRIPTED}{assistant.name}"
+    if inspect.isasyncgenfunction(assistant.offline):
+        return FunctionModel(stream_function=assistant.offline, model_name=name)
+    return FunctionModel(assistant.offline, model_name=name)
 
 
 def _settings(assistant: Assistant) -> dict[str, Any]:
