@@ -49,10 +49,7 @@ async def saying(link: Link) -> list[dict[str, Any]]:
             return message["saying"]  # type: ignore[no-any-return]
 
 
-async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_does_not(
-    reader: Callable[..., Reader],
-) -> None:
-    operator = reader("operator")
+async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_does_not(operator: Reader) -> None:
     run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     link, beside = socket(operator, f"/ws/runs/{run.id}"), socket(operator, f"/ws/runs/{other.id}")
     assert await link.connect() and await beside.connect()

@@ -10,8 +10,10 @@ from email.policy import SMTP
 
 import httpx
 from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import ModelRetry, RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from durableagents import (
     Agent,
@@ -27,7 +29,9 @@ from durableagents import (
     Rejected,
     ReplayClass,
     ToolCall,
+    durable,
     env,
+    this_call,
     tool,
 )
 from durableagents.demo import smtp, upstream
@@ -255,10 +259,56 @@ ponderer = Assistant(
     most_tokens=100, window=1200, max_turns=20,
 )  # fmt: skip
 
+
+def _assist(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Look and book at once, then give what was booked, twice: the first time it is sent back."""
+    assert info.instructions == "Book for step-by-step."
+    booked = [
+        part.content["id"] for message in messages for part in message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == "book" and isinstance(part.content, dict)
+    ]  # fmt: skip
+    if booked:
+        return ModelResponse([ToolCallPart(info.output_tools[0].name, {"id": booked[-1]})])
+    return ModelResponse([ToolCallPart("glance", {"n": 2000}), ToolCallPart("book", {"n": 1000})])
+
+
+aide = PydanticAgent(FunctionModel(_assist), output_type=Thought, deps_type=str, name="aide", retries=4)
+
+
+@aide.instructions
+def _what_for(ctx: RunContext[str]) -> str:
+    return f"Book for {ctx.deps}."
+
+
+@aide.tool_plain
+async def glance(n: int) -> str | None:
+    """Read."""
+    query = {"name": f"Crash Test {n} Ltd", "country": "DE", "tax_id": "DE-100000000"}
+    return (await upstream.get("/api/registry/companies", query, this_call(), _Company)).registration_number
+
+
+@aide.tool
+async def book(ctx: RunContext[str], n: int) -> Answer:
+    """An effect under a key."""
+    assert ctx.metadata is not None and ctx.metadata["idempotency_key"] == this_call().key
+    return await _create(Arguments(n=n), this_call())
+
+
+@aide.output_validator
+def _checked(ctx: RunContext[str], output: Thought) -> Thought:
+    if ctx.retry == 0:
+        raise ModelRetry("Sure?")
+    return output
+
+
+AIDE = durable(
+    aide, tools={"glance": ReplayClass.PURE, "book": ReplayClass.IDEMPOTENT_WITH_KEY}, most_tokens=100
+)  # fmt: skip
+
 agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
     title="Crash test", description="Does what its input says, and is killed meanwhile.",
-    tools=list(CALLS.values()), assistants=[thinker, ponderer],
+    tools=list(CALLS.values()), assistants=[thinker, ponderer, AIDE],
     attributes={"place": Number(), "told": Keywords()},
 )  # fmt: skip
 
@@ -310,6 +360,8 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return str((await ctx.think(thinker, "Do it.")).id)
         case "ponder":
             return str((await ctx.think(ponderer, "Read them all.")).id)
+        case "aide":
+            return str((await ctx.think(aide, "Do it.", deps="step-by-step")).id)
         case "values":
             await ctx.set_attributes(place=state.at, told=[f"step {state.at}", *state.answers[-1:]][:2])
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
