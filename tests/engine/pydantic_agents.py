@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,10 +12,25 @@ from typing import Any
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.exceptions import CallDeferred
-from pydantic_ai.messages import ModelMessage, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
+
+from durableagents import Agent as Graph
+from durableagents import Context, End, durable
+from runs.engine.budget.amounts import UNLIMITED, Caps
+from runs.engine.errors import ModelFailure
+from tests.engine.story import Story
+from tests.world import IN_PLACE, Notes, agent_of
 
 
 @dataclass
@@ -206,3 +222,57 @@ async def render(ctx: RunContext[None], seconds: int) -> str:
 def list_files() -> list[str]:
     WORLD.done["list_files"] += 1
     return [".env", "README.md"]
+
+
+# --- agents made on the spot ------------------------------------------------------------------------------------------
+
+
+async def turns(n: int) -> None:
+    """Let everybody else go on for so many turns of the loop."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def calling(*calls: list[tuple[str, Any]] | str) -> FunctionModel:
+    """A model that says these, one after the other: calls of tools, or a text, which `{}` fills with what came back."""
+
+    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        wanted = calls[sum(isinstance(m, ModelResponse) for m in messages)]
+        if isinstance(wanted, str):
+            return ModelResponse([TextPart(wanted.replace("{}", "; ".join(back(messages))))])
+        return ModelResponse([ToolCallPart(name, args) for name, args in wanted])
+
+    return FunctionModel(say)
+
+
+def back(messages: list[ModelMessage]) -> list[str]:
+    """What was said to the model last, with how it is to be read."""
+    said = []
+    for part in messages[-1].parts:
+        if isinstance(part, ToolReturnPart):
+            said.append(f"{part.outcome}: {part.model_response_str(wrap_if_error=False)}")
+        elif isinstance(part, RetryPromptPart):
+            said.append(f"again: {part.content}")
+        elif isinstance(part, UserPromptPart):
+            said.append(f"user: {part.content}")
+        else:
+            said.append(part.part_kind)
+    return said
+
+
+def thinking(agent: Agent[Any, Any], *, deps: Any = None, times: int = 1, prompt: str = "go", **how: Any) -> Graph:
+    async def node(state: Notes, ctx: Context) -> End:
+        try:
+            if times > 1:
+                return End(await ctx.gather(*(ctx.think(agent, f"{prompt} {i}", deps=deps) for i in range(times))))
+            return End(await ctx.think(agent, prompt, deps=deps))
+        except ModelFailure as failure:
+            return End([failure.code, failure.message])
+
+    return agent_of(node, assistants=[durable(agent, **({"name": "it"} | how))])
+
+
+async def settled(agent: Agent[Any, Any], *, caps: Caps = UNLIMITED, deps: Any = None, **how: Any) -> Story:
+    story = Story(thinking(agent, deps=deps, **how), retry=IN_PLACE, caps=caps)
+    await story.settle()
+    return story
