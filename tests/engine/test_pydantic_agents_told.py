@@ -27,6 +27,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
 
 from durableagents import Gate, ReplayClass, durable, this_call
 from ledger import events as e
@@ -162,6 +163,47 @@ async def test_a_time_limit_of_an_unsafe_tool_is_an_unknown_outcome_and_no_refus
     story.reconcile("happened", receipt="paid")
     await story.settle()
     assert story.output == "success: paid" and begun == [0]
+
+
+@pytest.mark.parametrize(("receipt", "told"), [(None, "null"), ("paid", "paid"), ({"id": 7}, '{"id":7}')])
+async def test_what_a_person_knows_of_a_call_that_happened_is_its_answer(receipt: Any, told: str) -> None:
+    agent = Agent(calling([("pay", {})], "{}"))
+
+    @agent.tool_plain
+    def pay() -> None:
+        raise OSError("gone")
+
+    story = await settled(agent, tools={"pay": UNSAFE})
+    story.reconcile("happened", receipt=receipt)
+    await story.settle()
+    assert story.output in (f"success: {told}", "success: None", "success: ") and (
+        told in story.output or receipt is None
+    )
+
+
+async def test_nor_is_one_that_only_its_toolset_knows() -> None:
+    """Nobody sees it behind a prefix, so the engine's own counts."""
+    inner: FunctionToolset[None] = FunctionToolset(timeout=0.01)
+    agent = Agent(calling([("bank_pay", {})], "{}"), toolsets=[inner.prefixed("bank")])
+
+    @inner.tool_plain
+    async def pay() -> str:
+        late = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, late.set)
+        await late.wait()
+        return "paid"
+
+    story = await settled(agent, tools={"bank_pay": UNSAFE})
+    assert story.output == "success: paid" and story.facts() == ["pending", "committed"]
+
+
+async def test_a_time_limit_of_all_its_tools_is_the_engines() -> None:
+    made = durable(Agent(TestModel(), tools=[_quick], tool_timeout=7.0), name="it", tools={"_quick": PURE})
+    assert [tool.timeout for tool in made.tools] == [7.0]
+
+
+def _quick() -> str:
+    return "done"
 
 
 @pytest.mark.parametrize("replay_class", [KEYED, UNSAFE])

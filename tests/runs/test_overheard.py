@@ -169,6 +169,18 @@ def test_what_a_dead_worker_heard_is_gone_with_the_next_claim(stage: Stage) -> N
     assert heard(run) == [] and not stage.kill_at
 
 
+def test_what_is_on_record_is_not_beside_it_too(stage: Stage) -> None:
+    """Also while its worker still has the run, and the row stands."""
+    speaker = Speaker("whole")
+    run = stage.start(speaking(speaker))
+    listen([run.id])
+    stage.kill_at = [("CP6", "model")]
+    drive = Drive(stage, speaker)
+    assert heard(run) != []
+    assert drive.end() == "killed" and Overheard.objects.filter(run_id=run.id).exists()
+    assert Head.objects.get(run_id=run.id).lease is not None and heard(run) == []
+
+
 def test_one_that_has_lost_the_run_says_nothing(stage: Stage) -> None:
     run = stage.start(speaking(Speaker()))
     listen([run.id])

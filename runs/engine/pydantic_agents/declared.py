@@ -137,6 +137,7 @@ class _Known:
 
     function: Callable[..., Any] | None
     definition: Any
+    timeout: float | None = None
 
     @property
     def replay_class(self) -> Any:
@@ -155,7 +156,9 @@ def _known_tools(agent: Any) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
     for toolset in agent.toolsets:
         if isinstance(toolset, FunctionToolset):
-            known |= {n: _Known(t.function, t.tool_def) for n, t in toolset.tools.items()}
+            for n, t in toolset.tools.items():
+                limit = toolset.timeout if t.timeout is None else t.timeout
+                known[n] = _Known(t.function, t.tool_def, limit)
         elif isinstance(toolset, ExternalToolset):
             known |= {d.name: _Known(None, d) for d in toolset.tool_defs}
     return known
@@ -213,7 +216,7 @@ def _tool(
         function=None if known is None else known.function,
         description=(definition.description or "") if definition else "",
         schema=definition.parameters_json_schema if definition else ANY,
-        timeout=definition.timeout if definition else None,
+        timeout=None if known is None else known.timeout,
         gate=gate, answers_later=tool in later, sequential=bool(definition and definition.sequential),
     )  # fmt: skip
 

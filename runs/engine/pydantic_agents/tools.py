@@ -44,7 +44,8 @@ class Returned(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, given: Any) -> Any:
-        return given if isinstance(given, dict) and "returned" in given else {"returned": given}
+        is_none = given == {}  # what a person who knows no receipt gives
+        return given if is_none or (isinstance(given, dict) and "returned" in given) else {"returned": given}
 
 
 @dataclass(frozen=True)
