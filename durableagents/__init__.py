@@ -21,12 +21,15 @@ from runs.engine.errors import (
 )
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
+from runs.engine.pydantic_agents.declared import Outside, durable
+from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
     "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Pending", "RateLimit", "Refused", "Rejected", "ReplayClass",
-    "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "RateLimit", "Refused", "Rejected",
+    "ReplayClass", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "durable", "this_call",
+    "tool",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, limits, messages, pools, schedules, starting, views
+from runs.api import budgets, incidents, limits, live, messages, pools, schedules, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -9,6 +9,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),
+    path("runs/<uuid:run_id>/live", live.Live.as_view(), name="api-run-live"),
     path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
     path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),
     path("runs/<uuid:run_id>/cancel", views.Steer.as_view(action="cancel"), name="api-run-cancel"),

@@ -1,10 +1,10 @@
-"""Sockets relay sequence numbers, nothing else: content comes from the pages, through the one path that checks who
+"""Sockets relay sequence numbers: content that is on record comes from the pages, through the one path that checks who
 reads.
 
 Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to
-lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. A
-socket closes with 4401 when its session has ended and 4403 when its user has no role any more, within
-`watch.CHECK_SECONDS`.
+lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. A run's
+page gets `{"saying": […]}` besides: what its models are saying, which is on record nowhere. A socket closes with 4401
+when its session has ended and 4403 when its user has no role any more, within `watch.CHECK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from ledger.models import Head
 from runs.console.list_signals import ticks
 from runs.console.socket_watch import guard, in_thread
 from runs.journal.notify import hub
+from runs.overheard.ears import Ears
 
 NO_SUCH_RUN, BROKEN = 4404, 1011
 log = logging.getLogger(__name__)
+ears = Ears(in_thread)
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -55,7 +57,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.close(NO_SUCH_RUN)
                 return
             seq = newest
-        self._tasks = [asyncio.create_task(self._keep(part)) for part in (self._relay(run_id, seq), self._guard(key))]
+        parts = [self._relay(run_id, seq), self._guard(key)]
+        if run_id is not None:
+            parts.append(self._overhear(run_id))
+        self._tasks = [asyncio.create_task(self._keep(part)) for part in parts]
 
     async def disconnect(self, code: int) -> None:
         for task in self._tasks:
@@ -81,6 +86,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _tell(self, run_id: UUID | str | None, seq: int) -> None:
         await self.send(text_data=json.dumps({"run": str(run_id) if run_id else None, "seq": seq}))
+
+    async def _overhear(self, run_id: UUID) -> None:
+        async with ears.open(run_id) as ear:
+            while True:
+                now = [{"slot": one.slot, "text": one.text, "characters": one.characters} for one in await ear.get()]
+                await self.send(text_data=json.dumps({"saying": now}))
 
     async def _guard(self, key: str | None) -> None:
         """Whoever signed out or lost their role stops listening, even on a page that stays open."""

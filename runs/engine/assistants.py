@@ -4,8 +4,8 @@ share."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -44,6 +44,17 @@ def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: boo
         raise DefinitionError(f"{whose}: {name} is {value!r}: give {unit}")
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one request of a Pydantic AI agent's run says besides the messages: its tools and kinds of answer, settings
+    as given, about how many tokens that takes, and the agent's own models by their names on record."""
+
+    parameters: Any
+    settings: Mapping[str, Any]
+    tokens: int
+    own_model: Callable[[str], Any]
+
+
 @dataclass(frozen=True)
 class Assistant:
     """Who thinks: a model with instructions, tools and a typed answer.
@@ -77,6 +88,8 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
+    # Of a whole Pydantic AI agent: see runs/engine/pydantic_agents.
+    request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whose = f"assistant {self.name!r}"
@@ -103,6 +116,10 @@ class Assistant:
         """What the provider is told beside the messages, as it stands on record."""
         known = {"timeout": self.timeout, "max_tokens": self.most_tokens, "temperature": self.temperature}
         return {name: value for name, value in known.items() if value is not None}
+
+    def described(self) -> dict[str, Any]:
+        """What else it is made of, for the fingerprint: plain data, and functions as they are."""
+        return {}
 
     def tool(self, name: str) -> Tool | None:
         """The assistant's tool of that `name`; None for any other."""

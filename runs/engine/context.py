@@ -9,7 +9,7 @@ import random as _random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel
@@ -20,7 +20,10 @@ from runs.engine.assistants import Assistant
 from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
+from runs.engine.errors import MisusedContext
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
+from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
+from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
 from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
@@ -34,6 +37,9 @@ from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
 from runs.engine.tools import Evidence, Tool
 from runs.engine.visit import Visit
+
+if TYPE_CHECKING:
+    from pydantic_ai import Agent as PydanticAgent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -142,11 +148,20 @@ class Context:
         return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
 
     @_step
-    async def think(self, assistant: Assistant, prompt: str) -> Any:
+    async def think(self, assistant: Assistant | PydanticAgent[Any, Any], prompt: str, *, deps: Any = None) -> Any:
         """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. Raises
-        ModelFailure, Rejected (a gate of one of its tools was denied).
+        ModelFailure.
+
+        A Pydantic AI agent works as it is, where one of the agent's `assistants` is `durable(it, …)`; `deps` are its
+        dependencies, which aren't on record. Returns its output.
         """
-        return await think(self._visit, self._visit.next_slot(), assistant, prompt)
+        visit, slot = self._visit, self._visit.next_slot()
+        known = assistant if isinstance(assistant, Assistant) else declared_for(visit.agent.assistants, assistant)
+        if isinstance(known, AgentAssistant):
+            return await think_with_agent(visit, slot, known, prompt, deps)
+        if deps is not None:
+            raise MisusedContext(f"{known.name} is an Assistant: deps are for Pydantic AI's agents")
+        return await think(visit, slot, known, prompt)
 
     @_step
     async def model(self, assistant: Assistant, prompt: str) -> str:

@@ -76,6 +76,7 @@ def parts(agent: Described) -> dict[str, Any]:
                 "output": _schema(a.output),
                 "tools": [t.name for t in a.tools],
                 "max_turns": a.max_turns,
+                **({"agent": _with_code(described)} if (described := a.described()) else {}),
             }
             for a in agent.assistants
         },
@@ -138,13 +139,28 @@ def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
 def _tool(tool: Tool) -> dict[str, Any]:
     return {
         "class": str(tool.replay_class), "input": _schema(tool.input), "output": _schema(tool.output),
-        "code": _code(tool.opened(FOR_DISPATCH)), "gate": None if tool.gate is None else _gate(tool.gate),
+        "code": _code(_written(tool)), "gate": None if tool.gate is None else _gate(tool.gate),
         "timeout": tool.timeout, "answers_later": tool.answers_later,
         "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(),
         "external_id": tool.external_id, "sequential": tool.sequential, "description": tool.description,
         "reconcile": _code(tool.reconcile), "on_receipt": _code(tool.on_receipt),
         "check_answer": _code(tool.check_answer),
     }  # fmt: skip
+
+
+def _written(tool: Tool) -> Callable[..., Any]:
+    """The function that somebody wrote: a Pydantic AI agent's tool has this library's around it."""
+    function = tool.opened(FOR_DISPATCH)
+    return getattr(function, "author", function)
+
+
+def _with_code(value: Any) -> Any:
+    """Plain data, with each function in it as its code."""
+    if isinstance(value, dict):
+        return {name: _with_code(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_code(each) for each in value]
+    return _code(value) if callable(value) else value
 
 
 def _gate(gate: Gate) -> dict[str, Any]:

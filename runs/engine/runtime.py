@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from runs.engine.outcomes import LateAnswer, StopReason
 
 log = logging.getLogger("durableagents.engine")
 
+Overhearing = AbstractAsyncContextManager[Callable[[str], None] | None]
 _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "drain")
 
 
@@ -68,8 +69,9 @@ class Runtime:
     requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
     serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
-    for. `queues` are those that somebody decides, `people` the queues and roles that may be asked; None: any. `limits`
-    gives the permits of what all workers share, each waited for in place for `limit_patience` seconds."""
+    for. `overhear` gives what takes the text of a request under way, where somebody listens. `queues` are those that
+    somebody decides, `people` the queues and roles that may be asked; None: any. `limits` gives the permits of what all
+    workers share, each waited for in place for `limit_patience` seconds."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -86,6 +88,7 @@ class Runtime:
     model_rest: float = 30.0
     budget_queue: str = ""
     price_patience: float = 8.0
+    overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
     queues: Collection[str] | None = None
     people: Collection[str] | None = None
     limits: Limits = field(default_factory=Limits)

@@ -51,6 +51,7 @@ from runs.journal.notify import AsyncBell, heard
 from runs.journal.postgres import PgJournal
 from runs.journal.telling import Teller
 from runs.journal.warm import rehearse
+from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.limits.permits import Permits
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
@@ -132,11 +133,13 @@ class Host:
         async with AsyncBell() as bell:
             await pool.open(wait=False)
             teller = Teller(lambda run_id: bell.ring(run_id, 0))
+            texts = Texts()
             beside = [
                 asyncio.create_task(kept("the housekeeping", self._housekeeping)),
                 asyncio.create_task(kept("the listener", partial(self._listen, pool))),
                 asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
                 asyncio.create_task(kept("the permits", partial(self._permits.serve, pool))),
+                asyncio.create_task(kept("what models say", partial(texts.serve, pool))),
             ]
             try:
                 await self._fill(
@@ -147,6 +150,7 @@ class Host:
                         hand_in=self._house.take_late,
                         keep=teller.keep,
                         limits=self._permits,
+                        overhear=texts.overhear,
                     ),
                     bell,
                 )

@@ -155,6 +155,20 @@
 
   // --- the socket ----------------------------------------------------------------------------------------------------
 
+  // What models are saying is shown as it stands, beside the page's live part, until it is on record there.
+  function saying(all) {
+    const panel = document.getElementById("saying");
+    if (!panel || isPaused()) return;
+    const shown = all.filter((one) => one.text).map((one) => {
+      const text = document.createElement("pre");
+      text.textContent = (one.characters > [...one.text].length ? "… " : "") + one.text;
+      return text;
+    });
+    panel.querySelector(".body").replaceChildren(...shown);
+    panel.hidden = !shown.length;
+    for (const text of shown) text.scrollTop = text.scrollHeight;
+  }
+
   let socket = null, failures = 0;
   const isOpen = () => socket?.readyState === WebSocket.OPEN;
 
@@ -163,6 +177,7 @@
     socket.onopen = () => { failures = 0; sayLive(); };
     socket.onmessage = (event) => {
       const told = JSON.parse(event.data);
+      if (told.saying) { saying(told.saying); return; }
       toldAt = Math.max(toldAt, told.at || 0);
       // No seq: rings may have been missed. Otherwise only what is newer than the page is worth a read.
       if (!told.seq || !seq() || told.seq > seq()) refresh();
@@ -170,6 +185,7 @@
     socket.onclose = (event) => {
       if (event.code === SIGNED_OUT || event.code === NOT_ALLOWED) { leave(); return; }
       say("reconnecting", "reconnecting");
+      saying([]);
       const wait = Math.min(FIRST_RETRY_MS * 2 ** failures++, LAST_RETRY_MS);
       setTimeout(connect, wait * (0.5 + Math.random() / 2));
     };

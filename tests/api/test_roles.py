@@ -30,6 +30,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-run-children", "GET"): EVERY,
     ("api-run-log", "GET"): EVERY,
     ("api-run-transcript", "GET"): EVERY,
+    ("api-run-live", "GET"): EVERY,
     ("api-run-overrides", "GET"): EVERY,
     ("api-run-verification", "GET"): EVERY,
     ("api-verification", "GET"): EVERY - {"integrator"},

@@ -10,8 +10,10 @@ from email.policy import SMTP
 
 import httpx
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from durableagents import (
     Agent,
@@ -27,7 +29,9 @@ from durableagents import (
     Rejected,
     ReplayClass,
     ToolCall,
+    durable,
     env,
+    this_call,
     tool,
 )
 from durableagents.demo import smtp, upstream
@@ -214,6 +218,10 @@ class Thought(BaseModel):
     id: str
 
 
+class Impossible(BaseModel):
+    why: str
+
+
 def _script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Call the keyed tool, then give its answer back."""
     answers = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
@@ -255,10 +263,79 @@ ponderer = Assistant(
     most_tokens=100, window=1200, max_turns=20,
 )  # fmt: skip
 
+
+def _assist(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Look and book at once, then give what was booked, twice: the first time it is sent back."""
+    assert info.instructions == "Book for step-by-step."
+    booked = [
+        part.content["id"] for message in messages for part in message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == "book" and isinstance(part.content, dict)
+    ]  # fmt: skip
+    if booked:
+        return ModelResponse([ToolCallPart(info.output_tools[0].name, {"id": booked[-1]})])
+    return ModelResponse([ToolCallPart("glance", {"n": 2000}), ToolCallPart("book", {"n": 1000})])
+
+
+aide = PydanticAgent(FunctionModel(_assist), output_type=[Thought, Impossible], deps_type=str, name="aide", retries=4)
+
+
+@aide.instructions
+def _what_for(ctx: RunContext[str]) -> str:
+    return f"Book for {ctx.deps}."
+
+
+@aide.tool_plain
+async def glance(n: int) -> str | None:
+    """Read."""
+    query = {"name": f"Crash Test {n} Ltd", "country": "DE", "tax_id": "DE-100000000"}
+    return (await upstream.get("/api/registry/companies", query, this_call(), _Company)).registration_number
+
+
+@aide.tool
+async def book(ctx: RunContext[str], n: int) -> Answer:
+    """An effect under a key."""
+    assert ctx.metadata is not None and ctx.metadata["idempotency_key"] == this_call().key
+    return await _create(Arguments(n=n), this_call())
+
+
+@aide.output_validator
+def _checked(ctx: RunContext[str], output: Thought | Impossible) -> Thought | Impossible:
+    if ctx.retry == 0:
+        raise ModelRetry("Sure?")
+    return output
+
+
+def _clerical(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Ask for the one call, then say what came of it."""
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolReturnPart):
+            sent = part.content.get("id") if isinstance(part.content, dict) else part.outcome
+            return ModelResponse([TextPart(str(sent))])
+    (asked,) = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+    return ModelResponse([ToolCallPart("clerk", {"n": int(asked)})])
+
+
+clerk_agent = PydanticAgent(FunctionModel(_clerical), output_type=str, name="clerk")
+
+
+@clerk_agent.tool_plain(requires_approval=True, timeout=5.0)
+def clerk(n: int) -> Answer:
+    """An effect that nobody can tell from its repeat, after a person's yes."""
+    return _send(Arguments(n=n), this_call())
+
+
+CLERK = durable(
+    clerk_agent, tools={"clerk": ReplayClass.UNSAFE_ON_REPLAY}, most_tokens=100,
+    gates={"clerk": Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {args['n']}")},
+)  # fmt: skip
+AIDE = durable(
+    aide, tools={"glance": ReplayClass.PURE, "book": ReplayClass.IDEMPOTENT_WITH_KEY}, most_tokens=100
+)  # fmt: skip
+
 agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
     title="Crash test", description="Does what its input says, and is killed meanwhile.",
-    tools=list(CALLS.values()), assistants=[thinker, ponderer],
+    tools=list(CALLS.values()), assistants=[thinker, ponderer, AIDE, CLERK],
     attributes={"place": Number(), "told": Keywords()},
 )  # fmt: skip
 
@@ -310,6 +387,11 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return str((await ctx.think(thinker, "Do it.")).id)
         case "ponder":
             return str((await ctx.think(ponderer, "Read them all.")).id)
+        case "aide":
+            thought = await ctx.think(aide, "Do it.", deps="step-by-step")
+            return thought.id if isinstance(thought, Thought) else "impossible"
+        case "clerk":
+            return str(await ctx.think(clerk_agent, str(state.at)))
         case "values":
             await ctx.set_attributes(place=state.at, told=[f"step {state.at}", *state.answers[-1:]][:2])
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"

@@ -75,6 +75,15 @@ SHARED, BREAKERS, HELD, SHARES = (
     "tests/limits/test_permits.py", "tests/limits/test_breakers.py", "tests/limits/test_limits.py", "tests/limits/test_shares.py",
 )  # fmt: skip
 
+AGENTS, OVERHEARD, HEARD = (
+    "runs/engine/pydantic_agents/running.py",
+    "runs/overheard/texts.py",
+    "tests/runs/test_overheard.py",
+)
+AGENT, AGENT_ATTACKED, TOLD = (
+    "tests/engine/test_pydantic_agents.py", "tests/engine/test_pydantic_agents_attacked.py", "tests/engine/test_pydantic_agents_told.py",
+)  # fmt: skip
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
@@ -419,4 +428,19 @@ MUTANTS = [
     Mutant("lines that were dropped are hidden", "runs/sql/0022_attributes.sql", "            t.lost := t.lost + (one ->> 'n')::int - said;\n", "", f"{TELLING} -k on_the_way"),
     Mutant("who has lost the run goes on telling of it", "runs/sql/0022_attributes.sql", "(lease = p_lease OR lease IS NULL)) THEN\n        RETURN false;", "(lease = p_lease OR lease IS NULL)) AND false THEN\n        RETURN false;", f"{TELLING} -k adds_nothing"),
     Mutant("a long log stays as long as it is", "runs/sql/0022_attributes.sql", "    IF t.lines > p_most THEN\n", "    IF false THEN\n", f"{TELLING} -k newest_stay"),
+    # --- whole agents of Pydantic AI, and what is overheard
+    Mutant("an agent's replay asks its models again", AGENTS, "        request_hash = visit.runtime.hasher(task)\n        slot = visit.places.at(f\"{self._path}/{turn}/0\")", "        request_hash = visit.runtime.hasher(task)\n        slot = visit.places.at(f\"{self._path}/{turn + visit.meter.used.model_calls}/0\")", f"{AGENT} -k prefix"),
+    Mutant("an agent's calls have the places of the turn before", AGENTS, "self._places[part.tool_call_id] = f\"{self._path}/{turn}/{n}\"", "self._places[part.tool_call_id] = f\"{self._path}/0/{n}\"", f"{TOLD} -k no_of_a_tool"),
+    Mutant("two calls of one name are one", AGENTS, "            if part.tool_call_id in self._places:\n                part.tool_call_id = f\"{part.tool_call_id}#{n}\"\n", "", f"{TOLD} -k places_of_their_own"),
+    Mutant("an agent whose prompts change goes on", AGENTS, "        if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:\n            return\n        before", "        if True:\n            return\n        before", f"{TOLD} -k differs_on_a_replay"),
+    Mutant("an agent that ends too soon is believed", AGENTS, "                    self._must_be_all()\n", "", f"{TOLD} -k changes_its_mind"),
+    Mutant("a tool's own time limit counts, and the model pays again", "runs/engine/pydantic_agents/tools.py", "live.context.metadata or {}), **beside})\n        return recorded(await live.make(live.name, live.arguments, context, _untimed(live.tool)))", "live.context.metadata or {}), **beside})\n        return recorded(await live.make(live.name, live.arguments, context, live.tool))", f"{TOLD} -k only_its_toolset"),
+    Mutant("an outage of a tool proves that nothing happened", "runs/engine/pydantic_agents/tools.py", "        raise TransportError(f\"{live.name}: {outage}\") from outage", "        raise BusinessFailure(str(outage)) from outage", f"{TOLD} -k outage_is_tried"),
+    Mutant("a tool without a class is taken for a reading one", "runs/engine/pydantic_agents/declared.py", "    if kind != \"external\" and declared is None:\n        raise", "    if False:\n        raise", f"{AGENT_ATTACKED} -k only_seen_while"),
+    Mutant("a tool that requires approval runs without", "runs/engine/pydantic_agents/declared.py", "        if tool.definition.kind == \"unapproved\" and each not in gates:\n", "        if False:\n", f"{AGENT_ATTACKED} -k refused_at_the_definition"),
+    Mutant("a no is told to nobody", AGENTS, "            raise ApprovalRequired from no", "            raise ToolFailed(\"no\") from no", f"{AGENT_ATTACKED} -k reaches_the_model"),
+    Mutant("who has lost the run goes on being overheard", OVERHEARD, "WHERE run_id = %(run)s AND epoch = %(epoch)s AND lease = %(lease)s)", "WHERE run_id = %(run)s)", f"{HEARD} -k lost_the_run"),
+    Mutant("what is on record is overheard too", "runs/overheard/reading.py", "                  AND e.attempt = o.attempt AND e.fact = 'result')", "                  AND e.attempt = o.attempt AND e.fact = 'nothing')", f"{HEARD} -k not_beside_it"),
+    Mutant("each request streams", OVERHEARD, "or not await self._is_heard(run_id):", "or False:", f"{HEARD} -k nobody_looks"),
+    Mutant("a long text is sent whole", OVERHEARD, "(self.end + more)[-MOST_CHARACTERS:]", "self.end + more", f"{HEARD} -k bounded"),
 ]  # fmt: skip

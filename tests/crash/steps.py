@@ -6,16 +6,18 @@ nothing."""
 EFFECTS = {
     "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor",
     "brief": "erp.create_vendor", "think": "erp.create_vendor",
-    "ponder": "erp.create_vendor",
+    "ponder": "erp.create_vendor", "aide": "erp.create_vendor",
     "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated",
     "unsafe_hooked": "email.unsafe_hooked",
-    "unsafe_slow": "email.unsafe_slow",
+    "unsafe_slow": "email.unsafe_slow", "clerk": "email.clerk",
 }  # fmt: skip
-GATED = ("gated", "brief", "unsafe_gated")
+GATED = ("gated", "brief", "unsafe_gated", "clerk")
 # Steps in which a model is asked, what those models are called, and what a million tokens cost in millionths of a
-# dollar, in and out. `ponder` is a conversation that is made short on the way.
-THOUGHTS = ("think", "ponder")
-MODELS, PRICE = ("scripted:thinker", "scripted:ponderer"), (3_000_000, 15_000_000)
+# dollar, in and out. `ponder` is a conversation that is made short on the way; `aide` is a whole agent of Pydantic
+# AI's, and so is `clerk`, whose one tool needs a yes.
+THOUGHTS = ("think", "ponder", "aide")
+MODELS = ("scripted:thinker", "scripted:ponderer", "scripted:aide", "scripted:clerk")
+PRICE = (3_000_000, 15_000_000)
 # What is asked for at a start, so that a run comes to a cap now and then; people raise it a little at a time.
 BUDGETS = (
     {"tool_calls": 0}, {"tool_calls": 2}, {"steps": 1}, {"steps": 3}, {"model_calls": 0}, {"model_calls": 1},

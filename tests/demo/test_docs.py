@@ -14,14 +14,14 @@ from durableagents import Agent
 from runs.engine.agents import registry
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-GUIDE = DOCS / "agents.md"
+GUIDE, PYDANTIC_AI = DOCS / "agents.md", DOCS / "pydantic-ai.md"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
 def _forget_the_guides_agent() -> Iterator[None]:
     yield
-    for made in ("refund-desk", "sum-up", "delivery"):
+    for made in ("refund-desk", "refund-clerk", "sum-up", "delivery"):
         registry.remove(f"{made}@1.0.0")
     sys.modules.pop("refund_desk", None)
 
@@ -31,10 +31,11 @@ def test_every_block_of_the_guide_is_python() -> None:
     assert len(languages) >= 6 and set(languages) == {"python"}
 
 
-def test_the_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [GUIDE, PYDANTIC_AI], ids=lambda page: page.stem)
+def test_the_guide_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """As one module, as a reader would paste it; its own assertions are the test."""
     path = tmp_path / "refund_desk.py"
-    path.write_text("\n\n".join(code for _, code in _BLOCK.findall(GUIDE.read_text())))
+    path.write_text("\n\n".join(code for kind, code in _BLOCK.findall(page.read_text()) if kind == "python"))
     spec = importlib.util.spec_from_file_location("refund_desk", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -39,6 +39,7 @@ from runs.journal.libpq import Pool
 from runs.journal.postgres import PgJournal
 from runs.journal.telling import Teller
 from runs.models import Process, Run, Wait
+from runs.overheard.texts import Texts
 from runs.services import lifecycle, reconciling
 from runs.workers import timers
 from runs.workers.engine_runtime import runtime
@@ -74,6 +75,7 @@ class Stage:
         self.kill_at: list[tuple[str, str]] = []
         self.late: list[LateAnswer] = []
         self.teller = Teller()
+        self.texts = Texts()
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -159,7 +161,7 @@ class Stage:
     def runtime(self) -> Runtime:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
-            keep=self.teller.keep,
+            keep=self.teller.keep, overhear=self.texts.overhear,
             price_patience=0.0,
         )  # fmt: skip
 

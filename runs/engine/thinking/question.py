@@ -226,10 +226,12 @@ class Question:
 
     async def _in_time(self) -> ModelTurn:
         """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
-        limit, name = self.assistant.timeout, self.assistant.name
+        limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
+        overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
-            async with asyncio.timeout(limit):
-                return await self.visit.runtime.request_model(self.assistant, self.messages, self.models[0])
+            async with asyncio.timeout(limit), overheard as hear:
+                listener = () if hear is None else (hear,)
+                return await visit.runtime.request_model(self.assistant, self.messages, self.models[0], *listener)
         except TimeoutError as error:
             raise TransportError(f"{name}: no answer from the model within {limit:g} s") from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, TransportError
 from runs.engine.steps.retry import seconds_asked
+from runs.engine.thinking.streaming import Hear, only_streams, streamed
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:
@@ -20,19 +21,23 @@ _PASSING = frozenset({408, 409, 425, 429})
 _ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
 
 
-async def request_model(assistant: Assistant, messages: list[Any], model: str = SCRIPTED) -> ModelTurn:
-    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. Raises NotServed (worth
+async def request_model(
+    assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
+) -> ModelTurn:
+    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. `hear` is told the answer's
+    text as it comes, where the provider streams. Raises NotServed (worth
     asking again, and costs nothing), TransportError (worth asking again, and may have been paid for) or ModelRefused
     (it isn't)."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
-    chosen = _scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)
+    own = None if assistant.request is None else assistant.request.own_model(model)
+    chosen = own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model))
     try:
-        response = await model_request(
+        response = await (model_request if hear is None and not only_streams(chosen) else streamed(hear))(
             chosen,
             messages,
-            model_settings=cast("ModelSettings", assistant.settings()),
+            model_settings=cast("ModelSettings", _settings(assistant)),
             model_request_parameters=_parameters(assistant),
         )
     except ModelHTTPError as error:
@@ -95,11 +100,22 @@ def _scripted(assistant: Assistant) -> Model:
 
     if assistant.offline is None:
         raise ModelRefused("no_model", f"{assistant.name} has no scripted model: set DURABLEAGENTS_MODEL to a real one")
-    return FunctionModel(assistant.offline, model_name=f"{SCRIPTED}{assistant.name}")
+    name = f"{SCRIPTED}{assistant.name}"
+    if inspect.isasyncgenfunction(assistant.offline):
+        return FunctionModel(stream_function=assistant.offline, model_name=name)
+    return FunctionModel(assistant.offline, model_name=name)
+
+
+def _settings(assistant: Assistant) -> dict[str, Any]:
+    """What the provider is told, also what can't be put on record."""
+    own = {} if assistant.request is None else assistant.request.settings
+    return {**assistant.settings(), **own}
 
 
 def _parameters(assistant: Assistant) -> ModelRequestParameters:
     """The assistant's tools, and its answer's type as the tool that ends the loop."""
+    if assistant.request is not None:
+        return cast("ModelRequestParameters", assistant.request.parameters)
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 

@@ -32,6 +32,8 @@ def characters_of(message: Any) -> int:
 
 def tokens_of_tools(assistant: Assistant) -> int:
     """About how many tokens its tools and its answer's type take in each request: their schemas go with it."""
+    if assistant.request is not None:
+        return assistant.request.tokens
     known = _TOOLS.get(id(assistant))
     if known is None or known[0] is not assistant:
         models = [assistant.output, *(tool.input for tool in assistant.tools)]

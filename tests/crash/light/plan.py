@@ -20,6 +20,7 @@ CALLS = (
     "unsafe",
     "unsafe_gated",
     "unsafe_hooked",
+    "clerk",
     *THOUGHTS,
     *GATHERED,
     *FAMILIES,

@@ -1,0 +1,40 @@
+"""What a run's models are saying right now, over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.web.api_base import READ, ApiView, Query, described
+from runs.api.schemas import Shape
+from runs.overheard.reading import listen, said
+from runs.services import lifecycle
+
+
+class SaidNow(Shape):
+    slot: str
+    text: str
+    characters: int
+    at: datetime
+
+
+class SaidNowPage(Shape):
+    results: list[SaidNow]
+
+
+class Live(ApiView):
+    """The text so far of each model request under way: nothing of it is on record. Asking for it is what makes it
+    heard, from the next request on, for half a minute."""
+
+    roles = READ
+
+    @described("What a run's models are saying now", SaidNowPage)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        lifecycle.find(run_id)
+        listen([run_id])
+        return Response({"results": [asdict(one) for one in said([run_id]).get(run_id, [])]})

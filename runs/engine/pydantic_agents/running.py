@@ -1,0 +1,365 @@
+"""A whole Pydantic AI agent at work in a node: its own loop runs beside the node's task, and every model request and
+every tool call of it is made by the node's, on record, at a place that the model's answers fix.
+
+That loop has no state of its own that outlives a worker: it is run again from the recorded answers, to where it was. So
+what it does between two of them (prompts, history processors, validators) must be the same each time. Each request is
+held against the digests of the one on record, and what differs is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NoReturn
+
+from ledger import events as e
+from runs.engine.assistants import Request
+from runs.engine.canonical import plain
+from runs.engine.errors import DefinitionError, MisusedContext, ModelFailure, Rejected, TimedOut, ToolFailure
+from runs.engine.outcomes import Broken, Unwind, describe_call
+from runs.engine.places import Branch
+from runs.engine.pydantic_agents.declared import AgentAssistant, must_be_declared, own_model
+from runs.engine.pydantic_agents.recorded import capability_class, model_class
+from runs.engine.pydantic_agents.tools import (
+    AGAIN,
+    LATER,
+    NO,
+    UNGATED,
+    Arguments,
+    Live,
+    about_to_call,
+    given,
+)
+from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.call import call_tool
+from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
+from runs.engine.tape import payload_of
+from runs.engine.thinking.question import Question
+from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, shown
+from runs.engine.tools import Tool
+from runs.engine.visit import Visit
+
+# How often the loop is let run on before a visit whose calls all wait is taken for one that can do nothing more. What
+# is begun too late for that is begun when the run goes on: nothing but the number of waits depends on it.
+ROUNDS = 50
+DIGESTS = "digests"
+_NAMES = {
+    "instructions": "its prompts or dynamic instructions",
+    "tools": "its tools or its output type, or what prepares them",
+    "history": "the messages, or what a history processor makes of them",
+    "settings": "its model settings",
+}
+
+
+@dataclass(eq=False)
+class Wish:
+    """What the agent's loop wants of the run: a model's answer, or a tool's."""
+
+    work: Callable[[], Awaitable[Any]]
+    under: str = ""  # a tool call's path; empty for a model request, which the node makes itself
+    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+async def think_with_agent(visit: Visit, slot: str, assistant: AgentAssistant, prompt: str, deps: Any) -> Any:
+    """Let the agent work until it gives its output. Raises ModelFailure."""
+    thinking = Thinking(visit, visit.open_path(slot, "think"), assistant)
+    loop = asyncio.create_task(thinking.run(prompt, deps), name=f"agent {assistant.name}")
+    try:
+        return await thinking.attend(loop)
+    finally:
+        await thinking.end(loop)
+
+
+class Thinking:
+    """One `think`. Its turns are numbered below `path`, as an Assistant's are: `0` is the request, then each call of
+    the answer by its position."""
+
+    def __init__(self, visit: Visit, path: str, assistant: AgentAssistant) -> None:
+        self._visit, self._path, self._assistant = visit, path, assistant
+        self._turn = 0
+        self._places: dict[str, str] = {}  # of each tool call of the turn under way
+        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
+        self._tasks: dict[asyncio.Task[None], tuple[Wish, Branch]] = {}
+        self._denials: dict[str, str] = {}
+
+    # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
+
+    async def run(self, prompt: str, deps: Any) -> Any:
+        """Pydantic AI's run of the agent, start to end."""
+        from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+        from pydantic_ai.usage import UsageLimits
+
+        assistant, agent = self._assistant, self._assistant.agent
+        model = model_class()(self._ask)
+        recorded = capability_class()(model, self._make, self._check, self._denials)
+        known = f"{self._visit.run_id}:{self._path}"
+        try:
+            with agent.parallel_tool_call_execution_mode("parallel_ordered_events"):
+                ended = await agent.run(
+                    prompt, deps=deps, model=model, capabilities=[recorded], run_id=known, conversation_id=known,
+                    usage_limits=UsageLimits(request_limit=assistant.max_turns), infer_name=False,
+                )  # fmt: skip
+        except UsageLimitExceeded as error:
+            raise ModelFailure("too_many_turns", f"{assistant.name}: {error}") from error
+        except UnexpectedModelBehavior as error:
+            raise ModelFailure("no_valid_answer", f"{assistant.name}: {error}") from error
+        return ended.output
+
+    async def _ask(self, messages: list[Any], settings: Any, parameters: Any) -> Any:
+        return await self._wish(Wish(partial(self._answered, messages, settings, parameters)))
+
+    async def _make(self, live: Live) -> Any:
+        from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+
+        call_id = live.context.tool_call_id or ""
+        place = self._places.get(call_id)
+        if place is None:
+            problem = f"{self._assistant.name}: {live.name} was not called by the model: a run has no place for it"
+            raise MisusedContext(problem)
+        try:
+            return await self._wish(Wish(partial(self._called, place, live), under=f"{place}/"))
+        except ToolFailure as failure:
+            if failure.code == AGAIN:
+                raise ModelRetry(failure.message) from failure
+            if failure.code in (LATER, UNGATED):
+                raise DefinitionError(f"{self._assistant.name}: {failure.message}") from failure
+            code = "" if failure.code == NO else f"{failure.code}: "
+            raise ToolFailed(f"{code}{failure.message}") from failure
+        except TimedOut as late:
+            raise ToolFailed(f"nobody answered in time: {late}") from late
+        except Rejected as no:
+            self._denials[call_id] = f"The tool call was denied by {no.queue}: {no.reason}"
+            raise ApprovalRequired from no  # asks the capability, which has the words
+
+    def _check(self, name: str, kind: str) -> None:
+        must_be_declared(self._assistant, name, kind)
+
+    async def _wish(self, wish: Wish) -> Any:
+        self._wishes.put_nowait(wish)
+        return await wish.answer
+
+    # --- the node's task ----------------------------------------------------------------------------------------------
+
+    async def attend(self, loop: asyncio.Task[Any]) -> Any:
+        """Do what the agent's loop wants until it ends, or until all that it wants must wait."""
+        waiting: list[Branch] = []
+        wanted: asyncio.Task[Wish] = asyncio.create_task(self._wishes.get())
+        try:
+            while True:
+                if waiting and not self._tasks and await self._is_idle(loop, wanted):
+                    self._visit.park(*(wait for branch in waiting for wait in branch.waits))
+                with self._visit.step():
+                    await asyncio.wait({loop, wanted, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in self._tasks if task.done()]:
+                    waiting += self._ended(task)
+                if self._visit.has_ended:
+                    await self._all_recorded()
+                if loop.done():
+                    result = loop.result()
+                    self._must_be_all()
+                    return result
+                if wanted.done():
+                    wish, wanted = wanted.result(), asyncio.create_task(self._wishes.get())
+                    await self._take(wish)
+        finally:
+            wanted.cancel()
+
+    async def _is_idle(self, loop: asyncio.Task[Any], wanted: asyncio.Task[Wish]) -> bool:
+        for _ in range(ROUNDS):
+            if loop.done() or wanted.done():
+                return False
+            await asyncio.sleep(0)
+        return True
+
+    async def _take(self, wish: Wish) -> None:
+        if wish.under:
+            branch = Branch(wish.under)
+            self._tasks[asyncio.create_task(self._branch(branch, wish.work))] = wish, branch
+            return
+        try:
+            answer = await wish.work()
+        except Exception as error:
+            if not wish.answer.done():
+                wish.answer.set_exception(error)
+            return
+        if not wish.answer.done():
+            wish.answer.set_result(answer)
+
+    async def _branch(self, branch: Branch, work: Callable[[], Awaitable[Any]]) -> None:
+        with self._visit.places.running(branch):
+            try:
+                branch.result = await work()
+            except Unwind:
+                pass  # the branch or the visit knows why
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                    raise
+                branch.error = error
+
+    def _ended(self, task: asyncio.Task[None]) -> list[Branch]:
+        """Tell the loop what came of a tool call; whether it waits."""
+        wish, branch = self._tasks.pop(task)
+        if task.cancelled():
+            raise asyncio.CancelledError
+        if (error := task.exception()) is not None:
+            raise error
+        if branch.waits:
+            return [branch]
+        if not self._visit.has_ended and not wish.answer.done():
+            if branch.error is not None:
+                wish.answer.set_exception(branch.error)
+            else:
+                wish.answer.set_result(branch.result)
+        return []
+
+    async def _all_recorded(self) -> NoReturn:
+        """The visit stops: what is in flight comes back and is recorded, and nothing more is begun."""
+        if self._tasks:
+            with self._visit.step():
+                await asyncio.wait(self._tasks)
+        raise Unwind
+
+    async def end(self, loop: asyncio.Task[Any]) -> None:
+        """Nothing of it outlives the node."""
+        tasks = [loop, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- a model request ----------------------------------------------------------------------------------------------
+
+    async def _answered(self, messages: list[Any], settings: Any, parameters: Any) -> Any:
+        """The model's answer to a request of the agent's, with a place for each call that it asks for."""
+        visit, assistant, turn = self._visit, self._assistant, self._turn
+        self._turn += 1
+        parts = _parts(messages, settings, parameters)
+        tokens = len(str(parts["tools"])) // CHARACTERS_A_TOKEN
+        request = Request(parameters, dict(settings or {}), tokens, lambda name: own_model(assistant, name))
+        digests = {name: visit.runtime.hasher(part) for name, part in parts.items()}
+        task = {"assistant": assistant.name, "turn": turn, **digests}
+        added = {"assistant": assistant.name, DIGESTS: digests} | (_first(messages) if turn == 0 else {})
+        request_hash = visit.runtime.hasher(task)
+        slot = visit.places.at(f"{self._path}/{turn}/0")
+        self._must_be_the_same(slot, request_hash, digests)
+        question = Question(visit, slot, assistant.asking(request), messages, self._path, turn, request_hash, added)
+        return self._placed(await question.answer(), turn)
+
+    def _must_be_the_same(self, slot: str, request_hash: str, digests: dict[str, str]) -> None:
+        """Say which part of a request is another one than on record. Nothing is sent."""
+        intent = self._visit.tape.slot(slot).now.intent
+        if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:
+            return
+        before = payload_of(intent).get(DIGESTS, {})
+        parts = [words for name, words in _NAMES.items() if before.get(name) != digests[name]]
+        problem = (
+            f"{self._assistant.name}: this request is another one than on record. What differs: "
+            f"{'; '.join(parts) or 'who asks'}. What an agent does between two answers must be the same each time: "
+            "take the time from ctx.now() and what changes from the node, by deps"
+        )
+        recorded, now = describe_call("model", intent.request_hash), describe_call("model", request_hash)
+        payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}
+        self._visit.stop(Broken("non_determinism", payload))
+
+    def _must_be_all(self) -> None:
+        """An agent that ends before the turns on record are all told has gone another way."""
+        slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
+        intent = self._visit.tape.slot(slot).now.intent
+        if isinstance(intent, e.ModelRequested):
+            problem = (
+                f"{self._assistant.name}: it gave its output before the turns on record are all told. An output "
+                "validator, or what decides when it is done, must say the same each time"
+            )
+            recorded, now = describe_call("model", intent.request_hash), describe_call("nothing")
+            payload = {"slot": slot, "recorded": recorded, "now": now, "problem": problem}
+            self._visit.stop(Broken("non_determinism", payload))
+
+    def _placed(self, response: Any, turn: int) -> Any:
+        """Give each call of an answer its place, and a name of its own where two have the same."""
+        from pydantic_ai.messages import ToolCallPart
+
+        self._places.clear()
+        for n, part in enumerate((p for p in response.parts if isinstance(p, ToolCallPart)), start=1):
+            if part.tool_call_id in self._places:
+                part.tool_call_id = f"{part.tool_call_id}#{n}"
+            self._places[part.tool_call_id] = f"{self._path}/{turn}/{n}"
+        return response
+
+    # --- a tool call --------------------------------------------------------------------------------------------------
+
+    async def _called(self, place: str, live: Live) -> Any:
+        """What a tool gives, from the record where it is there."""
+        visit, slot = self._visit, self._visit.places.at(place)
+        try:
+            arguments = plain(Arguments(live.arguments))
+        except ValueError as error:
+            raise DefinitionError(f"{self._assistant.name}: the arguments of {live.name}: {error}") from error
+        tool = self._assistant.tool(live.name)
+        if tool is None:
+            return await self._from_outside(slot, place, live.name, arguments)
+        with about_to_call(replace(live, context=_told(live.context, tool, arguments))):
+            answer = await call_tool(visit, slot, tool, tool.input.model_validate(arguments))
+        whole = given(answer)  # type: ignore[arg-type]
+        return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
+
+    async def _from_outside(self, slot: str, place: str, name: str, arguments: Any) -> Any:
+        """The result of a tool that is carried out elsewhere: a person's answer, or a signal."""
+        visit, outside = self._visit, self._assistant.outside[name]
+        if outside.schema is not None:
+            title = f"{name}: {', '.join(f'{k}={v}' for k, v in arguments.items())}"[:200]
+            answer = await ask(
+                visit, slot, outside.ask, title=title, schema=outside.schema, prefilled={}, within=outside.within,
+                or_else=RAISE,
+            )  # fmt: skip
+            return plain(answer)
+        called = "".join(c if c.isalnum() else "_" for c in name.lower()).strip("_")[:40]
+        return await await_signal(visit, slot, f"{called}.{place.replace('/', '-')}", None, outside.within, RAISE)
+
+
+def _told(context: Any, tool: Tool, arguments: Any) -> Any:
+    """The tool's context: whether a person has said yes, which it may ask."""
+    is_asked = tool.gate is not None and tool.gate.is_needed(tool.input.model_validate(arguments))
+    return replace(context, tool_call_approved=is_asked or context.tool_call_approved)
+
+
+def _parts(messages: list[Any], settings: Any, parameters: Any) -> dict[str, Any]:
+    """What a request is made of, as data that two processes have alike: without times and made-up ids."""
+    said, instructions = [], None
+    for message in messages:
+        instructions = getattr(message, "instructions", None) or instructions
+        said.append([_part(part) for part in message.parts])
+    tools = [
+        [t.name, t.description, t.parameters_json_schema, t.kind, t.strict]
+        for t in (*parameters.function_tools, *parameters.output_tools)
+    ]
+    output = [parameters.output_mode, parameters.allow_text_output]
+    return {
+        "instructions": instructions or "",
+        "tools": [tools, output],
+        "history": said,
+        "settings": {name: str(value) for name, value in sorted((settings or {}).items())},
+    }
+
+
+def _part(part: Any) -> list[Any]:
+    fields = ("content", "args", "tool_name", "tool_call_id", "outcome")
+    return [part.part_kind, *(_data(getattr(part, name, None)) for name in fields)]
+
+
+def _data(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=repr)
+
+
+def _first(messages: list[Any]) -> dict[str, Any]:
+    """The prompts, for whoever reads the transcript."""
+    parts = [part for message in messages for part in message.parts]
+    instructions = [getattr(message, "instructions", None) for message in messages]
+    system = [part.content for part in parts if part.part_kind == "system-prompt"]
+    user = [part.content for part in parts if part.part_kind == "user-prompt"]
+    return {
+        "instructions": "\n\n".join([*system, *(text for text in instructions if text)]),
+        "prompt": "\n\n".join(text if isinstance(text, str) else str(_data(text)) for text in user),
+    }

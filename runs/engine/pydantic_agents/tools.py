@@ -1,0 +1,176 @@
+"""A Pydantic AI agent's function tool as a tool of the engine: its arguments and its answer as plain data, and what its
+own words for "again", "no" and "later" are on record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel, RootModel, model_validator
+
+from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
+from runs.engine.tools import Gate, Pending, ReplayClass, Tool, ToolCall
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+# What its own exceptions are called on record: the model is told of them again on a replay.
+AGAIN, NO = "model_retry", "tool_failed"
+# What it may only do where that was declared: the run fails with what to do.
+LATER, UNGATED = "later_undeclared", "gate_undeclared"
+HOW = "durable"
+FOREVER = 1e9  # a time limit of its own would make an unknown outcome look like a refusal: the engine's counts
+USUAL_TIMEOUT = 300.0
+ANY: dict[str, Any] = {"type": "object"}
+
+
+class Arguments(RootModel[dict[str, Any]]):
+    """What a tool is called with."""
+
+    def __getitem__(self, name: str) -> Any:
+        """So that a gate's rule reads `args["amount"]`."""
+        return self.root[name]
+
+
+class Returned(BaseModel):
+    """What a tool returned. A callback's body, and a person's receipt, may be the bare value."""
+
+    returned: Any = None
+    whole: Any = None  # of a Pydantic AI `ToolReturn`: that, with what the model is shown besides
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, given: Any) -> Any:
+        is_none = given == {}  # what a person who knows no receipt gives
+        return given if is_none or (isinstance(given, dict) and "returned" in given) else {"returned": given}
+
+
+@dataclass(frozen=True)
+class Live:
+    """The call that Pydantic AI is about to make: the tool as it knows it, the run's context, and what makes it."""
+
+    name: str
+    arguments: dict[str, Any]
+    context: Any
+    tool: Any
+    make: Callable[..., Awaitable[Any]]
+
+
+_live: ContextVar[Live | None] = ContextVar("pydantic_ai_call", default=None)
+_call: ContextVar[ToolCall | None] = ContextVar("tool_call", default=None)
+
+
+@contextmanager
+def about_to_call(live: Live) -> Iterator[None]:
+    """What the engine's tool finds when its intent is on record."""
+    token = _live.set(live)
+    try:
+        yield
+    finally:
+        _live.reset(token)
+
+
+def this_call() -> ToolCall:
+    """In a Pydantic AI tool that runs in a `think`: the call as the record names it, with the idempotency `key` to send
+    along, and the `callback_url` for an answer that comes later. Raises MisusedContext anywhere else."""
+    call = _call.get()
+    if call is None:
+        raise MisusedContext("this_call() is for the tools of a Pydantic AI agent, while ctx.think runs them")
+    return call
+
+
+def tool_of(
+    name: str, replay_class: Any, *, function: Any, description: str, schema: dict[str, Any],
+    timeout: float | None, gate: Gate | None, answers_later: bool, sequential: bool,
+) -> Tool:  # fmt: skip
+    """The engine's tool for the one that Pydantic AI calls `name`. Raises DefinitionError."""
+    if not NAME.fullmatch(name):
+        raise DefinitionError(f"tool name {name!r} is not of the form {NAME.pattern}")
+    if not isinstance(replay_class, ReplayClass):
+        known = ", ".join("ReplayClass." + c.name for c in ReplayClass)
+        raise DefinitionError(f"tool {name!r}: replay class {replay_class!r}: give one of {known}")
+    if answers_later and replay_class is ReplayClass.PURE:
+        raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+    return Tool(
+        name=name, title=name.replace("_", " ").capitalize(), system="", effect="", replay_class=replay_class,
+        _function=_function_of(function, answers_later), input=_arguments(name, schema), output=Returned,
+        timeout=timeout or USUAL_TIMEOUT, gate=gate, answers_later=answers_later, description=description,
+        sequential=sequential,
+    )  # fmt: skip
+
+
+def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:
+    """What the engine calls. The tool's own function is kept beside it for the agent's fingerprint: how this library
+    calls it is no part of the agent."""
+    function = partial(_dispatch, answers_later)
+    function.author = author  # type: ignore[attr-defined]
+    return function
+
+
+async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any:
+    """Let Pydantic AI run the tool, now that the call's intent is on record. Raises BusinessFailure for what the tool
+    refuses, TransportError for an outage."""
+    import httpx
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+
+    live = _live.get()
+    assert live is not None, "only a think calls it"
+    token = _call.set(call)
+    try:
+        beside = {"idempotency_key": call.key, "callback_url": call.callback_url}
+        context = replace(live.context, metadata={**(live.context.metadata or {}), **beside})
+        return recorded(await live.make(live.name, live.arguments, context, _untimed(live.tool)))
+    except ModelRetry as again:
+        raise BusinessFailure(again.message, code=AGAIN) from again
+    except ToolFailed as no:
+        raise BusinessFailure(str(no.message), code=NO) from no
+    except CallDeferred as later:
+        if not answers_later:
+            raise BusinessFailure(f"{live.name} answers later: name it in {HOW}(…, later=[…])", code=LATER) from later
+        return Pending(receipt=later.metadata)
+    except ApprovalRequired as asked:
+        problem = f"{live.name} asks for an approval: say of whom in {HOW}(…, gates={{…}})"
+        raise BusinessFailure(problem, code=UNGATED) from asked
+    except (httpx.TransportError, ConnectionError) as outage:
+        # Never a proof that nothing left: the tool may have sent something else before.
+        raise TransportError(f"{live.name}: {outage}") from outage
+    finally:
+        _call.reset(token)
+
+
+def _untimed(tool: Any) -> Any:
+    """The tool without a time limit of its own, however many toolsets it stands behind."""
+    tool = replace(tool, tool_def=replace(tool.tool_def, timeout=FOREVER))
+    inner = getattr(tool, "source_tool", None)
+    return tool if inner is None else replace(tool, source_tool=_untimed(inner))
+
+
+def recorded(value: Any) -> Returned:
+    """What a tool returned, as it is put on record."""
+    from pydantic import TypeAdapter
+    from pydantic_ai.messages import ToolReturn
+
+    if isinstance(value, ToolReturn):
+        return Returned(returned=value.return_value, whole=TypeAdapter(ToolReturn).dump_python(value, mode="json"))
+    return Returned(returned=value)
+
+
+def given(answer: Returned) -> Any:
+    """The same, as Pydantic AI is told it: live and on a replay from what is on record."""
+    from pydantic import TypeAdapter
+    from pydantic_ai.messages import ToolReturn
+
+    return answer.returned if answer.whole is None else TypeAdapter(ToolReturn).validate_python(answer.whole)
+
+
+def _arguments(name: str, schema: dict[str, Any]) -> type[Arguments]:
+    """A model of the tool's arguments, with the schema that the model is shown."""
+
+    def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        return dict(schema)
+
+    title = "".join(word.capitalize() for word in re.split(r"[_.-]+", name)) + "Arguments"
+    return type(title, (Arguments,), {"__get_pydantic_json_schema__": classmethod(described), "__module__": __name__})

@@ -1,0 +1,83 @@
+"""The web process's side: one look at the table for all pages that are open, some times a second, and none where there
+are none. Only a table, no notifications: those end with a pooler, and are too short for a text."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from django.db import Error
+
+from runs.overheard.reading import LISTENED_SECONDS, Said, listen, said
+
+EVERY_SECONDS = 0.35
+TROUBLE_SECONDS = 3.0
+InThread = Callable[..., Awaitable[Any]]
+
+
+class Ear:
+    """One page's: the newest that its run's models say, whatever it missed before."""
+
+    def __init__(self) -> None:
+        self._now: list[Said] = []
+        self._has_news = asyncio.Event()
+
+    def tell(self, now: list[Said]) -> None:
+        """What is said now, if it is anything else."""
+        if now != self._now:
+            self._now = now
+            self._has_news.set()
+
+    async def get(self) -> list[Said]:
+        """As soon as it is another."""
+        await self._has_news.wait()
+        self._has_news.clear()
+        return self._now
+
+
+class Ears:
+    """All pages of this process. `in_thread` asks the database beside the event loop."""
+
+    def __init__(self, in_thread: InThread) -> None:
+        self._in_thread = in_thread
+        self._ears: dict[UUID, set[Ear]] = {}
+        self._look: asyncio.Task[None] | None = None
+        self._listened: dict[UUID, float] = {}
+
+    @asynccontextmanager
+    async def open(self, run_id: UUID) -> AsyncIterator[Ear]:
+        """For as long as a page shows the run."""
+        ear = Ear()
+        self._ears.setdefault(run_id, set()).add(ear)
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._keep_looking(), name="ears")
+        try:
+            yield ear
+        finally:
+            self._ears[run_id].discard(ear)
+            if not self._ears[run_id]:
+                del self._ears[run_id]
+                self._listened.pop(run_id, None)
+
+    async def _keep_looking(self) -> None:
+        while self._ears:
+            try:
+                await self._once()
+            except Error:
+                await asyncio.sleep(TROUBLE_SECONDS)  # the pages say themselves that the database is away
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _once(self) -> None:
+        runs = list(self._ears)
+        due = [run for run in runs if self._listened.get(run, 0.0) <= time.monotonic()]
+        if due:
+            await self._in_thread(listen, due)
+            self._listened |= dict.fromkeys(due, time.monotonic() + LISTENED_SECONDS / 3)
+        now = await self._in_thread(said, runs)
+        for run, ears in list(self._ears.items()):
+            for ear in list(ears):
+                ear.tell(now.get(run, []))

@@ -1,0 +1,64 @@
+"""For whoever shows it: that a run is looked at, and what its models are saying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.api.present import masked
+
+LISTENED_SECONDS = 30  # from the last look
+STALE_SECONDS = 30  # a text that has not grown for so long is of a worker that is gone
+# Rows that nobody needs any more go with it, but for those that somebody else is at: so no two of these deadlock.
+_LISTEN = """
+WITH gone AS (DELETE FROM runs_overheard WHERE id IN (
+         SELECT id FROM runs_overheard WHERE at < clock_timestamp() - make_interval(secs => %(stale)s)
+         LIMIT 500 FOR UPDATE SKIP LOCKED)),
+     left_off AS (DELETE FROM runs_listener WHERE run_id IN (
+         SELECT run_id FROM runs_listener WHERE until < clock_timestamp() AND run_id <> ALL(%(runs)s)
+         LIMIT 500 FOR UPDATE SKIP LOCKED))
+INSERT INTO runs_listener (run_id, until)
+SELECT r.id, clock_timestamp() + make_interval(secs => %(listened)s) FROM runs_run r
+WHERE r.id = ANY(%(runs)s) AND r.ended_at IS NULL ORDER BY r.id
+ON CONFLICT (run_id) DO UPDATE SET until = excluded.until
+WHERE runs_listener.until < clock_timestamp() + make_interval(secs => %(listened)s / 2)
+"""
+# What is on record stands there: never beside it. And what a worker heard that has lost the run is nobody's.
+_READ = """
+SELECT o.run_id, o.slot, o.text, o.characters, o.at FROM runs_overheard o
+JOIN ledger_head h ON h.run_id = o.run_id AND h.epoch = o.epoch AND h.lease IS NOT NULL
+WHERE o.run_id = ANY(%(runs)s) AND o.at > clock_timestamp() - make_interval(secs => %(stale)s)
+  AND NOT EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = o.run_id AND e.slot = o.slot
+                  AND e.attempt = o.attempt AND e.fact = 'result')
+ORDER BY o.run_id, o.slot
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the request at a slot has been answered so far: the end of `characters` of them."""
+
+    slot: str
+    text: str
+    characters: int
+    at: datetime
+
+
+def listen(runs: Iterable[UUID]) -> None:
+    """Somebody looks at these. Their models' next requests are heard, for half a minute from now."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LISTEN, {"runs": list(runs), "listened": LISTENED_SECONDS, "stale": STALE_SECONDS})
+
+
+def said(runs: Iterable[UUID]) -> dict[UUID, list[Said]]:
+    """What the models of these are saying; nothing for those of which nothing is heard."""
+    found: dict[UUID, list[Said]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})
+        for run_id, slot, text, characters, at in cursor.fetchall():
+            found.setdefault(run_id, []).append(Said(slot, masked(text), characters, at))
+    return found

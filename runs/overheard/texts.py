@@ -1,0 +1,117 @@
+"""A worker's side: the text of each model request that somebody listens to, sent a few times a second for all of them,
+beside the steps. Where nobody looks, a request costs one look at an empty table; what the database doesn't take is
+dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from ledger.actors import Lease
+from ledger.errors import first_line
+from runs.engine.canonical import printable
+from runs.journal.libpq import Pool
+
+log = logging.getLogger("runs.overheard.texts")
+
+EVERY_SECONDS = 0.3
+LOOK_SECONDS = 0.25  # no request waits longer to learn whether somebody listens
+MOST_CHARACTERS = 6000  # the end of a longer text
+MOST_TEXTS = 200  # of one worker at a time
+# Said whole a moment before it is on record: shown until then.
+LINGER_SECONDS = 2.0
+_IS_HEARD = "SELECT 1 FROM runs_listener WHERE run_id = %s AND until > clock_timestamp()"
+# Only while somebody listens, and by whoever has the run: one that lost it says nothing more.
+_TELL = """
+INSERT INTO runs_overheard (run_id, slot, attempt, epoch, text, characters, at)
+SELECT %(run)s, %(slot)s, %(attempt)s, %(epoch)s, %(text)s, %(characters)s, clock_timestamp()
+WHERE EXISTS (SELECT 1 FROM runs_listener WHERE run_id = %(run)s AND until > clock_timestamp())
+  AND EXISTS (SELECT 1 FROM ledger_head WHERE run_id = %(run)s AND epoch = %(epoch)s AND lease = %(lease)s)
+ON CONFLICT (run_id, slot) DO UPDATE SET attempt = excluded.attempt, epoch = excluded.epoch, text = excluded.text,
+  characters = excluded.characters, at = excluded.at
+"""
+_FORGET = "DELETE FROM runs_overheard WHERE run_id = %s AND slot = %s AND epoch = %s"
+
+
+class Text:
+    """What one request has been answered so far."""
+
+    def __init__(self, run_id: str, lease: Lease, slot: str, attempt: int) -> None:
+        self.run_id, self.lease, self.slot, self.attempt = run_id, lease, slot, attempt
+        self.end, self.characters = "", 0
+        self.has_grown = False
+        self.over_at: float | None = None
+
+    def hear(self, more: str) -> None:
+        """What came now."""
+        self.end = (self.end + more)[-MOST_CHARACTERS:]
+        self.characters += len(more)
+        self.has_grown = True
+
+
+class Texts:
+    """One worker's."""
+
+    def __init__(self) -> None:
+        self._texts: list[Text] = []
+        self._pool: Pool | None = None
+
+    @asynccontextmanager
+    async def overhear(
+        self, run_id: str, lease: Lease, slot: str, attempt: int
+    ) -> AsyncIterator[Callable[[str], None] | None]:
+        """While a request is under way: what takes its text, or None where nobody listens."""
+        if len(self._texts) >= MOST_TEXTS or not await self._is_heard(run_id):
+            yield None
+            return
+        text = Text(run_id, lease, slot, attempt)
+        self._texts.append(text)
+        try:
+            yield text.hear
+        finally:
+            text.over_at = time.monotonic() + LINGER_SECONDS
+
+    async def serve(self, pool: Pool) -> None:
+        """Send, for ever."""
+        self._pool = pool
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            if self._texts:
+                await self.send(pool)
+
+    async def send(self, pool: Pool) -> None:
+        """Send what has grown; take away what is over."""
+        over = [text for text in self._texts if text.over_at is not None and text.over_at <= time.monotonic()]
+        grown = [text for text in self._texts if text.has_grown]
+        self._texts = [text for text in self._texts if text not in over]
+        try:
+            async with pool.connection(timeout=1.0) as link:
+                for text in grown:
+                    text.has_grown = False
+                    await link.execute(_TELL, _values(text))
+                for text in over:
+                    await link.execute(_FORGET, [text.run_id, text.slot, text.lease.epoch])
+        except (psycopg.Error, OSError, PoolTimeout) as error:
+            log.info("what models say was not shown for a moment (%s)", first_line(error))
+
+    async def _is_heard(self, run_id: str) -> bool:
+        if self._pool is None:
+            return False
+        try:
+            async with asyncio.timeout(LOOK_SECONDS), self._pool.connection(timeout=LOOK_SECONDS) as link:
+                return await (await link.execute(_IS_HEARD, [run_id])).fetchone() is not None
+        except (psycopg.Error, OSError, PoolTimeout, TimeoutError):
+            return False
+
+
+def _values(text: Text) -> dict[str, object]:
+    return {
+        "run": text.run_id, "slot": text.slot, "attempt": text.attempt, "epoch": text.lease.epoch,
+        "lease": text.lease.token, "text": printable(text.end), "characters": text.characters,
+    }  # fmt: skip
