@@ -21,11 +21,12 @@ from runs.engine.errors import (
 )
 from runs.engine.journal import Grant
 from runs.engine.steps.messages import Taken
+from runs.engine.succession.declared import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
-    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Pending", "Refused", "Rejected", "ReplayClass", "Sample", "Taken",
-    "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date",
+    "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened",
+    "Keyword", "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Pending", "Refused", "Rejected", "Renew",
+    "ReplayClass", "Said", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
 ]  # fmt: skip

@@ -30,6 +30,8 @@ from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.steps.telling import tell_line, tell_progress
+from runs.engine.succession.declared import Said, shortened
+from runs.engine.tape import payload_of
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
 from runs.engine.tools import Evidence, Tool
@@ -142,11 +144,12 @@ class Context:
         return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
 
     @_step
-    async def think(self, assistant: Assistant, prompt: str) -> Any:
-        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. Raises
+    async def think(self, assistant: Assistant, prompt: str, *, after: Sequence[Said] = ()) -> Any:
+        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. `after` is a
+        conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
         ModelFailure, Rejected (a gate of one of its tools was denied).
         """
-        return await think(self._visit, self._visit.next_slot(), assistant, prompt)
+        return await think(self._visit, self._visit.next_slot(), assistant, prompt, after)
 
     @_step
     async def model(self, assistant: Assistant, prompt: str) -> str:
@@ -301,6 +304,19 @@ class Context:
         meter = self._visit.meter
         left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
         return Left(**{name: left.get(name) for name in RESOURCES})
+
+    def transcript(self) -> list[Said]:
+        """What was said and done so far in the conversations of this node's visit (each `think`), in order: to be
+        handed over with `Handoff`. A long one is cut to its newest lines."""
+        return shortened([line for talk in self._visit.talks for line in talk.lines()])
+
+    @_noted
+    async def handed_over(self) -> list[Said]:
+        """The transcript that the run was handed off with; empty where it was not, or without one. What is in it was
+        said by others: pass it to `think(…, after=…)`, which shows it as data."""
+        come = await self._visit.look_up(self._visit.journal.origin())
+        lines = payload_of(come).get("transcript") or []
+        return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
         """A line for people: `message`, and `fields` as name=value, of the `level` debug, info, warning or error. It is

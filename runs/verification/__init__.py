@@ -9,13 +9,14 @@ from runs.verification.effects import Effects
 from runs.verification.messages import Messages
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.succession import Succession
 from runs.verification.waits import Waits
 
 
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Succession,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id",
     )  # fmt: skip

@@ -32,6 +32,7 @@ SHIPPED = {
     "runs/sql/0018_steps.sql": "a1d3c15dab8d753c9be3584e25c93fd7291fbb5173a430e8235b5a036acd181a",
     "runs/sql/0020_children.sql": "7e5a5bb29d25c5ccec5368a65aded5d57b3278182b0e081c53450e81c46280bc",
     "runs/sql/0024_planned.sql": "02700d51150a3494abcb437855d608d284aaccf3e0c1d8ab512ca081601a3b66",
+    "runs/sql/0030_succession.sql": "39209d1dca4efafadfb877b450e931c34f55801a8830d45fd9e886f940f36383",
     "runs/sql/0022_attributes.sql": "68d15c0a212ef57d2adbf225adbf59a74cd9078cdd995342fcf1f31eee891283",
     "runs/sql/0023_messages.sql": "429e2b76960f4a0a130dc6131350bd00b5131fe1940ea2e5406ded2b556e1820",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
