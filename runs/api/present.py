@@ -38,6 +38,7 @@ from runs.api.schemas import (
     ViewKindRow,
     WaitRow,
 )
+from runs.api.shapes import JournalRow
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
@@ -45,6 +46,7 @@ from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
 from runs.queries.attributes.shown import of_head, set_by
+from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of
 from runs.services.lifecycle import Accepted, find
@@ -82,7 +84,7 @@ def _child_row(wait: Wait) -> ChildRow | None:
     return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
-def run_rows(runs: Sequence[Run]) -> list[RunRow]:
+def run_rows(runs: Sequence[Run], *, is_alone: bool = False) -> list[RunRow]:
     """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
     they are."""
     ids = [run.id for run in runs]
@@ -107,6 +109,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             aside.get(run.id, amounts.NOTHING_USED),
             ahead.get(run.id),
             {one.name: one.value for one in of_head(heads[run.id])},
+            is_alone=is_alone,
         )
         for run in runs
     ]
@@ -144,10 +147,12 @@ def run_row(
     aside: amounts.Usage = amounts.NOTHING_USED,
     ahead: UUID | None = None,
     attributes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_alone: bool = False,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
-    run that it is queued behind, `attributes` what it is found by."""
+    run that it is queued behind, `attributes` what it is found by; `is_alone`: it is no row of a list."""
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
@@ -158,6 +163,9 @@ def run_row(
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
+        journal=JournalRow.of(size_of(run, head, added=is_alone)),
+        renewed_as=run.goes_on_as if run.goes_on_by == "renewal" else None,
+        handed_off_to=run.goes_on_as if run.goes_on_by == "handoff" else None,
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
         error=_error(run, ending),
@@ -216,7 +224,7 @@ def price_row(price: Price) -> PriceRow:
 
 def one(run_id: UUID) -> RunRow:
     """A run as it is now. Raises NotFound."""
-    return run_rows([find(run_id)])[0]
+    return run_rows([find(run_id)], is_alone=True)[0]
 
 
 def _error(run: Run, ending: Any) -> dict[str, Any] | None:

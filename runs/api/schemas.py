@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
+from runs.api.shapes import JournalRow, Trouble
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
 
@@ -110,15 +111,6 @@ class PricePage(Page):
     results: list[PriceRow]
 
 
-class Trouble(Shape):
-    """Why a run failed."""
-
-    model_config = ConfigDict(extra="allow")
-
-    code: str
-    message: str
-
-
 class ParentRow(Shape):
     """The run that started this one, and as which of its steps."""
 
@@ -180,6 +172,11 @@ class RunRow(Shape):
     step_index: int = Field(description="Steps done so far.")
     epoch: int = Field(description="Rises with every worker that takes the run over.")
     seq: int = Field(description="The journal's last event.")
+    journal: JournalRow
+    renewed_as: UUID | None = Field(description="The run that it goes on as, with an empty journal.")
+    handed_off_to: UUID | None = Field(description="The run of another agent that it goes on as.")
+    came_from: UUID | None = Field(description="The run that goes on as this one.")
+    turn: int = Field(description="How many runs went before it.")
     last_checkpoint_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -12,6 +12,9 @@ from runs.engine.agents import Agent
 
 # How often runs may hand one piece of work on: agents that send it to and fro come to an end.
 MOST_HANDOFFS = 16
+# From here on people are told that a run had better be renewed: events of its journal, and their bytes.
+LARGE_JOURNAL = 5_000
+LARGE_BYTES = 64 * 1024 * 1024
 # Of a transcript: its newest lines, and of a line its two ends.
 MOST_LINES = 200
 MOST_OF_A_LINE = 8_000

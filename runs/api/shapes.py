@@ -1,0 +1,25 @@
+"""Pieces of a run's row that stand beside `schemas.py`: why it failed, as which run it goes on, how large its journal
+is."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from ledger.web.shapes import Shape
+
+
+class Trouble(Shape):
+    """Why a run failed."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: str
+    message: str
+
+
+class JournalRow(Shape):
+    """How large a run's journal is."""
+
+    events: int
+    bytes: int | None = Field(description="As they are stored; null in lists, and where it is too long to add up.")
+    is_large: bool = Field(description="The run has not ended, and had better be renewed before it goes on long.")
