@@ -84,7 +84,7 @@ def _child_row(wait: Wait) -> ChildRow | None:
     return ChildRow.of(child, status=status_of(child.state), need=child.need or None, need_at=child.at or None)
 
 
-def run_rows(runs: Sequence[Run], *, is_alone: bool = False) -> list[RunRow]:
+def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     """Runs with their heads, open waits, endings and whom they are queued behind, in few further queries however many
     they are."""
     ids = [run.id for run in runs]
@@ -109,7 +109,6 @@ def run_rows(runs: Sequence[Run], *, is_alone: bool = False) -> list[RunRow]:
             aside.get(run.id, amounts.NOTHING_USED),
             ahead.get(run.id),
             {one.name: one.value for one in of_head(heads[run.id])},
-            is_alone=is_alone,
         )
         for run in runs
     ]
@@ -147,12 +146,10 @@ def run_row(
     aside: amounts.Usage = amounts.NOTHING_USED,
     ahead: UUID | None = None,
     attributes: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    is_alone: bool = False,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
-    run that it is queued behind, `attributes` what it is found by; `is_alone`: it is no row of a list."""
+    run that it is queued behind, `attributes` what it is found by."""
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
@@ -163,7 +160,7 @@ def run_row(
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
-        journal=JournalRow.of(size_of(run, head, added=is_alone)),
+        journal=JournalRow.of(size_of(run, head)),
         renewed_as=run.goes_on_as if run.goes_on_by == "renewal" else None,
         handed_off_to=run.goes_on_as if run.goes_on_by == "handoff" else None,
         ended_at=run.ended_at if is_over else None,
@@ -224,7 +221,7 @@ def price_row(price: Price) -> PriceRow:
 
 def one(run_id: UUID) -> RunRow:
     """A run as it is now. Raises NotFound."""
-    return run_rows([find(run_id)], is_alone=True)[0]
+    return run_rows([find(run_id)])[0]
 
 
 def _error(run: Run, ending: Any) -> dict[str, Any] | None:

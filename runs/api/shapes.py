@@ -21,5 +21,5 @@ class JournalRow(Shape):
     """How large a run's journal is."""
 
     events: int
-    bytes: int | None = Field(description="As they are stored; null in lists, and where it is too long to add up.")
+    bytes: int | None = Field(description="As they are stored; null: it began before they were counted.")
     is_large: bool = Field(description="The run has not ended, and had better be renewed before it goes on long.")

@@ -104,7 +104,7 @@ class RunPage(Page):
         )
         if block.asked is not None and block.asked.held_by:
             context["may"] = may - {"pause"}  # somebody has
-        context["size"] = size_of(dossier.run, dossier.head, added=True)
+        context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")

@@ -5,7 +5,7 @@ A signal that comes before anybody waits is kept; calls get signals of a name in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +35,7 @@ class Sent:
 
     n: int
     is_new: bool
-    run: UUID
+    run: UUID | None = field(default=None, compare=False)
 
 
 class OtherSignal(DurableAgentsError):

@@ -22,6 +22,7 @@ SHIPPED = {
     "ledger/sql/0004_codes.sql": "c51f23941547106ed2785758fa6df39b19b14c74201c9bc9ded6e6444167232c",
     "ledger/sql/0010_registers.sql": "98766363256959ab2f213a5e71634ecc23dff957bbe286d13d83daf56e82a416",
     "ledger/sql/0012_budgets.sql": "8b7c697ab218d006e42766b9f62869b909ce9ba2c39454ae9e0245cfd634fcb6",
+    "ledger/sql/0016_journal_size.sql": "dec235262d24ced31e7014e0fd766b242de94bb86506ab1c50677e94254fed44",
     "ledger/sql/append.sql": "526f385e4a8cca4bf6b5f0995fecae36dc38a17974985c561337efbbaea8dc8c",
     "runs/sql/0004_functions_anew.sql": "2459d8c6a7f4b908e96ae55f0ead17866dfcfc8d00bf504917f849c3c520f48d",
     "runs/sql/0007_claims.sql": "8c7939c4cb2ac5c2fa50b2ec5307b014582637bd401a18efed070c32fb910b84",

@@ -22,8 +22,9 @@ BUDGETS = (
     {"tokens_in": 40}, {"tokens_out": 150}, {"usd": "0.002"}, {"usd": "0", "steps": 2}, {"wall_seconds": 1},
     {"tool_calls": 1, "model_calls": 1, "wall_seconds": 1},
 )  # fmt: skip
-# Steps that start so many runs of the other agent at once; each makes one keyed call.
-FAMILIES = {"family": 2}
+# Steps that start so many runs of the other agent at once; each makes one keyed call. The one of `renewed` goes on as
+# another run, and that one hands off to a third: each makes one too.
+FAMILIES = {"family": 2, "renewed": 1}
 # Steps that make several calls at once.
 GATHERED = {
     "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),
