@@ -289,6 +289,7 @@ class SentRow(Shape):
     n: int = Field(
         description="Its number among the run's signals of that name, from 1 in the order in which they came."
     )
+    run: UUID = Field(description="The run that has it: the newest that the one in the address goes on as.")
 
 
 class RequestError(Shape):

@@ -31,8 +31,9 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
+from tests.runs.going_on import Going
 from tests.runs.model import Model
-from tests.runs.spender import WHY, Spender, now_and_then, owned
+from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.tiers import many
 from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
@@ -57,7 +58,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Spender):
+class Machine(Going):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
@@ -67,8 +68,11 @@ class Machine(Spender):
         self.start()
 
     def start(self) -> None:
-        self.run = self.stage.start(self.agent, text="go")
-        self.model, self.n, self.token, self.slot = Model(), 0, "", ""
+        self.take(self.stage.start(self.agent, text="go"), Model())
+
+    def take(self, run: Run, model: Model) -> None:
+        self.run = run
+        self.model, self.n, self.token, self.slot = model, 0, "", ""
         self.gate: WaitSpec | None = None
         self.denied, self.asked = ("", ""), 0  # a call, slot and tool, that a person said did not happen
         self.resolved: list[UUID] = []
