@@ -301,7 +301,7 @@ MUTANTS = [
     Mutant("a parent hears of a renewal as of an end", HEIR_SQL, "is_told = o.parent IS NOT NULL,", "is_told = false,", LIGHT),
     Mutant("a parent pays for the last of them only", ENDS, "    every = Run.objects.filter(Q(pk=first) | Q(first=first)).values(\"pk\")\n", "    every = Run.objects.filter(Q(first=first) | Q(pk=first)).order_by(\"-turn\").values(\"pk\")[:1]\n", LIGHT),
     Mutant("a message is left without an answer", HEIR_SQL, "       OR (p_how = 'renewal' AND EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = ''))\n", "", f"{GOING} -k message"),
-    Mutant("a signal to a run that has gone on is lost", CHAIN, "    if run.goes_on_as is not None:\n        raise GoneOn\n", "    return\n", f"{GOING} -k meets"),
+    Mutant("a signal to a run that has gone on is lost", CHAIN, "    if run.goes_on_as is not None:\n        raise GoneOn\n", "    return\n", f"{GOING} -k look_and_lock"),
     Mutant("a repeat is another signal after a renewal", "runs/services/signals.py", "Signal.objects.filter(is_of_chain(run), name", "Signal.objects.filter(run=run, name", f"{GOING} -k however_often"),
     Mutant("who had a hand in the run before decides", "runs/services/authority.py", "\"first\": run.first or run.pk,", "\"first\": run.pk,", f"{GOING} -k had_a_hand"),
     Mutant("a forged link is not looked at", "runs/verification/succession.py", "        if [(x.successor, _GOES_ON[x.KIND]) for x in told] != ", "        if False and [] != ", f"{GOING} -k forged_link"),

@@ -260,6 +260,26 @@ def test_a_worker_that_has_lost_its_run_makes_no_heir(stage: Stage, tools: Toolb
     assert heirs(run) == []
 
 
+def test_a_signal_follows_a_run_that_goes_on_between_look_and_lock(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stage.start(counting(tools, 2))
+    look, renewals = chain.newest, [stage.drive]
+
+    def newest(run_id: UUID) -> Run:
+        found = look(run_id)
+        for renewal in renewals[:]:
+            renewals.clear()
+            at_once(renewal)
+        return found
+
+    monkeypatch.setattr(chain, "newest", newest)
+    sent = signals.signal(run.pk, "go", "a", by=SHOP)
+    (second,) = heirs(run)
+    assert sent.run == second.pk and [x.payload for x in events(second, e.SignalReceived)] == ["a"]
+    whole(run)
+
+
 def test_a_message_reaches_the_newest(stage: Stage, tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> Any:
         if not state.seen:

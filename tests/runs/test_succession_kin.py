@@ -15,6 +15,7 @@ from runs.models import Run
 from runs.services import authority, lifecycle, signals
 from runs.services.starts import keys, turns
 from runs.services.starts.keys import KeyTaken, Wanted
+from runs.services.succession import chain
 from runs.workers import timers
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import Stage, at_once, events, fresh, head, output, problems
@@ -216,3 +217,19 @@ def test_an_heir_that_its_origin_knows_nothing_of_is_found_and_its_parent_does_n
     everything(stage)
     Run.objects.filter(pk=forged.pk).update(came_from=run.pk, first=run.pk, turn=1)
     assert any("came_from says" in one for one in problems(forged))
+
+
+def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools: Toolbox) -> None:
+    """The database's owner may delete a run, row by row; what goes on from it needs nothing of it."""
+    agent = counting(tools, 3, name="helper")
+    run = stage.start(parent_of(agent, "a"))
+    stage.drive(), stage.drive(), stage.drive()
+    child, second, third = children(run)
+    for table, column in (("runs_signal", "run_id"), ("runs_checkpoint", "run_id"), ("ledger_ledgerentry", "run_id"),
+                          ("ledger_event", "run_id"), ("ledger_head", "run_id"), ("runs_run", "id")):  # fmt: skip
+        _owner(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
+    everything(stage)
+    assert output(run) == ["order:t0,order:t1,order:t2"]
+    assert any(f"goes on from, {second.pk}, is gone" in one for one in problems(third))
+    assert any(f"goes on as, {second.pk}, is gone" in one for one in problems(child))
+    assert chain.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"
