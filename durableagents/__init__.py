@@ -24,12 +24,13 @@ from runs.engine.limits.rules import RateLimit
 from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
+from runs.engine.succession.declared import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
-    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "RateLimit", "Refused", "Rejected",
-    "ReplayClass", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "durable", "this_call",
-    "tool",
+    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened", "Keyword", "Keywords",
+    "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "RateLimit", "Refused", "Rejected", "Renew",
+    "ReplayClass", "Said", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "durable",
+    "this_call", "tool",
 ]  # fmt: skip

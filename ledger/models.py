@@ -59,6 +59,11 @@ class Head(models.Model):
     unpriced_calls = models.IntegerField(
         default=0, db_default=0, help_text="Model requests of whose cost nobody knows anything: the model has no price."
     )
+    bytes = models.BigIntegerField(
+        null=True,
+        db_default=0,
+        help_text="Of its events as they are stored; null: it is from before they were counted.",
+    )
     # The most that the run may use of each; null: as much as it likes.
     cap_steps = models.IntegerField(null=True)
     cap_tokens_in = models.BigIntegerField(null=True)

@@ -5,6 +5,7 @@ from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelR
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.starts import RunAdmitted, StartPlanned
+from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
 
 __all__ = [
     "AttributesSet",
@@ -16,6 +17,10 @@ __all__ = [
     "ModelRouted",
     "ModelsChosen",
     "RunAdmitted",
+    "RunCarriedOn",
+    "RunHandedOff",
+    "RunRenewed",
+    "SignalCarried",
     "StartPlanned",
     "TranscriptCompacted",
 ]

@@ -59,6 +59,7 @@ class ReadJournal:
     coded_after: int = 0  # up to here events and rows may lack codes
     acts_coded_after: int = 0  # and the records of acts, which had theirs later
     problems: list[str] = field(default_factory=list)
+    size: int = 0  # of all events, in bytes
 
     @property
     def seq(self) -> int:
@@ -232,6 +233,8 @@ def _head_problems(journal: ReadJournal) -> Iterator[str]:
         yield "the run's head is gone"
     elif head.seq != journal.seq:
         yield f"the journal ends at event {journal.seq}, the head says {head.seq}"
+    elif head.bytes is not None and head.bytes != journal.size:
+        yield f"the journal's events have {journal.size} bytes, the head says {head.bytes}"
     elif bytes(head.chain) != journal.hash_at(journal.seq):
         yield "the last event's hash is not the one that the head names"
 
@@ -244,6 +247,7 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
         expected = journal.seq + 1
         if row.seq != expected:
             problems.append(f"event {expected} is missing: the next one found is {row.seq}")
+        journal.size += len(row.clear) + len(row.sealed or b"")
         # A gap leaves a place, so that rows are still compared with the event of their own number.
         missing = min(row.seq - expected, 10**6)
         if missing >= 0:

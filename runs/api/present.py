@@ -39,6 +39,7 @@ from runs.api.schemas import (
     ViewKindRow,
     WaitRow,
 )
+from runs.api.shapes import JournalRow
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
@@ -46,6 +47,7 @@ from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
 from runs.queries import families, progress, spending, turns
 from runs.queries.attributes.shown import of_head, set_by
+from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
@@ -159,6 +161,9 @@ def run_row(
         step_index=head.steps,
         epoch=head.epoch,
         seq=head.seq,
+        journal=JournalRow.of(size_of(run, head)),
+        renewed_as=run.goes_on_as if run.goes_on_by == "renewal" else None,
+        handed_off_to=run.goes_on_as if run.goes_on_by == "handoff" else None,
         ended_at=run.ended_at if is_over else None,
         output=ending if run.state == State.COMPLETED else None,
         error=trouble_of(run, ending),

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, Trouble
+from runs.api.shapes import JournalRow
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
 
@@ -172,6 +173,11 @@ class RunRow(Shape):
     step_index: int = Field(description="Steps done so far.")
     epoch: int = Field(description="Rises with every worker that takes the run over.")
     seq: int = Field(description="The journal's last event.")
+    journal: JournalRow
+    renewed_as: UUID | None = Field(description="The run that it goes on as, with an empty journal.")
+    handed_off_to: UUID | None = Field(description="The run of another agent that it goes on as.")
+    came_from: UUID | None = Field(description="The run that goes on as this one.")
+    turn: int = Field(description="How many runs went before it.")
     last_checkpoint_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -286,6 +292,7 @@ class SentRow(Shape):
     n: int = Field(
         description="Its number among the run's signals of that name, from 1 in the order in which they came."
     )
+    run: UUID = Field(description="The run that has it: the newest that the one in the address goes on as.")
 
 
 class RequestError(Shape):

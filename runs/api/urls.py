@@ -6,6 +6,7 @@ urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
     path("runs/bulk", starting.BulkStart.as_view(), name="api-runs-bulk"),
     path("runs/<uuid:run_id>", views.OneRun.as_view(), name="api-run"),
+    path("runs/<uuid:run_id>/latest", views.Latest.as_view(), name="api-run-latest"),
     path("runs/<uuid:run_id>/children", views.Children.as_view(), name="api-run-children"),
     path("runs/<uuid:run_id>/log", views.Log.as_view(), name="api-run-log"),
     path("runs/<uuid:run_id>/transcript", views.Transcript.as_view(), name="api-run-transcript"),

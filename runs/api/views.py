@@ -33,6 +33,7 @@ from runs.services import authority, callbacks, idempotency, lifecycle, question
 from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
 from runs.services.budgets.starting import most_of
 from runs.services.forgeries import forgeries
+from runs.services.succession import chain
 from runs.story.conversation import transcript
 
 _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
@@ -92,6 +93,17 @@ class OneRun(ApiView):
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         return Response(one(run_id))
+
+
+class Latest(ApiView):
+    """The newest run that a run goes on as; the run itself where it goes on as none."""
+
+    roles = READ
+
+    @described("The newest run that a run goes on as", RunRow)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        return Response(one(chain.newest(run_id).pk))
 
 
 class Children(ApiView):

@@ -46,6 +46,7 @@ _NOW_STATUS = {
     "pausing": "run", "cancelling": "run", "compensating": "run", "paused": "hold",
     "exceeded": "hold",
     "failed": "bad", "stopped": "bad", "unknown": "unsure", "completed": "done", "cancelled": "hold",
+    "renewed": "done", "handed_off": "done",
 }  # fmt: skip
 
 

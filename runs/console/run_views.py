@@ -30,6 +30,7 @@ from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
+from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.services import authority, lifecycle, questions, reconciling
@@ -106,6 +107,7 @@ class RunPage(Page):
         context["pools"] = pools.of(dossier.run)
         if block.asked is not None and block.asked.held_by:
             context["may"] = may - {"pause"}  # somebody has
+        context["size"] = size_of(dossier.run, dossier.head)
         context["told"] = TellingBlock(run_id, dossier.head)
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")

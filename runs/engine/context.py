@@ -33,6 +33,8 @@ from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.steps.telling import tell_line, tell_progress
+from runs.engine.succession.declared import Said, shortened
+from runs.engine.tape import payload_of
 from runs.engine.thinking.loop import think
 from runs.engine.thinking.question import ask_once
 from runs.engine.tools import Evidence, Tool
@@ -148,9 +150,13 @@ class Context:
         return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
 
     @_step
-    async def think(self, assistant: Assistant | PydanticAgent[Any, Any], prompt: str, *, deps: Any = None) -> Any:
-        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. Raises
-        ModelFailure.
+    async def think(
+        self, assistant: Assistant | PydanticAgent[Any, Any], prompt: str, *, deps: Any = None,
+        after: Sequence[Said] = (),
+    ) -> Any:  # fmt: skip
+        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. `after` is a
+        conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
+        ModelFailure, Rejected (a gate of one of its tools was denied).
 
         A Pydantic AI agent works as it is, where one of the agent's `assistants` is `durable(it, …)`; `deps` are its
         dependencies, which aren't on record. Returns its output.
@@ -158,10 +164,12 @@ class Context:
         visit, slot = self._visit, self._visit.next_slot()
         known = assistant if isinstance(assistant, Assistant) else declared_for(visit.agent.assistants, assistant)
         if isinstance(known, AgentAssistant):
+            if after:
+                raise MisusedContext(f"{known.name} is a Pydantic AI agent: put what was said before into its prompt")
             return await think_with_agent(visit, slot, known, prompt, deps)
         if deps is not None:
             raise MisusedContext(f"{known.name} is an Assistant: deps are for Pydantic AI's agents")
-        return await think(visit, slot, known, prompt)
+        return await think(visit, slot, known, prompt, after)
 
     @_step
     async def model(self, assistant: Assistant, prompt: str) -> str:
@@ -316,6 +324,19 @@ class Context:
         meter = self._visit.meter
         left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
         return Left(**{name: left.get(name) for name in RESOURCES})
+
+    def transcript(self) -> list[Said]:
+        """What was said and done so far in the conversations of this node's visit (each `think`), in order: to be
+        handed over with `Handoff`. A long one is cut to its newest lines."""
+        return shortened([line for talk in self._visit.talks for line in talk.lines()])
+
+    @_noted
+    async def handed_over(self) -> list[Said]:
+        """The transcript that the run was handed off with; empty where it was not, or without one. What is in it was
+        said by others: pass it to `think(…, after=…)`, which shows it as data."""
+        come = await self._visit.look_up(self._visit.journal.origin())
+        lines = payload_of(come).get("transcript") or []
+        return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
         """A line for people: `message`, and `fields` as name=value, of the `level` debug, info, warning or error. It is

@@ -26,11 +26,15 @@ from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.doubt import settle_before_end
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
+from runs.engine.succession.declared import MOST_HANDOFFS
+from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape, payload_of
 from runs.engine.visit import Visit
 
 # What is on record has changed under a stop for an operator: read it and go on.
 _AGAIN = "again"
+# How often a run that is about to go on as another looks again at what came meanwhile.
+_LOOKS = 20
 _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 
 
@@ -54,6 +58,7 @@ class Driver:
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
         self.wishes: list[e.CancelRequested] = []
+        self.carried_on: e.RunCarriedOn | None = None  # of a run that has not entered a node yet
         self.depth = 0
         self._running: Visit | None = None
 
@@ -98,6 +103,7 @@ class Driver:
         self.created, self.depth = history.created, history.depth
         if history.snapshot is not None:
             self.at = history.snapshot
+        self.carried_on = next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
         self.tape = Tape(history.tail)
         self.wishes = [event for event in history.tail if isinstance(event, e.CancelRequested)]
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
@@ -106,8 +112,11 @@ class Driver:
         return history.reply
 
     async def _begin(self) -> str | None:
-        """Validate the input into the first state and enter the first node."""
+        """Validate the input into the first state and enter the first node; of a run that was renewed, the node and
+        the state that it was renewed with."""
         assert self.created is not None
+        if self.carried_on is not None and self.carried_on.node:
+            return await self._enter(self.carried_on.node, payload_of(self.carried_on).get("state"))
         try:
             first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
             state = plain(first)
@@ -181,6 +190,8 @@ class Driver:
             case Finished():
                 events = [*self._buffered(), e.RunCompleted(payload=outcome.output)]
                 return await self._end("completed", events)
+            case Renewed() | HandedOver():
+                return await self._succeed(outcome)
             case Parked():
                 return await self._park(outcome)
             case Exceeded():
@@ -298,6 +309,33 @@ class Driver:
         """The last move; a run that somebody cancelled meanwhile ends as cancelled."""
         reply = await self.journal.leave("end", events, state=state, error=error)
         return state if reply.is_done else await self._cancel()
+
+    async def _succeed(self, to: Renewed | HandedOver) -> str | None:
+        """The run goes on as another one. What comes meanwhile (a signal, a higher cap) goes along, a message is
+        answered first; people's wishes come before."""
+        assert self.created is not None
+        buffered = tuple(self._buffered())
+        for _ in range(_LOOKS):
+            reply = await self._load()
+            if reply.stop is not None:
+                return await self._stopped(reply.stop)
+            if isinstance(to, Renewed):
+                over = f"{self.at.generation}.{self.at.visit}"
+                state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
+                going = Renewed(to.node, state)
+            estate = await self.journal.estate()
+            if isinstance(to, HandedOver) and is_too_often(estate):
+                problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
+                return await self._fail(Crashed("too_many_handoffs", problem, ""))
+            heir = heir_of(
+                self.journal.run_id, self.agent, going if isinstance(to, Renewed) else to, input=self.created.payload,
+                left=self.meter.left(), estate=estate,
+            )  # fmt: skip
+            reply = await self.journal.succeed([*buffered, *ends_with(heir)], heir)
+            if reply.is_done:
+                return "completed"
+        problem = "a call, a question or a child of the run is still open, so it can't go on as another run"
+        return await self._operator(Broken("can_not_go_on", {"problem": problem}))
 
     async def _operator(self, broken: Broken) -> str:
         """Stop rather than guess: a wait of kind `operator` with what is wrong, and a deadline."""

@@ -16,6 +16,8 @@ from ledger.events import (
     Event,
     MessageReceived,
     ModelsChosen,
+    RunCarriedOn,
+    SignalCarried,
     SignalReceived,
     ToolInvoked,
     ToolReconciled,
@@ -203,6 +205,25 @@ class ChildSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Heir:
+    """The run that an `origin` goes on as, made with its end. `events` are its journal's first; `signals` those of the
+    origin's that it has (their numbers there, and here the one among those of its name and the event's), of
+    `all_signals` that no call took; `left` what is left of the origin's budget, and `caps` what it may use."""
+
+    run_id: str
+    origin: str
+    agent: str
+    version: str
+    input: Any
+    events: tuple[Event, ...]
+    signals: tuple[tuple[int, int, int], ...]
+    all_signals: tuple[int, ...]
+    left: Caps
+    caps: Caps
+    carried_on: RunCarriedOn
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one commit makes durable, whole or not at all.
 
@@ -278,7 +299,7 @@ class Journal(Protocol):
         stop, or where its answer is on record. Writes nothing."""
         ...
 
-    async def signal(self, name: str, n: int) -> SignalReceived:
+    async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
         """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is
         none."""
         ...
@@ -301,4 +322,18 @@ class Journal(Protocol):
     ) -> Reply:
         """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/0018_steps.sql, and,
         for a message that wants an answer before the run parks, runs/sql/0023_messages.sql."""
+        ...
+
+    async def origin(self) -> RunCarriedOn | None:
+        """What tells where the run goes on from; None for one that nobody went before. Raises JournalBroken."""
+        ...
+
+    async def estate(self) -> Sequence[tuple[int, Event]]:
+        """What an heir of the run is made of, with the events' numbers: what its first events tell, what it is found
+        by, which models it asks, and the signals that no call took. Raises JournalBroken."""
+        ...
+
+    async def succeed(self, events: Sequence[Event], heir: Heir) -> Reply:
+        """End the run, and make the one that it goes on as, in one commit. Not done where people asked for a stop, and
+        where the heir was made of what has changed by now, or something is open: see runs/sql/0030_succession.sql."""
         ...

@@ -14,7 +14,7 @@ from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
-from runs.engine.budget.meter import debit_of
+from runs.engine.budget.meter import Meter, debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
@@ -24,6 +24,7 @@ from runs.engine.journal import (
     ChildSpec,
     Entry,
     GateOpening,
+    Heir,
     History,
     How,
     Reply,
@@ -66,11 +67,12 @@ class MemoryRun:
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
-    kept: list[e.SignalReceived] = field(default_factory=list)
+    kept: list[e.SignalReceived | e.SignalCarried] = field(default_factory=list)
     inbox: list[e.MessageReceived] = field(default_factory=list)  # messages that nobody has answered
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
+    heir: Heir | None = None  # the run that it went on as
 
     def append(self, events: Sequence[e.Event]) -> None:
         """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's
@@ -129,7 +131,7 @@ class MemoryRun:
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
         """Send the run a signal, as `runs.services.signals` does. Returns its number among those of its name."""
-        n = 1 + sum(isinstance(x, e.SignalReceived) and x.name == name for x in self.events)
+        n = 1 + sum(isinstance(x, (e.SignalReceived, e.SignalCarried)) and x.name == name for x in self.events)
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
         self.hand_over(name)
@@ -209,10 +211,10 @@ class MemoryJournal:
         run = self.run
         return History(snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used, run.depth)
 
-    async def signal(self, name: str, n: int) -> e.SignalReceived:
+    async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
         self._fence()
         for event in self.run.events:
-            if isinstance(event, e.SignalReceived) and (event.name, event.n) == (name, n):
+            if isinstance(event, (e.SignalReceived, e.SignalCarried)) and (event.name, event.n) == (name, n):
                 return event
         raise JournalBroken(f"there is no signal {name} number {n}")
 
@@ -300,6 +302,28 @@ class MemoryJournal:
                 wait.resolution = "withdrawn"
         return self._reply()
 
+    async def origin(self) -> e.RunCarriedOn | None:
+        self._fence()
+        return next((event for event in self.run.events if isinstance(event, e.RunCarriedOn)), None)
+
+    async def estate(self) -> list[tuple[int, e.Event]]:
+        self._fence()
+        numbered = enumerate(self.run.events, start=1)
+        return [(seq, x) for seq, x in numbered if isinstance(x, _OF_AN_ESTATE) or any(x is k for k in self.run.kept)]
+
+    async def succeed(self, events: Sequence[e.Event], heir: Heir) -> Reply:
+        self._fence()
+        run = self.run
+        left = Meter(run.caps, run.used).left()
+        kept = tuple(seq for seq, x in enumerate(run.events, start=1) if any(x is k for k in run.kept))
+        told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
+        is_open = run.open_waits() or run.children.keys() - told or (run.inbox and heir.carried_on.how == "renewal")
+        if self._reply().stop is not None or is_open or heir.left != left or heir.all_signals != kept:
+            return self._reply(is_done=False)
+        reply = await MemoryJournal.leave(self, "end", events, state="completed")
+        run.heir = heir
+        return reply
+
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
             raise StaleLease(
@@ -374,6 +398,9 @@ class MemoryJournal:
 
     def _reply(self, *, is_done: bool = True) -> Reply:
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
+
+
+_OF_AN_ESTATE = (e.ChildOf, e.StartPlanned, e.RunCarriedOn, e.AttributesSet, e.ModelsChosen)
 
 
 # What is not written where the call's outcome is on record already.

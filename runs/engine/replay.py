@@ -21,6 +21,8 @@ from runs.engine.errors import BadSignal, ChildFailure, Failure, ModelFailure, R
 from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.succession.declared import Handoff, Renew
+from runs.engine.succession.heirs import HandedOver, Renewed, handoff, renewal
 from runs.engine.visit import Visit
 
 
@@ -39,7 +41,7 @@ class Finished:
     output: Any
 
 
-Outcome = Advanced | Finished | Parked | Exceeded | Stopped | Broken | Crashed
+Outcome = Advanced | Finished | Renewed | HandedOver | Parked | Exceeded | Stopped | Broken | Crashed
 
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
@@ -108,6 +110,10 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
     match returned:
         case End():
             return _finish(agent, returned.output)
+        case Renew():
+            return renewal(agent, node, returned)
+        case Handoff():
+            return handoff(agent, node, returned)
         case Node():
             target = returned.name
         case str():
@@ -115,7 +121,8 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
         case _:
             return Crashed(
                 "bad_return",
-                f"node {node.name!r} returned {type(returned).__name__}: return a node's name or End(output)",
+                f"node {node.name!r} returned {type(returned).__name__}: return a node's name, End(output), "
+                "Renew(state) or Handoff(agent, input)",
                 "",
             )
     if target not in node.edges:

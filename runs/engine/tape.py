@@ -194,7 +194,7 @@ class Tape:
         self.slots: dict[str, Slot] = {}
         self.visits: set[int] = set()
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
-        self.signals: dict[tuple[str, int], e.SignalReceived] = {}
+        self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
         self.handled: list[e.MessageHandled] = []
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
         for event in events:
@@ -218,7 +218,7 @@ class Tape:
             self.unheard = []
         if isinstance(event, e.VisitEntered):
             self.visits.add(event.visit)
-        if isinstance(event, e.SignalReceived):
+        if isinstance(event, (e.SignalReceived, e.SignalCarried)):
             self.signals[event.name, event.n] = event
         self.handled += [event] if isinstance(event, e.MessageHandled) else []
         if event.slot is None:

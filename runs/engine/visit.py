@@ -19,6 +19,7 @@ from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.places import Places, Recall
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
+from runs.engine.succession.declared import Talk
 from runs.engine.tape import Slot, Tape
 
 FENCED_REST_SECONDS = 0.05
@@ -45,6 +46,7 @@ class Visit:
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
+        self.talks: list[Talk] = []  # the conversations of its assistants, in their order
         self.changes: Changes | None = None  # what messages changed of the node's state
 
     def next_slot(self) -> str:
@@ -168,7 +170,7 @@ class Visit:
         if not reply.is_done:
             self.stop(Stopped(reply.stop or "overtaken"))
 
-    async def signal(self, name: str, n: int) -> e.SignalReceived:
+    async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
         """A signal that a call of this visit took; it may have come long before the visit."""
         known = self.tape.signals.get((name, n))
         return await self.look_up(self.journal.signal(name, n)) if known is None else known

@@ -1,8 +1,10 @@
-"""A run that another one starts as a step: what is written beside the step's intent, in its transaction."""
+"""A run that another one starts as a step, and one that another goes on as: what is written beside the step's intent,
+or beside the end of its origin, in its transaction."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -10,7 +12,9 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.append import lines
 from runs import search
-from runs.engine.journal import ChildSpec
+from runs.engine.journal import ChildSpec, Heir, Reply
+from runs.journal.lookups import Lookups
+from runs.journal.wait_hooks import on_withdraw
 
 _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], {lines}, %s, %s)"
 
@@ -36,3 +40,51 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
         f"{spec.agent}@{spec.version}", Jsonb(list(spec.tags)), spec.trace_id, about, words, *values, Jsonb(caps),
         seconds,
     ]  # fmt: skip
+
+
+def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
+    """What `runs_succeed` is told of the run that another goes on as, with its journal's first events."""
+    run_id, told = UUID(heir.run_id), heir.carried_on
+    placeholders, values = lines(list(heir.events), run_id, 0)
+    words = search.terms(run_id, by="", tags=(), input=heir.input, key=told.business_key)  # the rest is its origin's
+    about = search.subject(heir.input)[: search.ABOUT_LENGTH]
+    carried: list[list[int]] = [list(column) for column in zip(*heir.signals, strict=True)] or [[], [], []]
+    parts = (
+        "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], "
+        f"%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], {placeholders}"
+    )
+    return parts, [
+        run_id, told.how, heir.agent, heir.version, UUID(told.first), told.turn, told.handoffs, told.business_key,
+        about, words, Jsonb(heir.left.stated()), Jsonb(heir.caps.stated()), list(heir.all_signals), *carried, *values,
+    ]  # fmt: skip
+
+
+class _Commits(Protocol):
+    """What it needs of the journal that it is a part of."""
+
+    seq: int
+    on_birth: Callable[[], None]
+    _id: UUID
+    _lookups: Lookups
+
+    async def _commit(
+        self, events: Sequence[e.Event], statement: str, values: list[Any], *, after: Sequence[str], lets_go: bool
+    ) -> Reply: ...
+
+
+class Succession:
+    """The part of the `Journal` port that is about runs that go on as others."""
+
+    async def origin(self: _Commits) -> e.RunCarriedOn | None:
+        return await self._lookups.origin()
+
+    async def estate(self: _Commits) -> Sequence[tuple[int, e.Event]]:
+        return await self._lookups.estate()
+
+    async def succeed(self: _Commits, events: Sequence[e.Event], heir: Heir) -> Reply:
+        (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
+        statement = f"SELECT * FROM runs_succeed(%s, %s, %s, {written}, {born})"
+        reply = await self._commit(events, statement, [*values, *more], after=on_withdraw, lets_go=True)
+        if reply.is_done:
+            self.on_birth()  # somebody may take it
+        return reply

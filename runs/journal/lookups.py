@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ledger.actors import Lease
 from ledger.errors import StaleLease
-from ledger.events import MessageReceived, ModelsChosen, SignalReceived
+from ledger.events import Event, MessageReceived, ModelsChosen, RunCarriedOn, SignalCarried, SignalReceived
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import History, Reply
@@ -19,8 +19,10 @@ from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 from runs.journal.reader import (
     AT_SLOT,
+    ESTATE,
     EVENTS,
     INBOX,
+    ORIGIN,
     SIGNAL,
     STANDING,
     checked,
@@ -63,13 +65,13 @@ class Lookups:
         created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), graph_id=graph_id)
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads)
 
-    async def signal(self, name: str, n: int) -> SignalReceived:
+    async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
         """One read of what can't change any more, checked against its hash. Raises JournalBroken."""
         row = await patiently(
             lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
         )
         event = None if row is None else checked(self._run_id, row)[1]
-        if not isinstance(event, SignalReceived) or (event.name, event.n) != (name, n):
+        if not isinstance(event, (SignalReceived, SignalCarried)) or (event.name, event.n) != (name, n):
             raise JournalBroken(f"run {self._run_id} has no event for signal {name} number {n}")
         return event
 
@@ -83,6 +85,20 @@ class Lookups:
         if len(chosen) < len(events) or [event.n for event in chosen] != list(range(len(chosen))):
             raise JournalBroken(f"run {self._run_id}: what is on record at {CHOICE} is no row of choices")
         return chosen
+
+    async def origin(self) -> RunCarriedOn | None:
+        """Where the run goes on from. Raises JournalBroken."""
+        rows = await patiently(
+            lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading where it goes on from"
+        )
+        return next((x for row in rows if isinstance(x := checked(self._run_id, row)[1], RunCarriedOn)), None)
+
+    async def estate(self) -> Sequence[tuple[int, Event]]:
+        """What an heir is made of. Raises JournalBroken."""
+        rows = await patiently(
+            lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
+        )
+        return [(link.seq, event) for link, event in (checked(self._run_id, row) for row in rows)]
 
     async def inbox(self) -> MessageReceived | None:
         """The oldest message that wants an answer. Raises JournalBroken."""

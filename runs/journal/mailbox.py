@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ledger.append import lines
-from ledger.events import Event, MessageReceived
+from ledger.events import Event, MessageReceived, SignalCarried, SignalReceived
 from runs.engine.journal import Reply
 from runs.journal.lookups import Lookups
 
@@ -24,7 +24,10 @@ class _Commits(Protocol):
 
 
 class Mailbox:
-    """The part of the `Journal` port that is about messages."""
+    """The part of the `Journal` port that is about messages and signals."""
+
+    async def signal(self: _Commits, name: str, n: int) -> SignalReceived | SignalCarried:
+        return await self._lookups.signal(name, n)
 
     async def inbox(self: _Commits) -> MessageReceived | None:
         return await self._lookups.inbox()

@@ -21,10 +21,10 @@ from psycopg_pool import PoolTimeout
 from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import first_line
-from ledger.events import Event, ModelsChosen, SignalReceived
+from ledger.events import Event, ModelsChosen
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
-from runs.journal.births import child_statement
+from runs.journal.births import Succession, child_statement
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
@@ -46,7 +46,7 @@ _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
 _USAGE = "ROW(%s, %s, %s, %s, %s)"
 
 
-class PgJournal(Mailbox):
+class PgJournal(Mailbox, Succession):
     """The `Journal` port over PostgreSQL, for one claimed run."""
 
     def __init__(
@@ -162,9 +162,6 @@ class PgJournal(Mailbox):
         history = await self._lookups.history(self.lease, self._graph_id, at_least=self.seq)
         self._note(history.reply)
         return history
-
-    async def signal(self, name: str, n: int) -> SignalReceived:
-        return await self._lookups.signal(name, n)
 
     async def models(self) -> Sequence[ModelsChosen]:
         return await self._lookups.models()

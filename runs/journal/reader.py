@@ -25,6 +25,7 @@ from ledger.events import (
     ApprovalDecided,
     Event,
     RunCancelled,
+    RunCarriedOn,
     RunCompleted,
     RunCreated,
     RunFailed,
@@ -64,6 +65,11 @@ SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHER
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
     SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
+# A run that goes on from another says so at the beginning of its journal.
+ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarriedOn'"
+ESTATE = f"""{_READ} WHERE run_id = %s AND (
+    kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
+    OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
 CHANGES = f"""{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s AND (seq = %s OR kind = 'MessageHandled'))
     ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
@@ -246,3 +252,12 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
     if not isinstance(event, _ENDS[state]):
         raise JournalBroken(f"the row of run {run_id} says that it is {state}, its event {seq} is {event.KIND}")
     return event, len(link.sealed or b"")
+
+
+def origin_of(run_id: UUID) -> RunCarriedOn | None:
+    """What the run's own journal says of where it goes on from; None for one that began by itself. Raises
+    JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(ORIGIN, [run_id])
+        rows = cursor.fetchall()
+    return next((event for row in rows if isinstance(event := checked(run_id, row)[1], RunCarriedOn)), None)

@@ -91,6 +91,12 @@ class Run(models.Model):
     parent_slot = models.TextField(blank=True, default="", db_default="")
     parent_attempt = models.SmallIntegerField(default=0, db_default=0)
     depth = models.SmallIntegerField(default=0, db_default=0, help_text="How many runs are above it.")
+    came_from = models.UUIDField(null=True, help_text="The run that goes on as this one.")
+    first = models.UUIDField(null=True, help_text="The run that all began with, of one that goes on from another.")
+    turn = models.IntegerField(default=0, db_default=0, help_text="How many runs went before it.")
+    handoffs = models.SmallIntegerField(default=0, db_default=0, help_text="How many of them handed off.")
+    goes_on_as = models.UUIDField(null=True, help_text="The run that it goes on as: it ended by that.")
+    goes_on_by = models.TextField(blank=True, default="", db_default="", help_text="renewal, handoff, or neither.")
     is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
     created_by = models.TextField()
     creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
@@ -117,6 +123,10 @@ class Run(models.Model):
                 fields=["agent", "business_key"],
                 condition=KEYED & models.Q(ended_at__isnull=True, is_queued=False),
                 name="runs_run_one_of_key",
+            ),
+            # A run goes on as one other, whoever makes it.
+            models.UniqueConstraint(
+                fields=["came_from"], condition=models.Q(came_from__isnull=False), name="runs_run_one_heir"
             ),
         ]
         indexes = [
@@ -160,6 +170,8 @@ class Run(models.Model):
                 condition=models.Q(parent__isnull=False, ended_at__isnull=False, is_told=False),
                 name="runs_run_untold",
             ),
+            # Those that one run went on as, in their order.
+            models.Index(fields=["first", "turn"], condition=models.Q(first__isnull=False), name="runs_run_succession"),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there
@@ -168,6 +180,11 @@ class Run(models.Model):
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a worker has had it, or one of the runs that it goes on from."""
+        return self.started_at is not None or self.came_from is not None
 
     @property
     def counts_from(self) -> datetime:
@@ -250,6 +267,17 @@ pgtrigger.register(
         operation=pgtrigger.UpdateOf("created_by", "creator"),
         condition=pgtrigger.AnyChange("created_by", "creator"),
         func="RAISE EXCEPTION 'who started a run never changes: run %', OLD.id;",
+    ),
+    pgtrigger.Trigger(
+        name="succession_is_frozen",
+        when=pgtrigger.Before,
+        operation=pgtrigger.UpdateOf("came_from", "first", "turn", "goes_on_as", "goes_on_by"),
+        condition=pgtrigger.Condition(
+            "((OLD.came_from IS NOT NULL AND (NEW.came_from, NEW.first, NEW.turn)"
+            " IS DISTINCT FROM (OLD.came_from, OLD.first, OLD.turn)) OR (OLD.goes_on_as IS NOT NULL"
+            " AND (NEW.goes_on_as, NEW.goes_on_by) IS DISTINCT FROM (OLD.goes_on_as, OLD.goes_on_by)))"
+        ),
+        func="RAISE EXCEPTION 'which run goes on as which never changes: run %', OLD.id;",
     ),
 )(Run)
 

@@ -21,11 +21,13 @@ _EVENTS: dict[str, str] = {
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
     """queued, behind (others of its key), early (its time is to come), running,
-    pausing, cancelling, unknown, stopped, exceeded, waiting_children, waiting_signal, waiting_message, or the state's
-    own name."""
+    pausing, cancelling, unknown, stopped, exceeded, waiting_children, waiting_signal, waiting_message, renewed,
+    handed_off, or the state's own name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
+    if state is State.COMPLETED and run.goes_on_as is not None:
+        return "renewed" if run.goes_on_by == "renewal" else "handed_off"
     if state is State.WAITING_HUMAN:
         wait = main_wait(waits)
         if wait is not None and wait.kind in (Wait.Kind.RECONCILE, Wait.Kind.OPERATOR):

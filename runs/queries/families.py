@@ -20,16 +20,19 @@ RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (
         SELECT state, count(*) AS n FROM runs_run WHERE parent = ledger_head.run_id GROUP BY state) AS children)"""
-# The child that a wait is for, and the first run at or below it that stands still for a person: what waits for its own
-# child stands still where that one does. A wait's detail may be anything, so only an id that is a child of this very
-# run is told of; and rows that were damaged may go in a circle, so it ends.
+# The child that a wait is for, as the newest run that it goes on as, and the first run at or below it that stands still
+# for a person: what waits for its own child stands still where that one does. A wait's detail may be anything, so only
+# an id that is a child of this very run is told of; and rows that were damaged may go in a circle, so it ends.
 _CHILD = """(
     WITH RECURSIVE below AS (
         SELECT id, state, 0 AS level FROM runs_run AS child
-        WHERE child.parent = runs_wait.run_id AND child.id = CASE
-            WHEN runs_wait.kind = 'child'
-             AND runs_wait.detail ->> 'child' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
-            THEN (runs_wait.detail ->> 'child')::uuid END
+        WHERE child.parent = runs_wait.run_id AND child.id = (
+            SELECT coalesce(
+                (SELECT heir.id FROM runs_run heir WHERE heir.first = named.id ORDER BY turn DESC LIMIT 1), named.id)
+            FROM (SELECT CASE
+                WHEN runs_wait.kind = 'child'
+                 AND runs_wait.detail ->> 'child' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                THEN (runs_wait.detail ->> 'child')::uuid END AS id) AS named)
         UNION ALL
         SELECT next.id, next.state, below.level + 1 FROM below JOIN runs_run AS next ON next.parent = below.id
         WHERE below.state = 'waiting_event' AND below.level < 8 AND next.ended_at IS NULL

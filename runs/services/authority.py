@@ -149,8 +149,9 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
 
 
 def _first(run: Run) -> Run:
-    """The run at the top of the tree: who started that one has started all below it."""
-    above = None if run.parent is None else Run.objects.filter(pk=run.parent).first()
+    """The run at the top of the tree, and of those that went on from one another: who started that one has started all
+    of them."""
+    above = None if (before := run.first or run.parent) is None else Run.objects.filter(pk=before).first()
     return run if above is None else _first(above)
 
 
@@ -161,27 +162,32 @@ _DID = {
 
 
 # How records name somebody or have named them (by each way of signing in, under each name that the account has had),
-# and the first thing of each kind that they did in a run.
+# and the first thing of each kind that they did in a run, or in one that goes on from the same one.
 _RECORD = """
     WITH former AS MATERIALIZED (
         SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
             SELECT %(name)s AS name UNION
             SELECT before ->> 'username' FROM ledger_accountrecord
             WHERE subject_person = %(person)s AND before ? 'username') AS names),
-    mine AS (SELECT by FROM former WHERE by IS NOT NULL)
+    mine AS (SELECT by FROM former WHERE by IS NOT NULL),
+    chain AS MATERIALIZED (SELECT %(first)s::uuid AS id UNION ALL SELECT id FROM runs_run WHERE first = %(first)s::uuid)
     SELECT by, NULL::text, NULL::timestamptz FROM mine
     UNION ALL (
-        SELECT NULL, action, at FROM ledger_overriderecord WHERE run_id = %(run)s AND action <> ALL(%(stopping)s)
+        SELECT NULL, action, at FROM ledger_overriderecord
+        WHERE run_id IN (SELECT id FROM chain) AND action <> ALL(%(stopping)s)
         AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
         ORDER BY id LIMIT 1)
     UNION ALL (
-        SELECT NULL, action, at FROM ledger_actrecord WHERE run_id = %(run)s AND action <> 'start'
+        SELECT NULL, action, at FROM ledger_actrecord
+        WHERE run_id IN (SELECT id FROM chain) AND action <> 'start'
         AND (person = %(person)s OR (person IS NULL OR %(person)s::bigint IS NULL) AND by IN (SELECT by FROM mine))
         ORDER BY id LIMIT 1)"""
 
 
 def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
     with connection.cursor() as cursor:
-        cursor.execute(_RECORD, {"name": name, "person": person, "run": run.pk, "stopping": [*STOPPING, BUDGET]})
+        cursor.execute(
+            _RECORD, {"name": name, "person": person, "first": run.first or run.pk, "stopping": [*STOPPING, BUDGET]}
+        )
         rows = cursor.fetchall()
     return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

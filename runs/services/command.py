@@ -211,7 +211,9 @@ class Act:
         return {"justification": self.justification}
 
     def refuse(self, hint: str = "") -> IllegalTransition:
-        """The state does not allow it; to be raised."""
+        """The state does not allow it; to be raised. Of a run that goes on as another it says as which."""
+        if self.run.goes_on_as is not None:
+            hint = f"It goes on as run {self.run.goes_on_as}: {self.action} that one."
         return IllegalTransition(self.action, str(self.run.state), hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:

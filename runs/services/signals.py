@@ -5,7 +5,7 @@ A signal that comes before anybody waits is kept; calls get signals of a name in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -26,14 +26,16 @@ from runs.journal import notify
 from runs.models import ENDED, Run, Signal
 from runs.services.command import locked, snapshot, wake
 from runs.services.messages.sending import NotTaken
+from runs.services.succession.chain import for_newest, is_of_chain, must_not_have_gone_on
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A signal's number among those of its name; whether this sending brought it."""
+    """A signal's number among those of its name in the run that has it; whether this sending brought it."""
 
     n: int
     is_new: bool
+    run: UUID | None = field(default=None, compare=False)
 
 
 class OtherSignal(DurableAgentsError):
@@ -47,7 +49,8 @@ class OtherSignal(DurableAgentsError):
 
 @transaction.atomic
 def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Tell a run something. With `sender_id`, a repeat is the same signal.
+    """Tell a run something, or the newest that it goes on as. With `sender_id`, a repeat is the same signal, also where
+    the run has gone on since.
 
     Raises NotFound, InvalidInput (the name), NotTaken, IllegalTransition (the run has ended), OtherSignal.
     """
@@ -55,13 +58,18 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
         raise InvalidInput("This is no name for a signal.", errors=[problem])
+    return for_newest(run_id, lambda newest: _signal(newest, name, payload, by, sender_id))
+
+
+def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
-    _must_be_taken(run, name)
-    known = run.signals.filter(name=name, sender_id=sender_id).first() if sender_id is not None else None
+    must_not_have_gone_on(run)
+    known = _known(run, name, sender_id)
     if known is not None:
         if canonical(_payload(known)) != canonical(payload):
             raise OtherSignal(name)
-        return Sent(known.n, False)
+        return Sent(known.n, False, known.run_id)
+    _must_be_taken(run, name)
     if run.state in ENDED:
         raise IllegalTransition("signal", str(run.state), "Nothing waits in a run that has ended.")
     before = snapshot(run, head)
@@ -71,7 +79,14 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
     is_taken = _hand_over(run, name)
     acted("signal", by=by, head=head, subject=f"{name} {n}", before=before, after=snapshot(run, head))
     notify.ring(run.id, seq + is_taken)
-    return Sent(n, True)
+    return Sent(n, True, run.id)
+
+
+def _known(run: Run, name: str, sender_id: str | None) -> Signal | None:
+    """What was sent under the same id, to this run or to one that it goes on from."""
+    if sender_id is None:
+        return None
+    return Signal.objects.filter(is_of_chain(run), name=name, sender_id=sender_id).order_by("-id").first()
 
 
 def _must_be_taken(run: Run, name: str) -> None:

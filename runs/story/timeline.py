@@ -398,6 +398,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "ChildStarted": _child_started,
     "ChildEnded": _child_ended,
     "SignalReceived": _signalled,
+    "SignalCarried": _signalled,
     "MessageReceived": _message_came,
     "MessageHandled": _message_handled,
     "SignalTaken": _taken,

@@ -11,13 +11,14 @@ from runs.verification.messages import Messages
 from runs.verification.pools import Charges, every_pool
 from runs.verification.rows import RunFields
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.succession import Succession
 from runs.verification.waits import Waits
 
 
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id",
     )  # fmt: skip

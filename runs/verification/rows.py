@@ -32,6 +32,7 @@ class RunFields:
         self.end_seq: int | None = None
         self.error_code = ""
         self.child: e.ChildOf | None = None
+        self.come: e.RunCarriedOn | None = None
         self.plan = e.StartPlanned()
         self.is_queued = False
 
@@ -43,6 +44,8 @@ class RunFields:
                 self.about = subject(payload_of(created))[:ABOUT_LENGTH]
             case e.ChildOf() as child if line.seq == 2:
                 self.child = child
+            case e.RunCarriedOn() as come if line.seq in (2, 3):
+                self.come = come
             case e.StartPlanned() as plan if line.seq <= 3 and not self.started_seq:
                 self.plan, self.is_queued = plan, plan.behind is not None
             case e.RunAdmitted():
@@ -77,10 +80,11 @@ class RunFields:
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
     def _creator(self) -> int | None:
-        """Whoever started it; a child's is its parent's."""
-        if self.child is None:
+        """Whoever started it; a child's is its parent's, and an heir's its origin's."""
+        before = self.come.origin if self.come else self.child.parent if self.child else None
+        if before is None:
             return started_by(self.journal.run_id)
-        return Run.objects.filter(pk=self.child.parent).values_list("creator", flat=True).first()
+        return Run.objects.filter(pk=before).values_list("creator", flat=True).first()
 
     def problems(self) -> Iterator[str]:
         row = Run.objects.filter(pk=self.journal.run_id).first()
@@ -123,8 +127,8 @@ class RunFields:
         """When it was to begin, and after which others of its key."""
         plan = self.plan
         yield from compared("the run's row", row, {
-            "business_key": plan.business_key, "is_queued": self.is_queued, "start_at": _moment(plan.start_at),
-            "start_before": _moment(plan.start_before),
+            "business_key": self.come.business_key if self.come else plan.business_key, "is_queued": self.is_queued,
+            "start_at": _moment(plan.start_at), "start_before": _moment(plan.start_before),
         })  # fmt: skip
         if plan.schedule:
             planned = {"schedule_id": plan.schedule, "planned_at": plan.planned_at, "outcome": Firing.Outcome.STARTED}

@@ -52,7 +52,7 @@ class Signals:
         self.taken: dict[tuple[str, int], str | None] = {}
 
     def see(self, line: Line) -> None:
-        if isinstance(line.event, e.SignalReceived):
+        if isinstance(line.event, (e.SignalReceived, e.SignalCarried)):
             self.sent[line.event.name, line.event.n] = line.seq
         if isinstance(line.event, e.SignalTaken):
             self.taken[line.event.name, line.event.n] = line.event.slot

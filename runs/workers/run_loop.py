@@ -41,6 +41,7 @@ from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.driver import Driver
 from runs.engine.runtime import Control, Runtime
+from runs.engine.succession.declared import LARGE_JOURNAL
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
 from runs.fleet.procfs import host as this_host
@@ -332,6 +333,8 @@ class Host:
                 agent, journal, lent, control, trace_id=claimed.trace_id, generation=claimed.generation
             ).drive()
             log.info("run %s: %s at event %s", claimed.run_id, how, journal.seq)
+            if claimed.seq < LARGE_JOURNAL <= journal.seq and how not in ENDS:
+                log.warning(log_messages.LARGE_JOURNAL, claimed.run_id, journal.seq)
             if how == "released":
                 await self._pass_on(journal)
             if how in ENDS and (claimed.is_keyed or claimed.parent is not None):

@@ -108,11 +108,12 @@ def test_a_question_that_is_none_is_not_found(operator: Api, start: Callable[...
 
 
 def test_signals_are_numbered_and_a_repeat_is_the_same_one(integrator: Api, start: Callable[..., Any]) -> None:
-    address = f"runs/{start()['id']}/signals/go"
+    run = start()["id"]
+    address = f"runs/{run}/signals/go"
     first = integrator.post(address, {"payload": {"a": 1}, "id": "m-1"})
     again = integrator.post(address, {"payload": {"a": 1}, "id": "m-1"})
     assert (first.status_code, again.status_code) == (202, 200)
-    assert first.json() == again.json() == {"name": "go", "n": 1}
+    assert first.json() == again.json() == {"name": "go", "n": 1, "run": run}
     assert is_problem(integrator.post(address, {"payload": {"a": 2}, "id": "m-1"}), 422, "signal-mismatch")
     assert integrator.post(address, {}).json()["n"] == 2
     keyed = [integrator.post(address, {"payload": 3}, headers={"Idempotency-Key": "k"}) for _ in range(2)]

@@ -54,6 +54,8 @@ def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
             yield Run(state=state, owner=owner), head, [wait_of(kind)] if kind else []
     yield Run(state="pending", is_queued=True, business_key=HOSTILE), Head(), []
     yield Run(state="pending", ready_at=datetime(2999, 1, 1, tzinfo=UTC)), Head(), []
+    for how in ("renewal", "handoff"):
+        yield Run(state="completed", goes_on_as=uuid4(), goes_on_by=how), Head(), []
 
 
 # --- late news ---
@@ -152,7 +154,8 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
         d.ahead = None
         said[d.look] = said.get(d.look, "") + whole(looks.why(d))
     assert said.keys() | {"blocked"} == looks.LOOKS.keys()
-    assert all("<img" in said[look] for look in said.keys() - {"completed", "compensating", "early"})  # as words
+    inert = {"completed", "renewed", "handed_off", "compensating", "early"}
+    assert all("<img" in said[look] for look in said.keys() - inert)  # as words
 
 
 def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:

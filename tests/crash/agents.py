@@ -22,11 +22,13 @@ from durableagents import (
     DidNotHappen,
     End,
     Gate,
+    Handoff,
     Happened,
     Keywords,
     Number,
     Pending,
     Rejected,
+    Renew,
     ReplayClass,
     ToolCall,
     durable,
@@ -346,6 +348,24 @@ helper = Agent(
 )  # fmt: skip
 
 
+class Turn(BaseModel):
+    n: int
+    turn: int = 0
+
+
+renewer = Agent(
+    "crash-renewer", "1.0.0", input=Arguments, state=Turn, output=Answer, initial=lambda args: Turn(n=args.n),
+    title="Crash test's child that goes on", description="A keyed call, renewed, another, handed off.", tools=[keyed],
+)  # fmt: skip
+
+
+@renewer.node(start=True, title="Go on")
+async def go_on(state: Turn, ctx: Context) -> Renew | Handoff:
+    """Make a call, and go on as another run: once as its own, then as the helper's."""
+    await ctx.call(keyed, Arguments(n=state.n + state.turn))
+    return Handoff(helper, Arguments(n=state.n + 9)) if state.turn else Renew(Turn(n=state.n, turn=1))
+
+
 @helper.node(start=True, title="Help")
 async def help_out(state: Arguments, ctx: Context) -> End:
     """Make the call."""
@@ -395,6 +415,8 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
         case "values":
             await ctx.set_attributes(place=state.at, told=[f"step {state.at}", *state.answers[-1:]][:2])
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
+        case "renewed":
+            return str((await ctx.child(renewer, Arguments(n=100 * state.at))).id)
         case _ if step in FAMILIES:
             children = [ctx.child(helper, Arguments(n=100 * state.at + n)) for n in range(FAMILIES[step])]
             return " ".join(str(answer.id) for answer in await ctx.gather(*children))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
 
@@ -45,7 +46,9 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
             yield "duplicate", f"the end of child {child} was told {times} times"
     known = {facts.run_id: facts for facts in children}
     named = {event["data"]["child"] for event in started}
-    for child in known.keys() - named:
+    chains, wrong = chained(children)
+    yield from wrong
+    for child in chains.keys() - named:
         yield "broken", f"run {child} says that it is a child, and nobody started it"
     for child in named - known.keys():
         yield "lost", f"child {child} was started, and there is no such run"
@@ -55,8 +58,9 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
         yield "broken", "a child was started anew in the place of one that had not failed"
     if parent.run and parent.run["state"] == "completed" and len(started) - len(anew) != expected.children:
         yield "broken", f"{len(started) - len(anew)} children instead of {expected.children}"
-    for child in named & known.keys():
-        run, told = known[child].run, ended.get(child)
+    for child in named & chains.keys():
+        chain = chains[child]
+        run, told = chain[-1].run, ended.get(child)
         if not run or run["state"] not in ENDED:
             continue  # that it is stuck is found with it
         if told is None:
@@ -65,6 +69,36 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
         if told["state"] != run["state"]:
             yield "broken", f"child {child} is {run['state']}, and its parent was told {told['state']}"
         for name in COUNTED:
-            if told[name] != run["usage"][name]:
-                kind: Kind = "lost" if told[name] < run["usage"][name] else "duplicate"
-                yield kind, f"child {child} used {run['usage'][name]} {name}, and {told[name]} were debited"
+            used = sum(facts.run["usage"][name] for facts in chain)
+            if told[name] != used:
+                kind: Kind = "lost" if told[name] < used else "duplicate"
+                yield kind, f"child {child} used {used} {name}, and {told[name]} were debited"
+
+
+def chained(runs: Sequence[Facts]) -> tuple[dict[str, list[Facts]], list[tuple[Kind, str]]]:
+    """Runs and those that they went on as, by the first of each; and what is wrong between one and the next."""
+    chains: dict[str, list[Facts]] = {}
+    wrong: list[tuple[Kind, str]] = []
+    come = {facts.run_id: _event(facts, "RunCarriedOn") for facts in runs}
+    for facts in sorted(runs, key=lambda facts: (come[facts.run_id] or {}).get("turn", 0)):
+        told = come[facts.run_id]
+        chain = chains.setdefault(told["first"] if told else facts.run_id, [])
+        if told and (len(chain) != told["turn"] or chain[-1].run_id != told["origin"]):
+            wrong.append(
+                ("duplicate", f"run {facts.run_id} goes on from {told['origin']}, and is not the one that does")
+            )
+        chain.append(facts)
+    for chain in chains.values():
+        for facts, heir in zip(chain, [*chain[1:], None], strict=True):
+            gone = _event(facts, "RunRenewed") or _event(facts, "RunHandedOff")
+            if gone is None and heir is None:
+                continue
+            if gone is None or heir is None or gone["successor"] != heir.run_id or facts.run["state"] != "completed":
+                wrong.append(
+                    ("lost" if heir is None else "broken", f"run {facts.run_id} and its heir don't tell the same")
+                )
+    return chains, wrong
+
+
+def _event(facts: Facts, kind: str) -> Mapping[str, Any] | None:
+    return next((event["data"] for event in facts.events if event["kind"] == kind), None)

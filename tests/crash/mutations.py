@@ -61,6 +61,10 @@ KEYS, TURNS, FIRING, DUE, CRON, SET = (
     "runs/services/starts/keys.py", "runs/services/starts/turns.py", "runs/services/schedules/firing.py",
     "runs/services/schedules/due.py", "runs/services/schedules/cron.py", "runs/services/schedules/acts.py",
 )  # fmt: skip
+HEIR_SQL, HEIRS, CHAIN = (
+    "runs/sql/0030_succession.sql", "runs/engine/succession/heirs.py", "runs/services/succession/chain.py",
+)  # fmt: skip
+GONE, GOING = "tests/engine/test_succession.py", "tests/runs/test_succession.py tests/runs/test_succession_kin.py"
 BY_KEY, BY_CLOCK = "tests/runs/test_keys.py", "tests/runs/test_schedules.py"
 FAMILY, ATTACKED = (
     "tests/runs/test_children.py",
@@ -106,7 +110,7 @@ MUTANTS = [
     Mutant("everybody makes room for a run that is driven alone", HOST, "news.chosen == self.worker.id and", "news.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
     Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done or", "if not is_done or", "tests/runs/test_calls.py -k falls_free"),
-    Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
+    Mutant("sequence numbers have gaps", "ledger/sql/0016_journal_size.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
     # --- what all workers share
     Mutant("a permit is given though as many are out as may be", LIMITS, "            SELECT count(*) INTO under_way FROM runs_permit p WHERE p.key = l.key;\n            IF under_way + ahead >= most THEN\n                PERFORM", "            SELECT 0 INTO under_way;\n            IF under_way + ahead >= most THEN\n                PERFORM", f"{SHARED} -k under_way_than"),
     Mutant("a permit empties no bucket", LIMITS, "SET tokens = (buckets ->> x.key)::double precision - 1,", "SET tokens = (buckets ->> x.key)::double precision,", f"{SHARED} -k rate_and_the_burst"),
@@ -319,7 +323,7 @@ MUTANTS = [
     Mutant("a model without a price is taken under a cap in dollars", "runs/services/thinking/moving.py", "if head.cap_usd_micro is not None and (unknown := prices.without_price(models)):", "if unknown := []:", "tests/runs/test_models_moved.py"),
     Mutant("a resume is a way around the budget", "runs/services/lifecycle.py", "    if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():\n        then", "    if False:\n        then", "tests/runs/test_budgets.py tests/runs/test_budget_time.py -k 'resume or before_its_worker'"),
     # --- children
-    Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
+    Mutant("an end that was told is told again and again", ENDS, "    Run.objects.filter(pk__in=list(ended)).update(is_told=True)\n", "", f"{FAMILY} -k hears"),
     Mutant("what a child used isn't added", ENDS, "        _debit(head, new)\n", "", LIGHT),
     Mutant("what a child used is added with every telling", ENDS, "        _debit(head, new)\n", "        _debit(head, new + new)\n", LIGHT),
     Mutant("a child is made in a commit of its own", STORE, "            reply = await self._commit(batch.events, statement, values, made)\n", "            reply = await self._commit(batch.events, statement, values)\n            async with self.pool.connection() as apart:\n                for extra, parameters in made:\n                    await apart.execute(extra, parameters)\n", f"{ATTACKED} -k wire_loses"),
@@ -334,19 +338,39 @@ MUTANTS = [
     Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
     Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
     Mutant("an end that a retry took back is told", READER, "AND later.kind = 'RunRetried')", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
-    Mutant("anybody's run may stand in a child's place", ENDS, "    if str(child) != child_id(str(parent), slot, attempt):\n", "    if False:\n", f"{ATTACKED} -k nobodys"),
+    Mutant("anybody's run may stand in a child's place", ENDS, "    if first != child_id(str(parent), slot, attempt):\n", "    if False:\n", f"{ATTACKED} -k nobodys"),
     Mutant("a cancelled run is told of before its children are", ENDS, "      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)\n    ORDER BY c.ended_at, c.id", "    ORDER BY c.ended_at, c.id", f"{ATTACKED} -k grandchild"),
     Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),
     Mutant("a damaged family is tried before all others", SWEEPER, "ends.untold(besides=_passed_over())", "ends.untold()", f"{ATTACKED} -k starve"),
     Mutant("who started the parent decides its children's gates", "runs/services/authority.py", "(_first(run).created_by in former)", "(run.created_by in former)", f"{ATTACKED} -k decides_no_gate"),
     Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0017_budgets.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
     Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
+    # --- runs that go on as others
+    Mutant("an heir is made in a commit of its own", HEIR_SQL, "    PERFORM runs_start(p_heir, p_agent,", "    IF p_turn > 1 THEN RETURN reply; END IF;\n    PERFORM runs_start(p_heir, p_agent,", f"{GOING} -k one_commit"),
+    Mutant("a renewed run is a way around its budget", HEIRS, "    caps = left if is_renewal else _or_default(left, heir)\n", "    caps = _or_default(Caps(), heir)\n", f"{GONE} -k counts_on"),
+    Mutant("a signal that nobody took stays behind", HEIRS, "    signals = _signals(heir, estate)\n", "    signals = []\n", f"{GONE} -k signals"),
+    Mutant("a signal that comes in the last moment stays behind", HEIR_SQL, "       OR p_kept <> ARRAY(", "       OR false AND p_kept <> ARRAY(", f"{GOING} -k last_moment"),
+    Mutant("a raised budget stays behind", HEIR_SQL, "       OR p_left <> jsonb_strip_nulls(", "       OR false AND p_left <> jsonb_strip_nulls(", f"{GOING} -k raised"),
+    Mutant("a renewal comes before a pause and a cancel", HEIR_SQL, "    IF h.is_pause_requested OR h.is_cancel_requested OR h.is_on_hold\n       OR EXISTS", "    IF EXISTS", f"{GOING} -k 'comes_first'"),
+    Mutant("the key falls free between a run and its heir", HEIR_SQL, "handoffs = p_handoffs, business_key = p_key,", "handoffs = p_handoffs,", f"{GOING} -k key_never"),
+    Mutant("whoever is queued is let in at a renewal", HEIR_SQL, "is_passed_on = o.is_passed_on OR p_how = 'renewal'", "is_passed_on = o.is_passed_on", f"{GOING} -k key_never"),
+    Mutant("a parent hears of a renewal as of an end", HEIR_SQL, "is_told = o.parent IS NOT NULL,", "is_told = false,", LIGHT),
+    Mutant("a parent pays for the last of them only", ENDS, "    every = Run.objects.filter(Q(pk=first) | Q(first=first)).values(\"pk\")\n", "    every = Run.objects.filter(Q(first=first) | Q(pk=first)).order_by(\"-turn\").values(\"pk\")[:1]\n", LIGHT),
+    Mutant("a message is left without an answer", HEIR_SQL, "       OR (p_how = 'renewal' AND EXISTS (SELECT 1 FROM runs_message WHERE run_id = p_run AND outcome = ''))\n", "", f"{GOING} -k message"),
+    Mutant("a signal to a run that has gone on is lost", CHAIN, "    if run.goes_on_as is not None:\n        raise GoneOn\n", "    return\n", f"{GOING} -k look_and_lock"),
+    Mutant("a repeat is another signal after a renewal", "runs/services/signals.py", "Signal.objects.filter(is_of_chain(run), name", "Signal.objects.filter(run=run, name", f"{GOING} -k however_often"),
+    Mutant("who had a hand in the run before decides", "runs/services/authority.py", "\"first\": run.first or run.pk,", "\"first\": run.pk,", f"{GOING} -k had_a_hand"),
+    Mutant("a forged link is not looked at", "runs/verification/succession.py", "        if [(x.successor, _GOES_ON[x.KIND]) for x in told] != ", "        if False and [] != ", f"{GOING} -k forged_link"),
+    Mutant("work is handed to and fro without end", HEIRS, "come.handoffs >= MOST_HANDOFFS", "come.handoffs < 0", f"{GONE} -k to_and_fro"),
+    Mutant("what another agent said passes for a task", "runs/engine/succession/declared.py", "line.model_dump_json() for line", "line.text for line", f"{GONE} -k conversation"),
+    Mutant("a replaced run lives on as its heir", KEYS, "            raise _Moved from past\n", "            return\n", f"{GOING} -k replacing"),
+    Mutant("debounce ends what was renewed", "runs/models/run.py", "self.started_at is not None or self.came_from is not None", "self.started_at is not None", f"{GOING} -k debounce"),
     # --- starts by key and by the clock
     Mutant("a queued run is claimed out of turn", PLANNED, "(r.state = 'pending' AND (r.is_queued OR r.start_before", "(r.state = 'pending' AND (r.start_before", f"{BY_KEY} -k not_claimed"),
     Mutant("whoever lost to the index is told of a fault", KEYS, "            if _ONE not in str(error):\n                raise\n", "            raise\n", f"{BY_KEY} -k cross"),
     Mutant("starts of a key take no lock", KEYS, "    lock(name, wanted.business_key)\n", "", f"{BY_KEY} -k 'many or cross'"),
     Mutant("a replaced run is left alive", KEYS, "    for run in reversed(alive):\n        _cancel(", "    for run in ():\n        _cancel(", f"{BY_KEY} -k replacing"),
-    Mutant("debounce ends what has begun", KEYS, "    if last.started_at is None:\n", "    if True:\n", f"{BY_KEY} -k later_start"),
+    Mutant("debounce ends what has begun", KEYS, "    if not last.has_begun:\n", "    if True:\n", f"{BY_KEY} -k later_start"),
     Mutant("nobody follows the end of a run", TURNS, "    if run.business_key and run.state in ENDED:\n", "    if False:\n", f"{BY_KEY} -k crosses_an_end"),
     Mutant("who came last begins first", KEYS, 'order_by("created_at", "id")', 'order_by("-created_at", "-id")', f"{BY_KEY} -k order"),
     Mutant("a damaged run holds up its key", TURNS, "except RecordDamaged as damaged:", "except ZeroDivisionError as damaged:", f"{BY_KEY} -k damaged_run"),

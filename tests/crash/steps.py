@@ -31,8 +31,9 @@ POOLS = (
     ("tokens_out", 4200), ("tokens_out", 100), ("tokens_in", 30), ("usd", "0.002"), ("usd", "1"),
 )  # fmt: skip
 SHARING = ("raise", "raise", "refill", "refill", "off")
-# Steps that start so many runs of the other agent at once; each makes one keyed call.
-FAMILIES = {"family": 2}
+# Steps that start so many runs of the other agent at once; each makes one keyed call. The one of `renewed` goes on as
+# another run, and that one hands off to a third: each makes one too.
+FAMILIES = {"family": 2, "renewed": 1}
 # Steps that make several calls at once.
 GATHERED = {
     "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),

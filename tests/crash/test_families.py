@@ -41,6 +41,27 @@ def told(**said: Any) -> Callable[[Facts, list[Facts]], None]:
     return lambda parent, children: parent.events[2]["data"].update(said)
 
 
+def goes_on(parent: Facts, children: list[Facts]) -> None:
+    """The first child went on as another run, which ended as it is told."""
+    first = children[0]
+    first.events.append({"kind": "RunRenewed", "data": {"successor": "heir"}})
+    come = {"kind": "RunCarriedOn", "data": {"origin": ONE, "first": ONE, "turn": 1}}
+    first.run["usage"].update(tool_calls=0)  # type: ignore[index]
+    children.append(Facts("heir", {"state": "completed", "usage": used(tool_calls=1)}, [come], [], [], []))
+
+
+def going_on(change: Callable[[list[Facts]], Any]) -> Callable[[Facts, list[Facts]], None]:
+    def spoil(parent: Facts, children: list[Facts]) -> None:
+        goes_on(parent, children)
+        change(children)
+
+    return spoil
+
+
+def twice(children: list[Facts]) -> None:
+    children.append(Facts("another", children[-1].run, copy.deepcopy(children[-1].events), [], [], []))
+
+
 WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "a child was started twice": ("duplicate", more(0)),
     "an end was told twice": ("duplicate", more(2)),
@@ -50,6 +71,12 @@ WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "a child is missing": ("broken", lambda parent, children: (parent.events.pop(0), parent.events.pop(1))),
     "one was started anew without need": ("broken", lambda parent, children: parent.events[0].update(attempt=1)),
     "another end was told": ("broken", told(state="failed")),
+    "the run that one went on as is gone": ("lost", going_on(lambda children: children.pop())),
+    "one went on as two": ("duplicate", going_on(twice)),
+    "nobody went on as that run": ("broken", going_on(lambda children: children[0].events.clear())),
+    "it went on from another": ("duplicate", going_on(lambda c: c[-1].events[0]["data"].update(origin=OTHER))),
+    "it went on and failed": ("broken", going_on(lambda children: children[0].run.update(state="failed"))),  # type: ignore[attr-defined]
+    "what it used before was not debited": ("lost", going_on(lambda c: c[0].run["usage"].update(tool_calls=1))),
     "too little was debited": ("lost", told(tool_calls=0)),
     "too much was debited": ("duplicate", told(usd_micro=5)),
 }
@@ -57,6 +84,12 @@ WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
 
 def test_a_good_family_is_found_good() -> None:
     assert list(between(*good(), EXPECTED)) == []
+
+
+def test_a_child_that_went_on_is_found_good() -> None:
+    family = good()
+    goes_on(*family)
+    assert list(between(*family, EXPECTED)) == []
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -46,3 +46,6 @@ class MortalJournal(MemoryJournal):
 
     async def answer(self, *args: Any, **kwargs: Any) -> Reply:
         return await self._dying(super().answer(*args, **kwargs))
+
+    async def succeed(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().succeed(*args, **kwargs))

@@ -160,3 +160,13 @@ class Story:
     def facts(self, slot: str = "") -> list[str]:
         """The ledger's facts, in order."""
         return [entry.fact for entry in self.run.entries if slot in ("", entry.slot)]
+
+
+def heir_of(run: MemoryRun) -> MemoryRun:
+    """The run that a run went on as, as the database makes one beside its end."""
+    heir = run.heir
+    assert heir is not None
+    made = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, skew=run.skew, depth=run.depth)
+    made.append(heir.events)
+    made.kept = [event for event in made.events if isinstance(event, e.SignalCarried)]
+    return made

@@ -31,6 +31,7 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
+from tests.runs.going_on import Going
 from tests.runs.model import Model
 from tests.runs.sender import Sender, takes_messages
 from tests.runs.spender import WHY, now_and_then, owned
@@ -58,7 +59,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Sender):
+class Machine(Going, Sender):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
@@ -68,8 +69,11 @@ class Machine(Sender):
         self.start()
 
     def start(self) -> None:
-        self.run = self.stage.start(self.agent, text="go")
-        self.model, self.n, self.token, self.slot = Model(), 0, "", ""
+        self.take(self.stage.start(self.agent, text="go"), Model())
+
+    def take(self, run: Run, model: Model) -> None:
+        self.run = run
+        self.model, self.n, self.token, self.slot = model, 0, "", ""
         self.gate: WaitSpec | None = None
         self.denied, self.asked = ("", ""), 0  # a call, slot and tool, that a person said did not happen
         self.resolved: list[UUID] = []

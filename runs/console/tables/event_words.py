@@ -163,10 +163,18 @@ def _admitted(f: Facts, attempt: int) -> str:
     return f"its turn has come{after}"
 
 
+def _carried_on(f: Facts, attempt: int) -> str:
+    at = f" · at {_words(f['node'])}" if f["node"] else ""
+    return f"{_words(f['how'])} of {_run(f['origin'])} · number {_plain(f['turn'])} since {_run(f['first'])}{at}"
+
+
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
     "StartPlanned": _planned,
     "RunAdmitted": _admitted,
+    "RunRenewed": lambda f, _: f"it goes on as {_run(f['successor'])}, with an empty journal",
+    "RunHandedOff": lambda f, _: f"it goes on as {_run(f['successor'])} of {visible(f['agent'])}",
+    "RunCarriedOn": _carried_on,
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
     "RunParked": lambda f, _: f"{_words(f['state'])}; the worker let go",
@@ -214,6 +222,9 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ChildOf": lambda f, _: f"of {_run(f['parent'])}, slot {visible(f['parent_slot'])}{_again(f['parent_attempt'])}",
     "ChildEnded": _child_ended,
     "SignalReceived": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, sent by {visible(f['by'])}",
+    "SignalCarried": lambda f, _: (
+        f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}, there {_plain(f['of_n'])}, sent by {visible(f['by'])}"
+    ),
     "SignalTaken": lambda f, _: f"<b>{visible(f['name'])}</b> number {_plain(f['n'])}",
     "MessageReceived": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}, sent by {visible(f['by'])}",
     "MessageHandled": lambda f, _: f"<b>{_words(f['name'])}</b>, message {_plain(f['n'])}: {_words(f['outcome'])}",

@@ -248,6 +248,19 @@ def _completed(d: Dossier) -> str:
     return f"Completed at {clock(d.story.ended_at)}. Final."
 
 
+def _gone_on(how: str, as_what: str) -> Callable[[Dossier], str]:
+    def words_for(d: Dossier) -> str:
+        heir = to_run(str(d.run.goes_on_as), f"{as_what} <code>{escape(str(d.run.goes_on_as)[-8:])}</code>")
+        return f"{how} at {clock(d.story.ended_at)}: it goes on as {heir}. What is sent to this one reaches that one."
+
+    return words_for
+
+
+def _gone_on_row(card: Card) -> str:
+    heir = to_run(str(card.run.goes_on_as), f"<code>{escape(str(card.run.goes_on_as)[-8:])}</code>")
+    return _muted(f"goes on as {heir}")
+
+
 def _failed(d: Dossier) -> str:
     at = f" in {_here(d)}" if d.node_title else ""
     return f"Failed at {clock(d.story.ended_at)}{at}: {visible(d.story.failure)} An operator can retry from this step."
@@ -301,6 +314,8 @@ LOOKS: dict[str, Look] = {
     "completed": Look(
         "completed", "ok", (), lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}"), _completed
     ),
+    "renewed": Look("renewed", "ok", (), _gone_on_row, _gone_on("Renewed", "run")),
+    "handed_off": Look("handed off", "ok", (), _gone_on_row, _gone_on("Handed off", "another agent's run")),
     "failed": Look("failed", "bad", ("retry",), _failed_row, _failed),
     "cancelled": Look(
         "cancelled", "", (), lambda card: _muted(f"at {escape(words(card.run.node) or 'the start')}"), _cancelled

@@ -14,9 +14,11 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from ledger import events as e
+from runs.engine.errors import MisusedContext
 from runs.engine.outcomes import Unwind
 from runs.engine.places import Branch, path_of
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.succession.declared import Handoff, Renew
 from runs.engine.visit import Visit
 
 Work = Coroutine[Any, Any, Any]
@@ -79,13 +81,20 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
 async def _run(visit: Visit, branch: Branch, work: Work) -> None:
     with visit.places.running(branch):
         try:
-            branch.result = await work
+            branch.result = _not_going_on(await work)
         except Unwind:
             pass  # the branch or the visit knows why
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
             branch.error = error
+
+
+def _not_going_on(result: Any) -> Any:
+    """Only the node itself lets its run go on as another: in a branch nobody would do it. Raises MisusedContext."""
+    if isinstance(result, (Renew, Handoff)):
+        raise MisusedContext(f"a branch of gather returned {type(result).__name__}: return it from the node itself")
+    return result
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -42,14 +42,14 @@ async def child(
     record = visit.recall(slot, "child", requested_hash, asked)
     past = record.now
     if isinstance(past.result, e.ChildEnded):
-        return _ended(agent, past.result)
+        return _ended(agent, past.result, wanted)
     if past.intent is None:
         await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes)
     visit.park(_wait(visit, slot, record.current))
 
 
-def _ended(agent: Agent | str, end: e.ChildEnded) -> Any:
-    """What the node is told of it."""
+def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str) -> Any:
+    """What the node is told of it; where another agent's output doesn't fit, that the child handed off to it."""
     told = payload_of(end)
     if end.state != "completed":
         raise ChildFailure(end.agent, end.child, end.state, end.code, str(told.get("message", "")))
@@ -60,7 +60,9 @@ def _ended(agent: Agent | str, end: e.ChildEnded) -> Any:
     try:
         return shape.model_validate(output)
     except ValidationError as error:
-        problem = f"its output does not fit: {error}"
+        is_others = end.agent.partition("@")[0] != wanted.partition("@")[0]
+        whose = f"it handed off to {end.agent}, whose" if is_others else "its"
+        problem = f"{whose} output does not fit: {error}"
         raise ChildFailure(end.agent, end.child, "completed", "bad_output", problem) from error
 
 

@@ -91,7 +91,7 @@ def in_time(what: str, or_else: Any) -> Any:
     return or_else
 
 
-def _fit(schema: type[BaseModel] | None, came: e.SignalReceived) -> Any:
+def _fit(schema: type[BaseModel] | None, came: e.SignalReceived | e.SignalCarried) -> Any:
     if schema is None:
         return came.payload
     try:

@@ -8,7 +8,7 @@ with its answer; the originals stay where they are, in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -18,6 +18,7 @@ from ledger.kinds.models import COMPACTS
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.canonical import plain
 from runs.engine.errors import ModelFailure
+from runs.engine.succession.declared import Said
 from runs.engine.tape import payload_of
 from runs.engine.thinking.question import Question
 from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, characters_of, tokens_of, tokens_of_tools
@@ -50,8 +51,9 @@ class Summary(BaseModel):
 class Conversation:
     """One `think`: what is on record of it, as the model is shown it. Its turns are numbered below `path`."""
 
-    def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: str) -> None:
+    def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: str, earlier: str = "") -> None:
         self._visit, self._path, self._assistant, self._prompt = visit, path, assistant, prompt
+        self._earlier = earlier  # what was said before it by others, as data
         self._turn = 0
         self._short = ""  # what stands for the turns that were made short
         self._turns: list[ModelMessage] = []  # the others: each answer, and what was said to it
@@ -68,7 +70,10 @@ class Conversation:
             "assistant": assistant.name, "instructions": assistant.instructions, "prompt": self._prompt,
             "tools": [t.name for t in assistant.tools], "turn": turn,
         }  # fmt: skip
-        added = {name: task[name] for name in ("instructions", "prompt", "assistant")} if turn == 0 else None
+        if self._earlier:  # the words themselves are on record where the run was handed off
+            task["earlier"] = visit.runtime.hasher(self._earlier)
+        names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
+        added = {name: task[name] for name in names} if turn == 0 else None
         slot = visit.places.at(f"{self._path}/{turn}/0")
         return Question(visit, slot, assistant, self._messages(), self._path, turn, visit.runtime.hasher(task), added)
 
@@ -81,6 +86,15 @@ class Conversation:
         from pydantic_ai.messages import ModelRequest
 
         self._turns.append(ModelRequest(parts=list(parts), instructions=self._assistant.instructions))
+
+    def lines(self) -> Iterator[Said]:
+        """What was said and done, for whoever goes on from it; what was made short stands as that."""
+        yield Said(who="task", text=self._prompt)
+        if self._short:
+            yield Said(who="said before", text=self._short)
+        for message in self._turns:
+            for who, text in _spoken(message):
+                yield Said(who=who[:200], text=text)
 
     async def keep_short(self) -> None:
         """Make the older turns short where that is on record, or where nothing of this turn is and the window is nearly
@@ -155,6 +169,7 @@ class Conversation:
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         lines = [f"The task was:\n{self._prompt}"]
+        lines += [self._earlier] if self._earlier else []
         if self._short:
             lines.append(f"{_HEADING}{self._short}")
         lines += [f"{said}: {text}" for message in old for said, text in _spoken(message)]
@@ -166,7 +181,7 @@ class Conversation:
     def _messages(self, *, turns: bool = True) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-        parts = [UserPromptPart(content=self._prompt)]
+        parts = [UserPromptPart(content=text) for text in (self._prompt, self._earlier) if text or text is self._prompt]
         if self._short and turns:
             parts.append(UserPromptPart(content=f"{_HEADING}{self._short}"))
         first = ModelRequest(parts=parts, instructions=self._assistant.instructions)

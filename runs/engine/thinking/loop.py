@@ -17,16 +17,20 @@ from runs.engine.canonical import plain
 from runs.engine.errors import ModelFailure, Rejected, ToolFailure
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
+from runs.engine.succession.declared import Said, as_data
 from runs.engine.thinking.compaction import Conversation
 from runs.engine.thinking.sizes import shown
 from runs.engine.tools import FINAL
 from runs.engine.visit import Visit
 
 
-async def think(visit: Visit, slot: str, assistant: Assistant, prompt: str) -> BaseModel:
-    """Run the loop until the model gives a valid final result. Raises ModelFailure, Rejected (a gate in the loop was
-    denied)."""
-    talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt)
+async def think(
+    visit: Visit, slot: str, assistant: Assistant, prompt: str, after: Sequence[Said] = ()
+) -> BaseModel:  # fmt: skip
+    """Run the loop until the model gives a valid final result; `after` is what was said before it, by others. Raises
+    ModelFailure, Rejected (a gate in the loop was denied)."""
+    talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")
+    visit.talks.append(talk)
     repairs = 0
     for _ in range(assistant.max_turns):
         await talk.keep_short()

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Q, Sum
 
 from ledger import events as e
 from ledger.actors import Actor
@@ -28,7 +29,7 @@ from runs.engine.budget.amounts import RESOURCES
 from runs.engine.errors import JournalBroken
 from runs.engine.steps.children import child_id
 from runs.engine.tape import payload_of
-from runs.journal.reader import end_of
+from runs.journal.reader import end_of, origin_of
 from runs.models import ENDED, Run, Wait
 from runs.services.command import journal, locked, resolve, wake
 
@@ -101,7 +102,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
             raise
         Run.objects.filter(pk__in=children).update(is_told=True)  # forgotten by the database's owner: nobody to tell
         return 0
-    ended: list[e.ChildEnded] = []
+    ended: dict[UUID, e.ChildEnded] = {}
     size = 0
     with connection.cursor() as cursor:
         cursor.execute(_ENDED, [list(children), parent, TOGETHER])
@@ -111,13 +112,13 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         size += stored
         if ended and size > MOST_BYTES:
             break
-        ended.append(event)
-    Run.objects.filter(pk__in=[event.child for event in ended]).update(is_told=True)
+        ended[row[0]] = event
+    Run.objects.filter(pk__in=list(ended)).update(is_told=True)
     known = set(
-        Event.objects.filter(run_id=parent, fact="result", slot__in=[event.slot for event in ended])
+        Event.objects.filter(run_id=parent, fact="result", slot__in=[event.slot for event in ended.values()])
         .values_list("slot", "attempt")
     )  # fmt: skip
-    new = [event for event in ended if (event.slot, event.attempt) not in known]
+    new = [event for event in ended.values() if (event.slot, event.attempt) not in known]
     if new:
         _debit(head, new)
         _let_go_on(run, new)
@@ -130,19 +131,28 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
 def _ended(
     parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
 ) -> tuple[e.ChildEnded, int]:
-    """What is told of a child, and how many bytes of it are stored. Raises RecordDamaged, JournalBroken."""
-    if str(child) != child_id(str(parent), slot, attempt):
+    """What is told of a child, and how many bytes of it are stored. It is told of under the id that it was started
+    with, and of all that it used as whatever runs it went on as. Raises RecordDamaged, JournalBroken."""
+    come = origin_of(child)
+    first = come.first if come is not None else str(child)
+    if first != child_id(str(parent), slot, attempt):
         raise JournalBroken(f"the row of run {child} says that it is a child of {parent}, its id doesn't", "forged_run")
-    used = Head.objects.filter(pk=child).first()
-    if used is None:
+    if not Head.objects.filter(pk=child).exists():
         raise RecordDamaged(child, "its head")
     end, stored = end_of(child, end_seq, state)
+    went_on = {} if come is None else {"run": str(child)}
     event = e.ChildEnded(
-        slot=slot, attempt=attempt, child=str(child), agent=graph_id, state=state,
-        code=end.code if isinstance(end, e.RunFailed) else "", payload=_told(end),
-        **{name: getattr(used, name) for name in _COUNTED},
+        slot=slot, attempt=attempt, child=first, agent=graph_id, state=state,
+        code=end.code if isinstance(end, e.RunFailed) else "", payload=_told(end) | went_on, **_used(first),
     )  # fmt: skip
     return event, stored
+
+
+def _used(first: str) -> dict[str, int]:
+    """What a run used, and all that it went on as."""
+    every = Run.objects.filter(Q(pk=first) | Q(first=first)).values("pk")
+    used = Head.objects.filter(pk__in=every).aggregate(**{f"all_{name}": Sum(name) for name in _COUNTED})
+    return {name: used[f"all_{name}"] or 0 for name in _COUNTED}
 
 
 def _told(end: e.Event) -> dict[str, Any]:

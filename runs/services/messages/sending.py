@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import Max
 from pydantic import BaseModel, ValidationError
 
@@ -25,8 +24,8 @@ from runs.engine.messages.declared import Message as Declared
 from runs.journal import notify
 from runs.models import ENDED, Message, Run
 from runs.services.command import locked, snapshot, wake
-from runs.services.lifecycle import find
 from runs.services.messages.recorded import agent_of, state_of
+from runs.services.succession.chain import for_newest, is_of_chain, must_not_have_gone_on, newest
 
 MOST_BYTES = 64 * 1024
 MOST_UNANSWERED = 100
@@ -92,17 +91,18 @@ class TooMany(DurableAgentsError):
 
 
 def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Send a run a message. With `sender_id`, a repeat of the same sender is the same message, however the run stands
-    by then. Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended,
-    or is about to be), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
-    run = find(run_id)
+    """Send a run a message, or the newest that it goes on as. With `sender_id`, a repeat of the same sender is the same
+    message, however the run stands by then. Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed,
+    IllegalTransition (the run has ended, or is about to be), OtherMessage, TooLarge, TooMany, RecordDamaged,
+    UnknownAgent, UnknownVersion."""
+    run = newest(run_id)
     known = _known(run, name, request, by, sender_id)
     if known is not None:
         return Sent(known, False)
     _must_live(run)
     declared = declared_of(run, name)
     payload = _checked(run, declared, request)
-    return _store(run_id, name, request, payload, by, sender_id)
+    return for_newest(run.pk, lambda newest: _store(newest, name, request, payload, by, sender_id))
 
 
 def declared_of(run: Run, name: str) -> Declared:
@@ -143,9 +143,9 @@ def _checked(run: Run, declared: Declared, request: Any) -> Any:
     return payload
 
 
-@transaction.atomic
 def _store(run_id: UUID, name: str, request: Any, payload: Any, by: Actor, sender_id: str | None) -> Sent:
     head, run = locked(run_id, under=by)
+    must_not_have_gone_on(run)
     known = _known(run, name, request, by, sender_id)
     if known is not None:
         return Sent(known, False)
@@ -172,10 +172,11 @@ def _must_live(run: Run, head: Head | None = None) -> None:
 
 
 def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
-    """The message that this sender sent under the same id. Raises OtherMessage."""
+    """The message that this sender sent under the same id, to this run or to one that it goes on from. Raises
+    OtherMessage."""
     if sender_id is None:
         return None
-    known = run.messages.filter(by=by.ref, sender_id=sender_id).first()
+    known = Message.objects.filter(is_of_chain(run), by=by.ref, sender_id=sender_id).order_by("-id").first()
     if known is not None and (known.name != name or not _is_same(run, known, request)):
         raise OtherMessage(sender_id)
     return known
@@ -184,7 +185,7 @@ def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
     """Whether the request is the one on record, which was checked, and so has what it left out. What was sent in full
     is known without the run's version, which this process may not have."""
-    said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=run.pk, seq=known.seq))
+    said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
         if canonical(request) == canonical(said):
             return True

@@ -185,7 +185,7 @@ def _debounce(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) 
     _, last = command.locked(alive[-1].id, under=by)
     if last.state in ENDED:
         raise _Moved
-    if last.started_at is None:
+    if not last.has_begun:
         _cancel(last, by=by, why=f"a later start of its key {wanted.business_key} took its place")
     return _begin_or_queue(wanted, last.agent, by=by, most=most)
 
@@ -202,12 +202,14 @@ RULES = tuple(_RULES)
 
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
-    """Ask a run to end. One that ends already, or has, needs no asking. Raises Forbidden for who may not cancel it."""
+    """Ask a run to end. One that ends already, or has, needs no asking; one that has gone on as another is looked for
+    again. Raises Forbidden for who may not cancel it."""
     try:
         with transaction.atomic():
             lifecycle.cancel(run.id, by=by, justification=why)
-    except IllegalTransition:
-        return
+    except IllegalTransition as past:
+        if Run.objects.filter(pk=run.pk, goes_on_as__isnull=False).exists():
+            raise _Moved from past
 
 
 def _accept(wanted: Wanted, plan: Plan | None, *, by: Actor, most: Budget | None) -> Accepted:

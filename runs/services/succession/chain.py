@@ -1,0 +1,72 @@
+"""A run that was renewed, or that handed off, goes on as another one: from the run that it all began with to the
+newest, each the heir of the one before.
+
+What the outside sends to any of them by its id (a signal, a message) reaches the newest: whoever sends it knows the run
+that they started. What people do to a run is done to the one that they look at, so it is refused for one that has gone
+on, with the name of the one that it goes on as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from ledger.errors import DurableAgentsError
+from runs.models import Run
+from runs.services.lifecycle import find
+
+T = TypeVar("T")
+# How often what is sent follows a run that goes on in the same moment.
+LOOKS = 20
+
+
+class GoneOn(Exception):
+    """The run has gone on as another one since it was looked up."""
+
+
+class GoesOnAndOn(DurableAgentsError):
+    """It went on each time that it was looked up."""
+
+    status, code, title = 409, "run-goes-on", "The run goes on"
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(f"Run {run_id} goes on as another one again and again just now. Ask again in a moment.")
+
+
+def newest(run_id: UUID) -> Run:
+    """The run, or the newest that it goes on as. Raises NotFound."""
+    run = find(run_id)
+    return run if run.goes_on_as is None else (heirs(run).last() or run)
+
+
+def heirs(run: Run) -> QuerySet[Run]:
+    """All that the first one went on as, in their order."""
+    return Run.objects.filter(first=run.first or run.pk).order_by("turn")
+
+
+def is_of_chain(run: Run, at: str = "run") -> Q:
+    """The condition that a row's `at` is one of a run's chain, the run itself among them."""
+    first = run.first or run.pk
+    return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
+
+
+def for_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
+    """Do this to the newest: it raises GoneOn where that has gone on, once it has its lock. The lock goes with what it
+    did, so nobody has two runs locked. Raises NotFound, and what it raises."""
+    for _ in range(LOOKS):
+        try:
+            with transaction.atomic():
+                return act(newest(run_id).pk)
+        except GoneOn:
+            continue
+    raise GoesOnAndOn(run_id)
+
+
+def must_not_have_gone_on(run: Run) -> None:
+    """Of a locked run. Raises GoneOn."""
+    if run.goes_on_as is not None:
+        raise GoneOn

@@ -1,0 +1,124 @@
+"""Runs that go on as others: each link is told by both journals, by both rows, and leads both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from ledger import events as e
+from ledger.codec import unpack
+from ledger.models import Event
+from ledger.verification.runs import Line, ReadJournal, compared
+from runs.engine.succession.heirs import HANDOFF, RENEWAL, heir_id
+from runs.models import Run, Signal
+
+_GOES_ON = {e.RunRenewed.KIND: RENEWAL, e.RunHandedOff.KIND: HANDOFF}
+
+
+class Succession:
+    """One run's two links: to the run that it goes on from, and to the one that it goes on as."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.come: e.RunCarriedOn | None = None
+        self.gone: e.RunRenewed | e.RunHandedOff | None = None
+        self.gone_seq = self.end_seq = 0
+        self.told = 0  # how often it says so
+        self.late = 0  # an origin that is told of in the middle of a journal
+        self.carried: list[e.SignalCarried] = []
+
+    def see(self, line: Line) -> None:
+        match line.event:
+            case e.RunCarriedOn() as come if line.seq in (2, 3) and self.come is None:
+                self.come = come
+            case e.RunCarriedOn():
+                self.late = line.seq
+            case e.RunRenewed() | e.RunHandedOff() as gone:
+                self.gone, self.gone_seq, self.told = gone, line.seq, self.told + 1
+            case e.RunCompleted():
+                self.end_seq = line.seq
+            case e.SignalCarried() as carried:
+                self.carried.append(carried)
+            case _:
+                pass
+
+    def problems(self) -> Iterator[str]:
+        row = Run.objects.filter(pk=self.journal.run_id).first()
+        if row is None:
+            return  # that is told of elsewhere
+        if self.late:
+            yield f"event {self.late}, RunCarriedOn, does not stand at the journal's beginning"
+        yield from self._about_the_row(row)
+        if self.gone is not None:
+            yield from self._about_the_heir(self.gone)
+        if self.come is not None:
+            yield from self._about_the_origin(self.come)
+
+    def _about_the_row(self, row: Run) -> Iterator[str]:
+        come, gone = self.come, self.gone
+        yield from compared("the run's row", row, {
+            "came_from": UUID(come.origin) if come else None, "first": UUID(come.first) if come else None,
+            "turn": come.turn if come else 0, "handoffs": come.handoffs if come else 0,
+            "goes_on_as": UUID(gone.successor) if gone else None, "goes_on_by": _GOES_ON[gone.KIND] if gone else "",
+        })  # fmt: skip
+
+    def _about_the_heir(self, gone: e.RunRenewed | e.RunHandedOff) -> Iterator[str]:
+        if self.told > 1:
+            yield f"it says {self.told} times as which run it goes on"
+        if self.gone_seq + 1 != self.end_seq:
+            yield f"event {self.gone_seq}, {gone.KIND}, is not followed by the run's end"
+        if gone.successor != heir_id(str(self.journal.run_id)):
+            yield f"event {self.gone_seq}, {gone.KIND}, names a run that is not its heir"
+            return
+        heir = Run.objects.filter(pk=gone.successor).first()
+        if heir is None:
+            yield f"the run that it goes on as, {gone.successor}, is gone"
+            return
+        come = _come(heir.pk)
+        if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
+            yield f"run {heir.pk}, which it goes on as, does not say so"
+        if isinstance(gone, e.RunHandedOff) and heir.graph_id != gone.agent:
+            yield f"it was handed off to {gone.agent}, and goes on as one of {heir.graph_id}"
+
+    def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
+        if heir_id(come.origin) != str(self.journal.run_id):
+            yield f"it says that it goes on from run {come.origin}, whose heir would have another id"
+            return
+        if not Run.objects.filter(pk=come.origin).exists():
+            yield f"the run that it goes on from, {come.origin}, is gone"
+            return
+        told = [
+            event
+            for row in Event.objects.filter(run_id=come.origin, kind__in=list(_GOES_ON)).only("clear", "sealed")
+            if isinstance(event := _read(row), (e.RunRenewed, e.RunHandedOff))
+        ]
+        if [(x.successor, _GOES_ON[x.KIND]) for x in told] != [(str(self.journal.run_id), come.how)]:
+            yield f"run {come.origin}, which it goes on from, does not say so"
+        before = _come(UUID(come.origin))
+        first, turn, handoffs = (before.first, before.turn, before.handoffs) if before else (come.origin, 0, 0)
+        if (come.first, come.turn, come.handoffs) != (first, turn + 1, handoffs + (come.how == HANDOFF)):
+            yield f"it does not count on from run {come.origin}: first, turn and handoffs are others"
+        yield from self._about_the_signals(come)
+
+    def _about_the_signals(self, come: e.RunCarriedOn) -> Iterator[str]:
+        """What nobody took there, as it was sent."""
+        for carried in self.carried:
+            what = f"signal {carried.name} number {carried.n}"
+            row = Signal.objects.filter(run_id=come.origin, name=carried.name, n=carried.of_n).first()
+            sent: Any = None if row is None else _read(Event.objects.filter(run_id=come.origin, seq=row.seq).first())
+            if row is None or not isinstance(sent, (e.SignalReceived, e.SignalCarried)):
+                yield f"{what} is none that run {come.origin} was sent"
+            elif row.taken_by is not None or (sent.by, sent.payload) != (carried.by, carried.payload):
+                yield f"{what} is not the one that run {come.origin} kept"
+
+
+def _come(run_id: UUID) -> e.RunCarriedOn | None:
+    """What a run's journal says of where it goes on from."""
+    row = Event.objects.filter(run_id=run_id, seq__in=(2, 3), kind=e.RunCarriedOn.KIND).first()
+    event = _read(row)
+    return event if isinstance(event, e.RunCarriedOn) else None
+
+
+def _read(row: Event | None) -> e.Event | None:
+    return None if row is None else e.decode(row.clear, unpack(row.sealed))

@@ -1,0 +1,90 @@
+"""Runs that go on as others, over HTTP: each names the next, the newest is easy to find, what is sent reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from runs.api.schemas import RunRow
+from runs.models import Run
+from runs.queries import journal_size
+from tests.api.conftest import Api, is_problem
+from tests.api.going import going_on
+from tests.api.worker import working
+from tests.console.stage import settled, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run(integrator: Api) -> Iterator[str]:
+    """A keeper that has been renewed once, under a key."""
+    with going_on(), working():
+        told = integrator.post(
+            "runs", {"agent": "keeper", "input": {"letters": "", "title": "Shop"}, "business_key": "shop 7"}
+        ).json()
+        settled(Run.objects.get(pk=told["id"]), "waiting_event")
+        assert integrator.post(f"runs/{told['id']}/signals/go", {"payload": "a", "id": "1"}).status_code == 202
+        until(lambda: Run.objects.filter(came_from=told["id"], state="waiting_event").exists(), "its heir")
+        yield told["id"]
+
+
+def test_each_names_the_next_and_the_newest_is_found(run: str, auditor: Api, integrator: Api) -> None:
+    old = auditor.get(f"runs/{run}").json()
+    new = auditor.get(f"runs/{run}/latest").json()
+    assert RunRow.model_validate(old) and RunRow.model_validate(new)
+    assert (old["state"], old["output"], old["renewed_as"], old["handed_off_to"]) == (
+        "completed",
+        None,
+        new["id"],
+        None,
+    )
+    assert (new["came_from"], new["turn"], new["business_key"], new["renewed_as"]) == (run, 1, "shop 7", None)
+    assert new["journal"]["events"] == new["seq"] and new["journal"]["bytes"] > 100
+    assert auditor.get(f"runs/{new['id']}/latest").json() == new
+    assert [row["id"] for row in auditor.get("runs").json()["results"]] == [new["id"], run]
+    joined = {"agent": "keeper", "input": {"letters": ""}, "business_key": "shop 7", "on_conflict": "join"}
+    assert integrator.post("runs", joined).json()["id"] == new["id"]
+
+
+def test_what_is_sent_to_the_old_one_reaches_the_newest_until_all_is_over(run: str, integrator: Api) -> None:
+    again = integrator.post(f"runs/{run}/signals/go", {"payload": "a", "id": "1"})
+    assert (again.status_code, again.json()["run"]) == (200, run), "what was sent before is the same signal"
+    sent = integrator.post(f"runs/{run}/signals/go", {"payload": "b"})
+    assert sent.status_code == 202 and sent.json()["run"] == integrator.get(f"runs/{run}").json()["renewed_as"]
+    integrator.post(f"runs/{run}/signals/go", {"payload": "c"})
+    until(lambda: Run.objects.filter(agent="desk", state="completed").exists(), "the desk")
+    last = integrator.get(f"runs/{run}/latest").json()
+    assert (last["agent"], last["turn"], last["output"]) == ("desk", 3, {"letters": "abc", "title": "Shop"})
+    assert last["business_key"] is None
+    before = integrator.get(f"runs/{last['came_from']}").json()
+    assert (before["handed_off_to"], before["renewed_as"]) == (last["id"], None)
+    assert is_problem(integrator.post(f"runs/{run}/signals/go", {"payload": "d"}), 409, "illegal-state")
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "cancel", "retry"])
+def test_acts_on_the_old_one_are_refused_with_the_name_of_the_next(run: str, operator: Api, act: str) -> None:
+    answer = operator.post(f"runs/{run}/{act}", {"justification": "Look at it first."})
+    assert is_problem(answer, 409, "illegal-state")
+    assert operator.get(f"runs/{run}").json()["renewed_as"] in answer.json()["detail"]
+
+
+def test_whoever_started_it_may_steer_what_it_goes_on_as(run: str, integrator: Api) -> None:
+    newest = integrator.get(f"runs/{run}/latest").json()["id"]
+    assert integrator.post(f"runs/{newest}/pause", {"justification": "Look at it first."}).status_code == 200
+
+
+def test_a_large_journal_is_said_to_be_one_until_the_run_has_ended(
+    run: str, auditor: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = auditor.get(f"runs/{run}/latest").json()
+    assert not newest["journal"]["is_large"]
+    monkeypatch.setattr(journal_size, "LARGE_BYTES", newest["journal"]["bytes"])
+    assert auditor.get(f"runs/{newest['id']}").json()["journal"]["is_large"]
+    monkeypatch.setattr(journal_size, "LARGE_JOURNAL", 2)
+    assert not auditor.get(f"runs/{run}").json()["journal"]["is_large"], "it has ended: nothing is to be done"
+
+
+def test_a_run_that_is_none_has_no_newest(auditor: Api) -> None:
+    assert is_problem(auditor.get("runs/00000000-0000-0000-0000-000000000007/latest"), 404, "not-found")
