@@ -104,7 +104,7 @@ class RunPage(Page):
         block = context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
-        context["pools"] = pools.of(dossier.run)
+        context["pools"] = pools.of(dossier.run, dossier.head)
         if block.asked is not None and block.asked.held_by:
             context["may"] = may - {"pause"}  # somebody has
         context["size"] = size_of(dossier.run, dossier.head)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import DateTimeField, JSONField
+from django.db.models import BooleanField, DateTimeField, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
@@ -107,12 +107,13 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """The runs' heads, each with its children counted (see `states`), what it is found by (`attributes/shown.py`), how
-    far it has come (`progress.py`), and when its last event was written."""
+    far it has come (`progress.py`), when its last event was written, and whether there are pools at all."""
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
         found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
+        has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
     )
     return {head.run_id: head for head in found}
 

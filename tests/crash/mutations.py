@@ -304,7 +304,7 @@ MUTANTS = [
     Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
     Mutant("a replay asks a pool anew", "runs/engine/steps/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{SHARED} -k one_place"),
     Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{SHARED} -k in_company"),
-    Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:\n            return\n", "        return\n", f"{SHARED} -k read_counts"),
+    Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:  # else it is asked for room first\n            return\n", "        return\n", f"{SHARED} -k read_counts"),
     Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),
     Mutant("anybody may set what many share", POOL_ACTS, "    if by.role != OPERATOR and by.auth != \"shell\":", "    if False:", f"{SET_POOLS} -k may_not"),
     Mutant("a charge that was taken away is not missed", "runs/verification/pools.py", "elif not is_charged and amount and", "elif False and", f"{SET_POOLS} -k past_the_record"),

@@ -12,11 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from ledger.errors import DurableAgentsError
+from ledger.models import Head
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs.console.tables.waits import amount_of
-from runs.models import Pool, Run
+from runs.models import Run
 from runs.queries.pools import Listed, listed, newest, of_run
 from runs.services.bodies import PoolBody, PoolChangeBody, SteerBody
 from runs.services.pools import acts
@@ -156,9 +157,9 @@ class PoolClosings(PoolsPage):
         return redirect("pools")
 
 
-def of(run: Run) -> list[Shown]:
-    """The pools that a run belongs to, for its page; nothing where there are none."""
-    return [Shown(one) for one in of_run(run)] if Pool.objects.exists() else []
+def of(run: Run, head: Head) -> list[Shown]:
+    """The pools that a run belongs to, for its page. Its head may tell that there are none at all."""
+    return [Shown(one) for one in of_run(run)] if getattr(head, "has_pools", True) else []
 
 
 def _number(text: str) -> Any:
