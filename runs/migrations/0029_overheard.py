@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0025_schedules'),
+        ('runs', '0028_shares'),
     ]
 
     operations = [
