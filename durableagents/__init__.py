@@ -4,11 +4,14 @@ from runs.engine.agents import Agent, End, Sample
 from runs.engine.assistants import Assistant
 from runs.engine.attributes.kinds import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget.limits import Budget
+from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, screen
+from runs.engine.content.shipped import prompt_injection_markers
 from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
     BusinessFailure,
     ChildFailure,
+    ContentRefused,
     Expired,
     Failure,
     ModelFailure,
@@ -24,8 +27,9 @@ from runs.engine.steps.messages import Taken
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
-    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Pending", "Refused", "Rejected", "ReplayClass", "Sample", "Taken",
-    "TimedOut", "ToolCall", "ToolFailure", "TransportError", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context",
+    "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Happened", "Keyword",
+    "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Pending", "Piece", "Redact", "Refused", "Rejected",
+    "ReplayClass", "Sample", "Screen", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Withhold",
+    "prompt_injection_markers", "screen", "tool",
 ]  # fmt: skip

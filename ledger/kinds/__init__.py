@@ -4,6 +4,8 @@ from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
+from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
+from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 
 __all__ = [
@@ -11,11 +13,15 @@ __all__ = [
     "BudgetDebited",
     "BudgetExceeded",
     "BudgetSet",
+    "CachedReadTaken",
+    "ContentScreened",
+    "ContentWithheld",
     "MessageHandled",
     "MessageReceived",
     "ModelRouted",
     "ModelsChosen",
     "RunAdmitted",
     "StartPlanned",
+    "ToolReadAnew",
     "TranscriptCompacted",
 ]

@@ -16,12 +16,15 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
+from runs.engine.screening.verdicts import refusal
 from runs.engine.steps import doubt, gates
+from runs.engine.steps.arguments import recall_arguments, screen_arguments
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -32,13 +35,14 @@ from runs.engine.visit import Visit
 
 async def call_tool(
     visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
-    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None,
+    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None, source: str = "node", name: str = "",
 ) -> BaseModel:  # fmt: skip
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant)
+    recall_arguments(call)
     if call.past.outcome is not None:
         return _recorded(call)
     if call.past.intent is not None:
@@ -48,6 +52,7 @@ async def call_tool(
     else:
         if call.record.belied is not None:
             await doubt.ask_anew(call, call.record.belied)
+        await screen_arguments(call, source, name or visit.node)
         await _intend(call, await _passed(call) if call.may_be_gated else None)
     # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
     with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
@@ -64,9 +69,11 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
+            case e.ToolFailed(code=code) if code == CONTENT_REFUSED and (no := refusal(call.past)):
+                raise no
             case e.ToolFailed():
                 raise ToolFailure(tool.name, result.code, payload.get("message", ""), payload.get("details"))
-            case e.ToolRead() | e.ToolReturned():
+            case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():
                 return _from_callback(call, result)
@@ -119,7 +126,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
     event = e.ToolInvoked(
         slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
-        requested_hash=call.requested_hash, executed_hash=call.requested_hash, grant=grant[0] if grant else None,
+        requested_hash=call.requested_hash, executed_hash=call.executed_hash, grant=grant[0] if grant else None,
     )  # fmt: skip
     events = [event] if wait is None else [event, wait.opened()]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from runs.engine.canonical import digest_of, plain
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
-from runs.engine.outcomes import LateAnswer
+from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -52,6 +52,7 @@ class LogicalCall:
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.attempt = self.record.current
+        self.executed_hash = self.requested_hash  # another one where a hook had the arguments changed
         self.key: str | None = None
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
@@ -61,6 +62,17 @@ class LogicalCall:
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+
+    def take(self, arguments: Any) -> None:
+        """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator
+        looks."""
+        self.arguments = arguments
+        try:
+            self.args = self.tool.input.model_validate(arguments)
+        except ValidationError as error:
+            problem = f"the recorded arguments do not fit the tool's input: {error}"
+            payload = {"slot": self.slot, "tool": self.tool.name, "problem": problem}
+            self.visit.stop(Broken("recorded_arguments", payload))
 
     @property
     def past(self) -> Attempt:
