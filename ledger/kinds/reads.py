@@ -19,8 +19,10 @@ class CachedReadTaken(Event, fact="result"):
 
 class ToolReadAnew(Event, fact="read_anew"):
     """A pure call was made for the `n`-th time more, since what was on record of it had become too old and nothing
-    had been made of it yet. Its answer stands from here on. Payload: arguments and result."""
+    had been made of it yet. Its outcome stands from here on: `code` is that of a definite failure, empty where there is
+    an answer. Payload: arguments and result, or message and details."""
 
     n: int
     tool: str
     requested_hash: str
+    code: str = ""

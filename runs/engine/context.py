@@ -130,21 +130,26 @@ class Context:
         evidence: Sequence[Evidence] = (),
         why: str = "",
         grant: Grant | None = None,
+        max_age: timedelta | None = None,
     ) -> Any:
         """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
 
         `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with
-        `approve(tool=…)`. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), pydantic's
-        ValidationError (wrong arguments; nothing is sent).
+        `approve(tool=…)`. `max_age` is how old a pure tool's answer may be: no older one is taken from the cache, and a
+        recorded one that nothing was made of yet is read again. Raises ToolFailure (a definite refusal), Rejected (its
+        gate was denied), ContentRefused (a hook withheld the arguments), pydantic's ValidationError (wrong arguments;
+        nothing is sent).
         """
         slot = self._visit.next_slot()
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
-        return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
+        return await call_tool(
+            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age
+        )
 
     @_step
     async def think(self, assistant: Assistant, prompt: str) -> Any:
         """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. Raises
-        ModelFailure, Rejected (a gate of one of its tools was denied).
+        ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt).
         """
         return await think(self._visit, self._visit.next_slot(), assistant, prompt)
 

@@ -16,6 +16,7 @@ from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
 from runs.engine.content.hooks import Screen
+from runs.engine.content.reads import NoReads, Reads
 from runs.engine.outcomes import LateAnswer, StopReason
 
 log = logging.getLogger("durableagents.engine")
@@ -68,8 +69,8 @@ class Runtime:
     requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
     serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
-    for. `screens` are the installation's hooks that look at content. `queues` are those that somebody decides, `people`
-    the queues and roles that may be asked; None: any."""
+    for. `screens` are the installation's hooks that look at content, `reads` the cache of reads. `queues` are those
+    that somebody decides, `people` the queues and roles that may be asked; None: any."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -88,6 +89,7 @@ class Runtime:
     price_patience: float = 8.0
     queues: Collection[str] | None = None
     screens: Sequence[Screen] = ()
+    reads: Reads = field(default_factory=NoReads)
     people: Collection[str] | None = None
 
 

@@ -63,7 +63,8 @@ class Attempt:
     @property
     def is_refused(self) -> bool:
         """Whether the other side's definite no is on record."""
-        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
+        is_failed_anew = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
+        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
 
     @property
     def has_lost_child(self) -> bool:
@@ -73,8 +74,7 @@ class Attempt:
     @property
     def has_happened(self) -> bool:
         """Whether the journal says that the call was done."""
-        is_refused = isinstance(self.outcome, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
-        return self.outcome is not None and not is_refused
+        return self.outcome is not None and not (self.outcome is self.result and self.is_refused)
 
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
@@ -168,10 +168,11 @@ class Tape:
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived] = {}
         self.handled: list[e.MessageHandled] = []
-        self.last = ""  # the slot of the last that is on record of a call
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
+        self.last = ""  # the call that the last line is about of those that a claimant found
         for event in events:
             self.add(event)
+            self.last = event.slot if event.slot is not None and _is_place(event.slot) else self.last
 
     def slot(self, name: str) -> Slot:
         """The record of a slot, empty if there is none."""
@@ -196,7 +197,6 @@ class Tape:
         self.handled += [event] if isinstance(event, e.MessageHandled) else []
         if event.slot is None:
             return
-        self.last = event.slot if _is_place(event.slot) else self.last
         place = event.slot.rpartition("/")[0]
         while "/" in place and place not in self.parents:
             self.parents.add(place)

@@ -1,10 +1,12 @@
 """A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
-(`telling`), who drives runs (`fleet`), what they cost (`money`), and what starts by the clock (`schedules`)."""
+(`telling`), what tools read lately (`reads`), who drives runs (`fleet`), what they cost (`money`), and what starts by
+the clock (`schedules`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
+from runs.models.reads import CachedRead
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -23,7 +25,8 @@ from runs.models.schedules import Firing, Schedule
 from runs.models.telling import LogLine, Telling
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "Checkpoint", "ENDED", "Firing", "IdempotencyRecord",
-    "Incident", "LogLine", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm", "Served", "Signal", "State",
-    "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
+    "IdempotencyRecord", "Incident", "LogLine", "Message", "Price", "Process", "Run", "Schedule", "SearchTerm",
+    "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait",
+    "legal_moves",
 ]  # fmt: skip

@@ -7,7 +7,9 @@ from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes
 from runs.verification.effects import Effects
 from runs.verification.messages import Messages
+from runs.verification.reads import CachedReads
 from runs.verification.rows import RunFields
+from runs.verification.screening import Screened
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.waits import Waits
 
@@ -15,7 +17,7 @@ from runs.verification.waits import Waits
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Screened, CachedReads,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
-        runs_message="run_id", runs_attribute="run_id",
+        runs_message="run_id", runs_attribute="run_id", runs_cachedread="run_id",
     )  # fmt: skip

@@ -44,6 +44,7 @@ from runs.engine.runtime import Control, Runtime
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
 from runs.fleet.procfs import host as this_host
+from runs.journal.cache.reads import ReadCache
 from runs.journal.claims import Claim, Worker, claim, reclaim
 from runs.journal.database_errors import StatementRefused, is_refusal, is_transient
 from runs.journal.libpq import Pool, ask_again
@@ -143,6 +144,7 @@ class Host:
                         is_fenced=self._is_fenced,
                         hand_in=self._house.take_late,
                         keep=teller.keep,
+                        reads=ReadCache(pool),
                     ),
                     bell,
                 )

@@ -75,9 +75,6 @@ async def _withhold(call: LogicalCall, events: list[e.Event]) -> None:
     assert no is not None
     visit.check_stop()
     visit.afford(call.slot, call.attempt, A_CALL)
-    failed = e.ToolFailed(
-        slot=call.slot, attempt=call.attempt, tool=call.tool.name, code=CONTENT_REFUSED,
-        requested_hash=call.requested_hash, payload={"message": str(no)},
-    )  # fmt: skip
+    failed = call.failed(CONTENT_REFUSED, {"message": str(no)})
     visit.boundary(await visit.commit(Batch([*events, failed], usage=A_CALL)))
     raise no

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ledger import events as e
 from runs.engine.canonical import digest_of, plain
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
@@ -42,10 +43,11 @@ class LogicalCall:
 
     def __init__(
         self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
-        evidence: Sequence[Evidence], why: str, grant: Grant | None,
+        evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
     ) -> None:  # fmt: skip
         self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
+        self.max_age = max_age
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
         self.arguments = plain(args)
         self.args = tool.input.model_validate(self.arguments)
@@ -56,6 +58,7 @@ class LogicalCall:
         self.key: str | None = None
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
+        self.began_at = visit.journal.now()
         self.is_resumed = False  # an earlier claim announced it
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.announced = 0  # tries that the journal has told of and that were not made yet
@@ -107,6 +110,27 @@ class LogicalCall:
         if not self.is_booked:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
+
+    @property
+    def is_read_anew(self) -> bool:
+        """Whether a read is on record of it already, so that what comes now is one more."""
+        return self.past.intent is None and self.past.result is not None
+
+    def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
+        """What came of a read that was made again."""
+        return e.ToolReadAnew(
+            slot=self.slot, attempt=self.attempt, n=self.past.anew, tool=self.tool.name,
+            requested_hash=self.requested_hash, code=code, payload=payload,
+        )  # fmt: skip
+
+    def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
+        """A definite no, as the call's outcome."""
+        if self.is_read_anew:
+            return self.read_anew(payload, code)
+        return e.ToolFailed(
+            slot=self.slot, attempt=self.attempt, tool=self.tool.name, code=code,
+            requested_hash=self.requested_hash, payload=payload,
+        )  # fmt: skip
 
     def tool_call(self) -> ToolCall:
         """What the tool is told about it."""
