@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, messages, schedules, starting, views
+from runs.api import budgets, incidents, messages, schedules, screening, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -16,6 +16,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),
+    path("runs/<uuid:run_id>/withheld", screening.Withheld.as_view(), name="api-run-withheld"),
     path("prices", budgets.Prices.as_view(), name="api-prices"),
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),

@@ -28,6 +28,7 @@ from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.messages import await_message
+from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.steps.telling import tell_line, tell_progress
 from runs.engine.thinking.loop import think
@@ -141,6 +142,7 @@ class Context:
         nothing is sent).
         """
         slot = self._visit.next_slot()
+        check_max_age(tool, max_age)
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
         return await call_tool(
             self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age

@@ -172,7 +172,8 @@ class Tape:
         self.last = ""  # the call that the last line is about of those that a claimant found
         for event in events:
             self.add(event)
-            self.last = event.slot if event.slot is not None and _is_place(event.slot) else self.last
+            named = event.call if isinstance(event, e.BudgetExceeded) else event.slot
+            self.last = named if named is not None and _is_place(named) else self.last
 
     def slot(self, name: str) -> Slot:
         """The record of a slot, empty if there is none."""
@@ -333,10 +334,6 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
-        case e.ContentScreened():
-            attempt.screenings.append(event)
-        case e.ContentWithheld():
-            attempt.withheld.append(event)
         case e.ToolReadAnew():
             attempt.result, attempt.anew = event, event.n + 1
         case e.ToolRead() | e.ToolFailed() | e.CachedReadTaken():
@@ -412,6 +409,10 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.AttributesSet():
             slot.remember("set_attributes", event.requested_hash)
             attempt.result = event
+        case e.ContentScreened():
+            attempt.screenings.append(event)
+        case e.ContentWithheld():
+            attempt.withheld.append(event)
         case e.SignalTaken():
             attempt.result, attempt.waits["signal", 0] = event, "received"
         case e.InputAnswered():

@@ -13,9 +13,8 @@ from tests.world import Done, Item, Outside, Toolbox
 
 ScreenedOp = Literal["kept", "cleaned", "cached", "doubtful", "stale"]
 SCREENED: tuple[ScreenedOp, ...] = ("kept", "cleaned", "cached", "doubtful", "stale")
-# Between two drives the clock goes on by more than a read may be old; but not while a budget is raised, here always by
-# no more than the next call wants: a read made again would use that up, for ever.
-MEANWHILE, MAX_AGE, NO_TIME = timedelta(minutes=2), timedelta(minutes=1), timedelta(0)
+# Between two drives the clock goes on by more than a read may be old.
+MEANWHILE, MAX_AGE = timedelta(minutes=2), timedelta(minutes=1)
 
 
 @screen(version="1")

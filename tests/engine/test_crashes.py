@@ -29,7 +29,7 @@ from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.memory import MemoryReads, MemoryRun
 from runs.engine.tools import Tool
 from tests.engine.mortal import Death, MortalJournal
-from tests.engine.screened import MEANWHILE, NO_TIME, SCREENED, check_verdicts, glancing, guard, perform_screened
+from tests.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened
 from tests.engine.story import Story
 from tests.tiers import many
 from tests.world import (
@@ -177,10 +177,10 @@ async def tell(
 
     Mortal.schedule = schedule
     retry = IN_PLACE if in_place else AT_ONCE
-    with_hooks: dict[str, Any] = {"screens": (guard,), "reads": MemoryReads()}
     story = Story(
-        agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE}, **with_hooks
-    )
+        agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE}, screens=(guard,),
+        reads=MemoryReads(),
+    )  # fmt: skip
     plain = story._hit
 
     def hit(point: str, tool: str) -> None:
@@ -196,7 +196,7 @@ async def tell(
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
         assert await story.drive() != "operator", story.found
-        story.run.skew += MEANWHILE if not story.waiting("budget") else NO_TIME
+        story.run.skew += MEANWHILE
         answer(story, outside)
     raise AssertionError("it never ends")
 

@@ -26,8 +26,8 @@ class Piece:
     is to be made short, or what stands for its older turns), `tool` (a result), `child` (an output), `signal`,
     `message`, `answer` (of a person), `model` (its call of a tool), `node` (its call of a tool); `name` is that tool's,
     agent's, signal's … name. `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is that
-    assistant's, tool's or node's name. `is_restored`: it was read back from the journal, where another worker, or an
-    earlier visit of this one, had put it.
+    assistant's, tool's or node's name. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it
+    was read back from the journal, where another worker, or an earlier visit of this one, had put it.
     """
 
     content: Any
@@ -58,7 +58,9 @@ class Redact:
 
 @dataclass(frozen=True)
 class Screen:
-    """A hook with its name and version. `is_quick`: it is asked without a thread, which is for the engine's own."""
+    """A hook, as `screen` makes it: `name` and `version` are on record with each verdict of the `function`. It is asked
+    about pieces of these `source`s on their way `to` these, and has `timeout` seconds. `is_quick`: without a thread,
+    which is for the engine's own."""
 
     name: str
     version: str

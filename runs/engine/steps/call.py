@@ -16,17 +16,14 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.screening.verdicts import refusal
-from runs.engine.steps import doubt, gates
+from runs.engine.steps import doubt, gates, reads
 from runs.engine.steps.arguments import recall_arguments, screen_arguments
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
-from runs.engine.steps.reads import check_max_age, from_cache, is_too_old, keep
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
 from runs.engine.tape import payload_of
@@ -43,10 +40,9 @@ async def call_tool(
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
-    check_max_age(tool, max_age)
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age)
     recall_arguments(call)
-    if call.past.outcome is not None and not is_too_old(call):
+    if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     if call.past.intent is not None:
         known = await doubt.resume(call, call.past.intent)
@@ -57,9 +53,8 @@ async def call_tool(
             await doubt.ask_anew(call, call.record.belied)
         await screen_arguments(call, source, name or visit.node)
         await _intend(call, await _passed(call) if call.may_be_gated else None)
-        if (hit := await from_cache(call)) is not None:
+        if (hit := await reads.from_cache(call)) is not None:
             return hit
-    call.began_at = visit.journal.now()
     # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
     with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
         outcome = await attempts(visit, partial(one_try, call), call.past, partial(come_back_later, call))
@@ -75,14 +70,8 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) if code == CONTENT_REFUSED and (
-                no := refusal(call.past)
-            ):
-                raise no
-            case e.ToolFailed():
-                raise ToolFailure(tool.name, result.code, payload.get("message", ""), payload.get("details"))
-            case e.ToolReadAnew(code=code) if code:
-                raise ToolFailure(tool.name, code, payload.get("message", ""), payload.get("details"))
+            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) if call.past.is_refused:
+                raise call.failure(code, payload)
             case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():
@@ -161,13 +150,8 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     if isinstance(outcome, Refusal):
         await _refused(call, outcome)
     tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
-    if call.is_read_anew:
-        event: e.Event = call.read_anew(_read(call, result))
-    elif call.past.intent is None:
-        event = e.ToolRead(
-            slot=call.slot, attempt=call.attempt, tool=tool.name, requested_hash=call.requested_hash,
-            payload=_read(call, result),
-        )  # fmt: skip
+    if call.past.intent is None:
+        event = reads.told(call, result)
     else:
         event = e.ToolReturned(
             slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
@@ -175,16 +159,10 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     entries = call.booked("committed", result, external_id=external_id)
     late = call.late(result=result, external_id=external_id)
     reply = await _commit(call, Batch([event], entries, usage=A_CALL), late)
-    keep(call, result, call.began_at)
+    reads.keep(call, result)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)
     return outcome.output
-
-
-def _read(call: LogicalCall, result: Any) -> dict[str, Any]:
-    """What is on record of a read; when it was made, where the call says how old it may be."""
-    told = {"arguments": call.arguments, "result": result}
-    return told if call.max_age is None else told | {"read_at": call.began_at.isoformat()}
 
 
 async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:

@@ -11,9 +11,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.canonical import digest_of, plain
+from runs.engine.errors import ToolFailure
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
+from runs.engine.screening.verdicts import refusal
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -122,6 +125,12 @@ class LogicalCall:
             slot=self.slot, attempt=self.attempt, n=self.past.anew, tool=self.tool.name,
             requested_hash=self.requested_hash, code=code, payload=payload,
         )  # fmt: skip
+
+    def failure(self, code: str, payload: dict[str, Any]) -> Exception:
+        """The error of a definite no that is on record."""
+        if code == CONTENT_REFUSED and (no := refusal(self.past)):
+            return no
+        return ToolFailure(self.tool.name, code, payload.get("message", ""), payload.get("details"))
 
     def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
         """A definite no, as the call's outcome."""

@@ -9,6 +9,7 @@ came after it was made of it, so it stands.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -87,12 +88,24 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     return answer.output
 
 
-def keep(call: LogicalCall, result: object, at: datetime) -> None:
+def told(call: LogicalCall, result: Any) -> e.Event:
+    """A read with its answer; and when it was made, where the call says how old it may be."""
+    payload = {"arguments": call.arguments, "result": result}
+    if call.max_age is not None:
+        payload["read_at"] = call.began_at.isoformat()
+    if call.is_read_anew:
+        return call.read_anew(payload)
+    return e.ToolRead(
+        slot=call.slot, attempt=call.attempt, tool=call.tool.name, requested_hash=call.requested_hash, payload=payload
+    )  # fmt: skip
+
+
+def keep(call: LogicalCall, result: object) -> None:
     """Let others have what was read, from here on for as long as the tool says. Only what is on record."""
     tool = call.tool
     if tool.cache is None or call.past.intent is not None or characters(result) > MOST_BYTES:
         return
-    kept = KeptRead(result, at, call.visit.run_id, call.slot)
+    kept = KeptRead(result, call.began_at, call.visit.run_id, call.slot)
     call.visit.runtime.reads.keep(key_of(call), tool.name, kept, tool.cache)
 
 
