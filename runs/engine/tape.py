@@ -334,8 +334,6 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
-        case e.ToolReadAnew():
-            attempt.result, attempt.anew = event, event.n + 1
         case e.ToolRead() | e.ToolFailed() | e.CachedReadTaken():
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
@@ -409,6 +407,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.AttributesSet():
             slot.remember("set_attributes", event.requested_hash)
             attempt.result = event
+        case e.ToolReadAnew():
+            attempt.result, attempt.anew = event, event.n + 1
         case e.ContentScreened():
             attempt.screenings.append(event)
         case e.ContentWithheld():

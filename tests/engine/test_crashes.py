@@ -76,12 +76,9 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
     agent_of(ends_with({}), name="helper")
     glance = glancing(tools.outside)
     agent = agent_of(
-        node,
-        tools=[*tools.all(), glance],
-        assistants=[mind(tools)],
-        state=Told,
+        node, tools=[*tools.all(), glance], assistants=[mind(tools)], state=Told,
         initial=lambda asked: Told(asked=asked),
-    )
+    )  # fmt: skip
 
     @agent.message(takes=Item, answers=Done)
     def tell(state: Told, request: Item) -> Done:

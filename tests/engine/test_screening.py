@@ -254,7 +254,7 @@ async def test_a_hook_that_raises_hangs_or_babbles_counts_as_no_and_says_so(tool
         threading.Event().wait(0.3)
 
     async def hang_async(piece: Piece) -> None:
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     def leave(piece: Piece) -> None:
         raise SystemExit(3)

@@ -76,7 +76,7 @@ class Screen:
         return f"{self.name}@{self.version}"
 
     def is_for(self, piece: Piece) -> bool:
-        """Whether it wants to see such a piece."""
+        """Whether it wants to see such a `piece`."""
         return piece.source in self.source and piece.to in self.to
 
 

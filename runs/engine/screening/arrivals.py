@@ -38,10 +38,8 @@ async def received(
         visit, slot, record.current, past, to=f"node {visit.node}", asked=screens, pieces={place: piece},
         findings=findings, stands=stands, seen=[place],
     )  # fmt: skip
-    for event in events:
-        visit.buffer(
-            event
-        )  # it goes on record with the next step, or with the run's end: before that nothing goes by it
+    for event in events:  # on record with the next step, or with the run's end: before that nothing goes by it
+        visit.buffer(event)
     return _known(record, place, content)
 
 

@@ -6,8 +6,6 @@ before. A call whose intent is on record is not looked at again: its bytes may b
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import ValidationError
 
 from ledger import events as e
@@ -15,17 +13,8 @@ from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.content.hooks import Piece
 from runs.engine.journal import Batch
-from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal, standing
-from runs.engine.steps.logical_call import LogicalCall
-
-_PLACE = "arguments"
-
-
-def recall_arguments(call: LogicalCall) -> None:
-    """Put in place what stands for a call's arguments by what is on record."""
-    stands = standing(call.record)
-    if _PLACE in stands:
-        _take(call, stands[_PLACE])
+from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal
+from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
 
 
 async def screen_arguments(call: LogicalCall, source: str, name: str) -> None:
@@ -36,24 +25,19 @@ async def screen_arguments(call: LogicalCall, source: str, name: str) -> None:
         content=call.arguments, source=source, name=name, to="tool", target=call.tool.name,
         agent=visit.agent.graph_id, run_id=visit.run_id, is_restored=bool(past.screenings or past.waits),
     )  # fmt: skip
-    findings = [_fitting(call, each) for each in await look(visit, screens, {_PLACE: piece})]
+    findings = [_fitting(call, each) for each in await look(visit, screens, {ARGUMENTS: piece})]
     is_refused = any(each.is_refused for each in findings)
     replaced = [each.stands for each in findings if not each.is_refused]
     events = recorded(
-        visit, call.slot, call.attempt, past, to=f"tool {call.tool.name}", asked=screens, pieces={_PLACE: piece},
-        findings=findings, stands={_PLACE: replaced[-1]} if replaced and not is_refused else {},
+        visit, call.slot, call.attempt, past, to=f"tool {call.tool.name}", asked=screens, pieces={ARGUMENTS: piece},
+        findings=findings, stands={ARGUMENTS: replaced[-1]} if replaced and not is_refused else {},
     )  # fmt: skip
     if is_refused:
         await _withhold(call, events)
     if replaced:
-        _take(call, replaced[-1])
+        call.replace(replaced[-1])
     for event in events:
         visit.buffer(event)  # nothing depends on it before the commit that asks for the call, or makes it
-
-
-def _take(call: LogicalCall, arguments: Any) -> None:
-    call.take(arguments)
-    call.executed_hash = call.visit.runtime.hasher({"tool": call.tool.name, "arguments": arguments})
 
 
 def _fitting(call: LogicalCall, found: Finding) -> Finding:

@@ -22,7 +22,7 @@ from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext,
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
-from runs.engine.steps.arguments import recall_arguments, screen_arguments
+from runs.engine.steps.arguments import screen_arguments
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -41,7 +41,6 @@ async def call_tool(
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age)
-    recall_arguments(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     if call.past.intent is not None:

@@ -16,7 +16,7 @@ from runs.engine.canonical import digest_of, plain
 from runs.engine.errors import ToolFailure
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
-from runs.engine.screening.verdicts import refusal
+from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -38,6 +38,7 @@ class Settled:
     output: BaseModel
 
 
+ARGUMENTS = "arguments"  # the one place that hooks look at of a call
 Outcome = Answer | Pending | Refusal | Settled
 
 
@@ -68,6 +69,13 @@ class LogicalCall:
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+        if ARGUMENTS in (stands := standing(self.record)):
+            self.replace(stands[ARGUMENTS])
+
+    def replace(self, arguments: Any) -> None:
+        """Go on with what a hook put in the place of what the node asked for."""
+        self.take(arguments)
+        self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def take(self, arguments: Any) -> None:
         """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator
