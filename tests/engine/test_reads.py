@@ -76,6 +76,13 @@ async def test_a_shared_tool_is_read_once_for_all_agents(outside: Outside) -> No
     assert len(outside.requests) == 1
 
 
+async def test_a_changed_tool_is_not_the_same_to_anybody(outside: Outside) -> None:
+    reads = MemoryReads()
+    for name, look in (("one", reading(outside, shared=True)), ("two", reading(outside, shared=True, timeout=7.0))):
+        assert await Story(reader(look, name=name), reads=reads).settle() == "completed"
+    assert len(outside.requests) == 2
+
+
 async def test_failures_and_what_is_too_large_are_not_kept(outside: Outside) -> None:
     reads, look = MemoryReads(), reading(outside)
     outside.trouble("look", BusinessFailure("no", code="no"))
