@@ -4,11 +4,14 @@ from runs.engine.agents import Agent, End, Sample
 from runs.engine.assistants import Assistant
 from runs.engine.attributes.kinds import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget.limits import Budget
+from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, screen
+from runs.engine.content.shipped import prompt_injection_markers
 from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
     BusinessFailure,
     ChildFailure,
+    ContentRefused,
     Expired,
     Failure,
     ModelFailure,
@@ -28,9 +31,9 @@ from runs.engine.succession.declared import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "Context", "Date", "DidNotHappen",
-    "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened", "Keyword", "Keywords",
-    "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "RateLimit", "Refused", "Rejected", "Renew",
-    "ReplayClass", "Said", "Sample", "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "durable",
-    "this_call", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context", "Date",
+    "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened", "Keyword",
+    "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "Piece", "RateLimit", "Redact",
+    "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample", "Screen", "Taken", "TimedOut", "ToolCall",
+    "ToolFailure", "TransportError", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

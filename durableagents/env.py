@@ -54,6 +54,7 @@ class Environment(BaseSettings):
     models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
     limits: Annotated[dict[str, Rule], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_LIMITS")
     priority: int = Field(default=5, ge=0, le=100, validation_alias="DURABLEAGENTS_PRIORITY")
+    screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
@@ -84,7 +85,7 @@ class Environment(BaseSettings):
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
-    @field_validator("agents", "models", "allowed_hosts", "trusted_proxies", mode="before")
+    @field_validator("agents", "models", "screens", "allowed_hosts", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

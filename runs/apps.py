@@ -27,6 +27,7 @@ class RunsConfig(AppConfig):
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.services.families import wishes
+        from runs.services.screening.installed import installed
         from runs.services.starts import turns
 
         verification.register()
@@ -40,6 +41,7 @@ class RunsConfig(AppConfig):
                     f"DURABLEAGENTS_AGENTS: {name} ({module.__file__}) defines no agent: "
                     "make one with Agent(name, version, …), or name its module"
                 )
+        installed()
         for agent in registry.agents():
             try:
                 agent.validate()

@@ -4,6 +4,8 @@ from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
+from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
+from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
 
@@ -12,6 +14,9 @@ __all__ = [
     "BudgetDebited",
     "BudgetExceeded",
     "BudgetSet",
+    "CachedReadTaken",
+    "ContentScreened",
+    "ContentWithheld",
     "MessageHandled",
     "MessageReceived",
     "ModelRouted",
@@ -22,5 +27,6 @@ __all__ = [
     "RunRenewed",
     "SignalCarried",
     "StartPlanned",
+    "ToolReadAnew",
     "TranscriptCompacted",
 ]

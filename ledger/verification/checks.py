@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
+from ledger.kinds.screening import CONTENT_REFUSED
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 
@@ -233,7 +234,14 @@ class HeadCheck:
             case e.ModelResponded() | e.ModelFailed():
                 self.turns += 1
                 self._count_undebited(event)
-            case e.ToolRead() | e.ToolReturned() | e.ToolAccepted() | e.ToolFailed():
+            case (
+                e.ToolRead()
+                | e.CachedReadTaken()
+                | e.ToolReadAnew()
+                | e.ToolReturned()
+                | e.ToolAccepted()
+                | e.ToolFailed()
+            ):
                 self.tool_calls += 1
             case e.ToolReconciled(by="hook"):
                 self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
@@ -249,7 +257,8 @@ class HeadCheck:
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
         """A turn from before there were debits: it tells itself what it used, and nobody knows what it cost."""
-        if (event.slot, event.attempt) in self.routed:
+        was_not_sent = isinstance(event, e.ModelFailed) and event.code == CONTENT_REFUSED
+        if was_not_sent or (event.slot, event.attempt) in self.routed:
             return
         self.model_calls, self.unpriced = self.model_calls + 1, self.unpriced + 1
         if isinstance(event, e.ModelResponded):

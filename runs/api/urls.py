@@ -1,6 +1,6 @@
 from django.urls import path
 
-from runs.api import budgets, incidents, limits, live, messages, pools, schedules, starting, views
+from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("limits/reset", limits.SteerLimit.as_view(action="reset"), name="api-limit-reset"),
     path("limits/open", limits.SteerLimit.as_view(action="open"), name="api-limit-open"),
     path("limits/close", limits.SteerLimit.as_view(action="close"), name="api-limit-close"),
+    path("runs/<uuid:run_id>/withheld", screening.Withheld.as_view(), name="api-run-withheld"),
     path("prices", budgets.Prices.as_view(), name="api-prices"),
     path("runs/<uuid:run_id>/incidents", incidents.RunIncidents.as_view(), name="api-run-incidents"),
     path("incidents", incidents.Incidents.as_view(), name="api-incidents"),

@@ -14,6 +14,7 @@ from runs.engine.assistants import Assistant
 from runs.engine.attributes.kinds import Attribute
 from runs.engine.attributes.setting import misdeclared
 from runs.engine.budget.limits import Budget
+from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, parts
 from runs.engine.messages.declared import Message, View, message_of, view_of
@@ -66,7 +67,9 @@ class Agent:
     what a run of it may use where its start names nothing else (None: as much as it likes). `attributes` are what its
     runs can be found and sorted by, a type for each name: `{"customer": Keyword(), "due": Date()}`.
     what a run of it may use where its start names nothing else (None: as much as it likes). `signals` are the names
-    that its nodes wait for: one of another name is refused (None: any is kept, for names made while it runs).
+    that its nodes wait for: one of another name is refused (None: any is kept, for names made while it runs). `screens`
+    are hooks that look at content before it reaches a model, a tool or a node, beside those of the installation; they
+    are no part of the version, so that they can become stricter for runs under way.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -86,6 +89,7 @@ class Agent:
     budget: Budget | None = None
     attributes: dict[str, Attribute] = field(default_factory=dict)
     signals: list[str] | None = None
+    screens: list[Screen] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     messages: dict[str, Message] = field(default_factory=dict, init=False)
     views: dict[str, View] = field(default_factory=dict, init=False)
@@ -105,6 +109,7 @@ class Agent:
             must_be_stable(f"agent {self.graph_id}, output", self.output)
         if problem := misdeclared(self.attributes):
             raise DefinitionError(f"{self.graph_id}: {problem}")
+        check_screens(self.graph_id, self.screens)
         self.title = self.title or self.name
         self._check_signals()
         registry.add(self)

@@ -31,6 +31,7 @@ from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.messages import await_message
+from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.steps.telling import tell_line, tell_progress
 from runs.engine.succession.declared import Said, shortened
@@ -138,16 +139,22 @@ class Context:
         evidence: Sequence[Evidence] = (),
         why: str = "",
         grant: Grant | None = None,
+        max_age: timedelta | None = None,
     ) -> Any:
         """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
 
         `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with
-        `approve(tool=…)`. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), pydantic's
-        ValidationError (wrong arguments; nothing is sent).
+        `approve(tool=…)`. `max_age` is how old a pure tool's answer may be: no older one is taken from the cache, and a
+        recorded one that nothing was made of yet is read again. Raises ToolFailure (a definite refusal), Rejected (its
+        gate was denied), ContentRefused (a hook withheld the arguments), pydantic's ValidationError (wrong arguments;
+        nothing is sent).
         """
         slot = self._visit.next_slot()
+        check_max_age(tool, max_age)
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
-        return await call_tool(self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant)
+        return await call_tool(
+            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age
+        )
 
     @_step
     async def think(
@@ -156,7 +163,7 @@ class Context:
     ) -> Any:  # fmt: skip
         """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. `after` is a
         conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
-        ModelFailure, Rejected (a gate of one of its tools was denied).
+        ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt).
 
         A Pydantic AI agent works as it is, where one of the agent's `assistants` is `durable(it, …)`; `deps` are its
         dependencies, which aren't on record. Returns its output.

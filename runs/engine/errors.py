@@ -113,6 +113,16 @@ class ModelFailure(Exception):
         self.code, self.message = code, message
 
 
+class ContentRefused(Exception):
+    """Raised to a node: a hook kept content back that was to go on. `source` says where it came from, `to` where it was
+    to go, `hook` who said no (name@version), `reason` why.
+    """
+
+    def __init__(self, source: str, to: str, hook: str, reason: str) -> None:
+        super().__init__(f"{hook} withheld content ({source} to {to}): {reason}")
+        self.source, self.to, self.hook, self.reason = source, to, hook, reason
+
+
 class Rejected(Exception):
     """Raised to a node: a gate was denied, by a person or by its deadline. `queue` is who was asked, `reason` the
     justification on record, `by` who decided, `verdict` how (*rejected*, *expired*).

@@ -136,8 +136,20 @@ def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
         yield where
 
 
+def tool_digest(tool: Tool) -> str:
+    """The digest of one tool: two that differ don't share what they have read."""
+    known = _DIGESTS.get(id(tool))
+    if known is None or known[0] is not tool:
+        known = _DIGESTS[id(tool)] = tool, digest(_tool(tool))
+    return known[1]
+
+
+_DIGESTS: dict[int, tuple[Tool, str]] = {}
+
+
 def _tool(tool: Tool) -> dict[str, Any]:
-    return {
+    cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
+    return cached | {
         "class": str(tool.replay_class), "input": _schema(tool.input), "output": _schema(tool.output),
         "code": _code(_written(tool)), "gate": None if tool.gate is None else _gate(tool.gate),
         "timeout": tool.timeout, "answers_later": tool.answers_later,

@@ -140,6 +140,40 @@ class Intent:
         return event, self.entry("reconciled", external_id=external_id, digest=digest)
 
 
+CALLED_BACK = "called back"  # what a late callback tells, beside a worker's happened, accepted and refused
+# What may be on record of an attempt and says that nothing came of it, or leaves it open.
+_NOT_DONE = frozenset({"did_not", "fail", "refused"})
+
+
+@dataclass(slots=True)
+class Finding:
+    """What is on record of an attempt, and what witnesses tell against it: the engine asks before a further one is
+    begun, the pages before they say it aloud."""
+
+    on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
+    belied: str = ""  # what of it a witness belies; until a person has said anew what became of the attempt
+    is_belied: bool = False  # a witness told that it was done, and no person has said since what became of it
+
+    def found(self, outcome: str) -> None:
+        """Put on record what became of it. A refusal isn't a word on what a witness told, nor is *fail the run*."""
+        self.on_record = outcome
+        if outcome not in ("fail", "refused"):
+            self.belied, self.is_belied = "", False
+        elif outcome == "refused" and self.is_belied:
+            self.belied = outcome
+
+    def belied_by(self, told: str) -> str:
+        """What is on record that a witness's word belies; empty if nothing is."""
+        is_belied = self.on_record == "happened" if told == "refused" else self.on_record in _NOT_DONE
+        return self.on_record if is_belied else ""
+
+    def hear(self, told: str) -> str:
+        """A witness tells when it is over; what of the record that belies."""
+        self.is_belied |= told != "refused" and self.on_record not in ("happened", "answered")
+        self.belied = self.belied_by(told) or self.belied
+        return self.belied_by(told)
+
+
 @dataclass(frozen=True, slots=True)
 class GateOpening:
     """What people are asked to decide: rides with the wait of kind `approval`."""

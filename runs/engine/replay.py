@@ -14,10 +14,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.agents import Agent, End, Node
 from runs.engine.canonical import plain, printable
 from runs.engine.context import Context
-from runs.engine.errors import BadSignal, ChildFailure, Failure, ModelFailure, Rejected, TimedOut, ToolFailure
+from runs.engine.errors import (
+    BadSignal,
+    ChildFailure,
+    ContentRefused,
+    Failure,
+    ModelFailure,
+    Rejected,
+    TimedOut,
+    ToolFailure,
+)
 from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
@@ -95,6 +105,8 @@ def _crash(error: BaseException) -> Crashed:
             return Crashed(error.code, str(error), story)
         case ModelFailure():
             return Crashed(error.code, str(error), story)
+        case ContentRefused():
+            return Crashed(CONTENT_REFUSED, str(error), "")
         case ChildFailure():
             return Crashed(error.code or "child_failed", str(error), story)
         case TimedOut():

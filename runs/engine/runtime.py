@@ -15,6 +15,8 @@ from ledger.actors import Lease
 from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
+from runs.engine.content.hooks import Screen
+from runs.engine.content.reads import NoReads, Reads
 from runs.engine.limits.permits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
 
@@ -69,9 +71,10 @@ class Runtime:
     requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
     serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
     that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
-    for. `overhear` gives what takes the text of a request under way, where somebody listens. `queues` are those that
-    somebody decides, `people` the queues and roles that may be asked; None: any. `limits` gives the permits of what all
-    workers share, each waited for in place for `limit_patience` seconds."""
+    for. `overhear` gives what takes the text of a request under way, where somebody listens. `screens` are the
+    installation's hooks that look at content, `reads` the cache of reads. `queues` are those that somebody decides,
+    `people` the queues and roles that may be asked; None: any. `limits` gives the permits of what all workers share,
+    each waited for in place for `limit_patience` seconds."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -90,6 +93,8 @@ class Runtime:
     price_patience: float = 8.0
     overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
     queues: Collection[str] | None = None
+    screens: Sequence[Screen] = ()
+    reads: Reads = field(default_factory=NoReads)
     people: Collection[str] | None = None
     limits: Limits = field(default_factory=Limits)
     limit_patience: float = 2.0

@@ -11,39 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import events as e
-
-CALLED_BACK = "called back"  # what a late callback tells, beside a worker's happened, accepted and refused
-# What may be on record of an attempt and says that nothing came of it, or leaves it open.
-_NOT_DONE = frozenset({"did_not", "fail", "refused"})
-
-
-@dataclass(slots=True)
-class Finding:
-    """What is on record of an attempt, and what witnesses tell against it: the engine asks before a further one is
-    begun, the pages before they say it aloud."""
-
-    on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
-    belied: str = ""  # what of it a witness belies; until a person has said anew what became of the attempt
-    is_belied: bool = False  # a witness told that it was done, and no person has said since what became of it
-
-    def found(self, outcome: str) -> None:
-        """Put on record what became of it. A refusal isn't a word on what a witness told, nor is *fail the run*."""
-        self.on_record = outcome
-        if outcome not in ("fail", "refused"):
-            self.belied, self.is_belied = "", False
-        elif outcome == "refused" and self.is_belied:
-            self.belied = outcome
-
-    def belied_by(self, told: str) -> str:
-        """What is on record that a witness's word belies; empty if nothing is."""
-        is_belied = self.on_record == "happened" if told == "refused" else self.on_record in _NOT_DONE
-        return self.on_record if is_belied else ""
-
-    def hear(self, told: str) -> str:
-        """A witness tells when it is over; what of the record that belies."""
-        self.is_belied |= told != "refused" and self.on_record not in ("happened", "answered")
-        self.belied = self.belied_by(told) or self.belied
-        return self.belied_by(told)
+from runs.engine.journal import CALLED_BACK as CALLED_BACK
+from runs.engine.journal import Finding as Finding
 
 
 @dataclass
@@ -61,6 +30,9 @@ class Attempt:
     finding: Finding = field(default_factory=Finding)
     is_in_doubt: bool = False
     is_unknown: bool = False  # and nothing is on record since that would tell
+    screenings: list[e.ContentScreened] = field(default_factory=list)
+    withheld: list[e.ContentWithheld] = field(default_factory=list)
+    anew: int = 0  # how often a read was made again
     resends: int = 0
     not_sents: int = 0
     routes: int = 0  # how often a model request went out
@@ -91,7 +63,8 @@ class Attempt:
     @property
     def is_refused(self) -> bool:
         """Whether the other side's definite no is on record."""
-        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
+        is_failed_anew = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
+        return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
 
     @property
     def has_lost_child(self) -> bool:
@@ -101,8 +74,7 @@ class Attempt:
     @property
     def has_happened(self) -> bool:
         """Whether the journal says that the call was done."""
-        is_refused = isinstance(self.outcome, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child
-        return self.outcome is not None and not is_refused
+        return self.outcome is not None and not (self.outcome is self.result and self.is_refused)
 
     def waits_of(self, kind: str) -> int:
         """How many waits of a kind this attempt has opened."""
@@ -197,8 +169,11 @@ class Tape:
         self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
         self.handled: list[e.MessageHandled] = []
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
+        self.last = ""  # the call that the last line is about of those that a claimant found
         for event in events:
             self.add(event)
+            named = event.call if isinstance(event, e.BudgetExceeded) else event.slot
+            self.last = named if named is not None and _is_place(named) else self.last
 
     def slot(self, name: str) -> Slot:
         """The record of a slot, empty if there is none."""
@@ -359,7 +334,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
-        case e.ToolRead() | e.ToolFailed():
+        case e.ToolRead() | e.ToolFailed() | e.CachedReadTaken():
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
             attempt.finding.found("refused" if attempt.is_refused else "answered")
@@ -432,6 +407,12 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.AttributesSet():
             slot.remember("set_attributes", event.requested_hash)
             attempt.result = event
+        case e.ToolReadAnew():
+            attempt.result, attempt.anew = event, event.n + 1
+        case e.ContentScreened():
+            attempt.screenings.append(event)
+        case e.ContentWithheld():
+            attempt.withheld.append(event)
         case e.SignalTaken():
             attempt.result, attempt.waits["signal", 0] = event, "received"
         case e.InputAnswered():

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, get_type_hints
 from pydantic import BaseModel
 
 from runs.engine.canonical import plain, printable, unordered
+from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
 from runs.engine.limits.rules import RateLimit
 
@@ -193,6 +194,8 @@ class Tool:
     description: str = ""
     sequential: bool = False
     rate_limit: RateLimit | None = None
+    cache: timedelta | None = None
+    shared: bool = False
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -284,6 +287,8 @@ def tool(
     check_answer: Callable[[Any, Any], str | None] | None = None,
     sequential: bool = False,
     rate_limit: RateLimit | None = None,
+    cache: timedelta | None = None,
+    shared: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
     model.
@@ -298,7 +303,8 @@ def tool(
     `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` makes the result of a call that a person says
     happened. A model that asks for several calls in one turn gets them made at once, unless one of them is of a
     `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
-    say otherwise, so it is no part of a version.
+    say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
+    tool's answer from the cache, those of the same agent, or with `shared` of any (docs/agents.md says when not to).
 
     Raises DefinitionError.
     """
@@ -319,6 +325,7 @@ def tool(
         must_be_stable(f"tool {name!r}, output", result)
         _check_key_ttl(name, replay_class, key_ttl)
         _check_times(name, timeout)
+        _check_cache(name, replay_class, cache, shared)
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
         doc = inspect.cleandoc(function.__doc__ or "")
@@ -328,6 +335,7 @@ def tool(
             key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
             on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
             rate_limit=rate_limit,
+            cache=cache, shared=shared,
         )  # fmt: skip
 
     return register
@@ -345,6 +353,19 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _check_times(name: str, timeout: object) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
         raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give seconds, more than none")
+
+
+def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: object) -> None:
+    if cache is None and shared is False:
+        return
+    if replay_class is not ReplayClass.PURE:
+        raise DefinitionError(f"tool {name!r}: cache= is for pure tools: any other call must be made")
+    if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
+        raise DefinitionError(
+            f"tool {name!r}: cache is {cache!r}: give a timedelta of at most {LONGEST_CACHE.days} days"
+        )
+    if not isinstance(shared, bool):
+        raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")
 
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:

@@ -9,7 +9,9 @@ from runs.verification.attributes import Attributes
 from runs.verification.effects import Effects
 from runs.verification.messages import Messages
 from runs.verification.pools import Charges, every_pool
+from runs.verification.reads import CachedReads
 from runs.verification.rows import RunFields
+from runs.verification.screening import Screened
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.succession import Succession
 from runs.verification.waits import Waits
@@ -18,9 +20,10 @@ from runs.verification.waits import Waits
 def register() -> None:
     """Plug into the verification of runs."""
     add(
-        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession,
+        Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession, Screened,
+        CachedReads,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
-        runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id",
+        runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
     )  # fmt: skip
     if every_pool not in registers.more:
         registers.more.append(every_pool)

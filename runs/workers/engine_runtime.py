@@ -13,6 +13,7 @@ from runs.engine.thinking.request import request_model
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.services.budgets import prices
+from runs.services.screening.installed import installed
 
 
 def callback_url(token: str) -> str:
@@ -31,6 +32,7 @@ def runtime(threads: Executor | None = None) -> Runtime:
         route=prices.route,
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads,
+        screens=installed(),
         queues=frozenset(wait_hooks.queues),
         people=frozenset({*wait_hooks.queues, *ROLES}),
     )

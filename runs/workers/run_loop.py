@@ -45,6 +45,7 @@ from runs.engine.succession.declared import LARGE_JOURNAL
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
 from runs.fleet.procfs import host as this_host
+from runs.journal.cache.reads import ReadCache
 from runs.journal.claims import Claim, Worker, claim, reclaim
 from runs.journal.database_errors import StatementRefused, is_refusal, is_transient
 from runs.journal.libpq import Pool, ask_again
@@ -152,6 +153,7 @@ class Host:
                         keep=teller.keep,
                         limits=self._permits,
                         overhear=texts.overhear,
+                        reads=ReadCache(pool),
                     ),
                     bell,
                 )

@@ -41,6 +41,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     # The installation says who besides operators: see test_budget.py.
     ("api-run-budget", "POST"): STOP - {"integrator"},
     ("api-run-models", "GET"): EVERY,
+    ("api-run-withheld", "GET"): EVERY,
     ("api-run-models", "POST"): OPERATE,
     ("api-prices", "GET"): EVERY,
     ("api-limits", "GET"): EVERY,

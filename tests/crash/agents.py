@@ -18,6 +18,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from durableagents import (
     Agent,
     Assistant,
+    ContentRefused,
     Context,
     DidNotHappen,
     End,
@@ -27,18 +28,22 @@ from durableagents import (
     Keywords,
     Number,
     Pending,
+    Piece,
+    Redact,
     Rejected,
     Renew,
     ReplayClass,
     ToolCall,
+    Withhold,
     durable,
     env,
+    screen,
     this_call,
     tool,
 )
 from durableagents.demo import smtp, upstream
-from runs.engine.tools import Tool
-from tests.crash.steps import FAMILIES, GATHERED
+from runs.engine.tools import FOR_DISPATCH, Tool
+from tests.crash.steps import FAMILIES, GATHERED, OF
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
@@ -73,9 +78,11 @@ class Report(BaseModel):
 
 
 class Arguments(BaseModel):
-    """`n` is the step's place in the job: no two calls of a run are alike."""
+    """`n` is the step's place in the job: no two calls of a run are alike. A `mark` is for the hook, and must never
+    reach a tool."""
 
     n: int
+    mark: str = ""
 
 
 class Answer(BaseModel):
@@ -106,7 +113,18 @@ GATE = Gate(queue="finance_po", rule="Always", headline=lambda args: f"Step {arg
 BRIEF_GATE = Gate(queue="finance_po", rule="Always", within=timedelta(seconds=0.4))
 
 
+@screen(version="1")
+def unmarked(piece: Piece) -> Withhold | Redact | None:
+    """Refuses what is marked so, and takes any other mark off."""
+    mark = piece.content.get("mark") if piece.to == "tool" else None
+    if mark == "withheld":
+        return Withhold("it is marked")
+    return Redact(piece.content | {"mark": ""}, "it was marked") if mark else None
+
+
 async def _create(args: Arguments, call: ToolCall) -> Answer:
+    if args.mark:
+        raise RuntimeError(f"the mark {args.mark!r} came through")
     body = {
         "legal_name": f"Crash Test {args.n} Ltd", "country": "DE", "tax_id": "DE-100000000",
         "contact_email": "crash@test.example", "category": "Crash tests",
@@ -148,6 +166,12 @@ async def pure(args: Arguments, call: ToolCall) -> Answer:
     """Read."""
     query = {"name": f"Crash Test {args.n} Ltd", "country": "DE", "tax_id": "DE-100000000"}
     return Answer(id=(await upstream.get("/api/registry/companies", query, call, _Company)).registration_number)
+
+
+@tool(replay_class=ReplayClass.PURE, system="registry", cache=timedelta(seconds=1))
+async def cached(args: Arguments, call: ToolCall) -> Answer:
+    """Read what others may have read a moment ago."""
+    return await pure.opened(FOR_DISPATCH)(args, call)  # type: ignore[no-any-return]
 
 
 @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="erp")
@@ -210,7 +234,7 @@ def unsafe_slow(args: Arguments, call: ToolCall) -> Answer:
 
 CALLS: dict[str, Tool] = {
     each.name: each
-    for each in (pure, keyed, hooked, gated, brief, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
+    for each in (pure, cached, keyed, hooked, gated, brief, later, unsafe, unsafe_gated, unsafe_hooked, unsafe_slow)
 }
 
 # --- the agent ------------------------------------------------------------------------------------
@@ -338,7 +362,7 @@ agent = Agent(
     "crash-test", "1.0.0", input=Job, state=Progress, output=Report, initial=lambda job: Progress(job=job),
     title="Crash test", description="Does what its input says, and is killed meanwhile.",
     tools=list(CALLS.values()), assistants=[thinker, ponderer, AIDE, CLERK],
-    attributes={"place": Number(), "told": Keywords()},
+    attributes={"place": Number(), "told": Keywords()}, screens=[unmarked],
 )  # fmt: skip
 
 
@@ -428,13 +452,23 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return await _call(ctx, step, state.at)
 
 
+def _arguments(step: str, n: int) -> Arguments:
+    """Of a read that others may have, always the same; of what a hook has a say in, with a mark."""
+    return Arguments(n=1) if step in ("cached", "fresh") else Arguments(n=n, mark=step if step in OF else "")
+
+
+_AGES = {"fresh": timedelta(milliseconds=200)}
+
+
 async def _call(ctx: Context, step: str, n: int) -> str:
     if step == "signal":
         return str(await ctx.signal(f"step-{n}"))
     if step == "question":
         return str((await ctx.ask("legal", title=f"Step {n}", schema=Answer)).id)
     try:
-        answer = await ctx.call(CALLS[step], Arguments(n=n))
+        answer = await ctx.call(CALLS[OF.get(step, step)], _arguments(step, n), max_age=_AGES.get(step))
     except Rejected as no:
         return f"denied: {no.verdict}"
+    except ContentRefused as kept:
+        return f"kept back by {kept.hook}"
     return str(answer.request_id if isinstance(answer, _Requested) else answer.id)

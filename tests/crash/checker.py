@@ -30,7 +30,7 @@ _CLOCKS = timedelta(milliseconds=5)
 _GAP = timedelta(seconds=1)
 # Put on record by the worker that made the call, after its last try; other results come from outside, while a worker
 # may be trying.
-_BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead"})
+_BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead", "ToolReadAnew"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def _committed(facts: Facts) -> set[tuple[str, int]]:
 
 # --- the budget -----------------------------------------------------------------------------------
 
-_OUTCOMES = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted")
+_OUTCOMES = ("ToolRead", "CachedReadTaken", "ToolReadAnew", "ToolReturned", "ToolFailed", "ToolAccepted")
 _MONEY = ("model_calls", "tokens_in", "tokens_out", "usd_micro")
 COUNTED = (*_MONEY, "tool_calls")
 

@@ -88,6 +88,16 @@ AGENT, AGENT_ATTACKED, TOLD = (
     "tests/engine/test_pydantic_agents.py", "tests/engine/test_pydantic_agents_attacked.py", "tests/engine/test_pydantic_agents_told.py",
 )  # fmt: skip
 
+VERDICTS, REQUESTS, ARGUMENTS, OLD_READS, CACHE = (
+    "runs/engine/screening/verdicts.py", "runs/engine/screening/requests.py", "runs/engine/steps/arguments.py", "runs/engine/steps/reads.py",
+    "runs/journal/cache/reads.py",
+)  # fmt: skip
+SCREENING, READ, CACHED = (
+    "tests/engine/test_screening.py",
+    "tests/engine/test_reads.py",
+    "tests/runs/test_cached_reads.py",
+)
+
 MUTANTS = [
     # --- one writer
     Mutant("no fence: a stale lease may write", APPEND, "IF p_epoch IS NOT NULL AND (h.epoch <> p_epoch", "IF p_epoch IS NOT NULL AND false AND (h.epoch <> p_epoch", "tests/runs/test_recovery.py"),
@@ -302,7 +312,7 @@ MUTANTS = [
     Mutant("a warning comes with every call", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF (m.used + m.reserved) * 5", f"{SHARED} -k told_once"),
     Mutant("a run that has ended leaves what it had set aside", POOLS, "        PERFORM runs_settle_charge(c, c.reserved);\n", "        NULL;\n", f"{SHARED} -k can_t_be_read"),
     Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
-    Mutant("a replay asks a pool anew", "runs/engine/steps/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{SHARED} -k one_place"),
+    Mutant("a replay asks a pool anew", "runs/engine/steps/sharing/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{SHARED} -k one_place"),
     Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{SHARED} -k in_company"),
     Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:  # else it is asked for room first\n            return\n", "        return\n", f"{SHARED} -k read_counts"),
     Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),
@@ -467,4 +477,22 @@ MUTANTS = [
     Mutant("what is on record is overheard too", "runs/overheard/reading.py", "                  AND e.attempt = o.attempt AND e.fact = 'result')", "                  AND e.attempt = o.attempt AND e.fact = 'nothing')", f"{HEARD} -k not_beside_it"),
     Mutant("each request streams", OVERHEARD, "or not await self._is_heard(run_id):", "or False:", f"{HEARD} -k nobody_looks"),
     Mutant("a long text is sent whole", OVERHEARD, "(self.end + more)[-MOST_CHARACTERS:]", "self.end + more", f"{HEARD} -k bounded"),
+    # --- content, and reads
+    Mutant("a hook that fails lets everything pass", VERDICTS, "        problem = f\"it failed with", "        return None\n        problem = f\"it failed with", f"{SCREENING} -k raises_hangs"),
+    Mutant("a hook that hangs lets everything pass", VERDICTS, "        problem = f\"it took more", "        return None\n        problem = f\"it took more", f"{SCREENING} -k raises_hangs"),
+    Mutant("a verdict is asked for again", VERDICTS, "known = {hook for each in past.screenings for hook in each.hooks}", "known = set[str]()", f"{SCREENING} -k approved_recorded_and_sent"),
+    Mutant("what was kept back comes through in the next turn", REQUESTS, "        for place, content in standing(record).items():", "        for place, content in {}.items():", f"{SCREENING} -k stands_whatever"),
+    Mutant("what is restored is not looked at", REQUESTS, "if id(part) not in self._shown.held and", "if id(part) not in self._shown.held | self._shown.restored and", f"{SCREENING} -k new_request"),
+    Mutant("a verdict is not on record with what it is about", THINK, "        events[-1:-1] = self.screening.take()\n", "", f"{SCREENING} -k with_the_hooks"),
+    Mutant("a refused prompt goes out", THINK, "if await self.screening.ask() is not None:", "if await self.screening.ask() is None and False:", f"{SCREENING} -k refused_prompt"),
+    Mutant("what was asked for is sent, and not what stands for it", ARGUMENTS, "    if replaced:\n        call.replace(replaced[-1])\n", "", f"{SCREENING} -k approved_recorded_and_sent"),
+    Mutant("what people approved is changed afterwards", ARGUMENTS, "if call.record.gate is not None or call.grant is not None:", "if False:", f"{SCREENING} -k rather_than_changed"),
+    Mutant("a signal's verdict dies with the worker", "runs/engine/screening/arrivals.py", "        visit.buffer(event)", "        continue", f"{SCREENING} -k signals_answers"),
+    Mutant("a flag hides whatever it likes", "runs/engine/content/shipped.py", "{3,6}", "+", "tests/engine/test_shipped_screens.py"),
+    Mutant("anybody may fill the cache", CACHE, "if is_rows_code(code_key(), TABLE, said, bytes(code)):", "if True:", f"{CACHED} -k forged"),
+    Mutant("agents share what they read unasked", OLD_READS, "scope = \"\" if call.tool.shared else call.visit.agent.name", "scope = \"\"", f"{READ} -k not_the_same"),
+    Mutant("a changed tool takes the old one's answers", OLD_READS, "tool_digest(call.tool)", "\"\"", f"{READ} -k not_the_same"),
+    Mutant("an answer of any age will do", OLD_READS, "if age > tool.cache or (call.max_age is not None and age > call.max_age):", "if age > tool.cache:", f"{READ} -k too_old_or"),
+    Mutant("a read is made again though something was made of it", OLD_READS, " or call.visit.tape.last != call.slot:", ":", f"{READ} -k stands"),
+    Mutant("a hit need not be true", "runs/verification/reads.py", "    if not found:\n", "    if False:\n", f"{CACHED} -k nobody_made"),
 ]  # fmt: skip

@@ -20,11 +20,11 @@ from tests.crash.families import judge_family
 from tests.crash.guests import GUESTS, Guest, draw_points
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
-from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, READS
 from tests.crash.tally import Tally
 from tests.crash.turns import judge_key, judge_schedule
 
-CALLS = ("pure", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
+CALLS = (*READS, "withheld", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
 # What a schedule starts whose time comes in the middle of it all.
 BY_CLOCK = ("sleep", "keyed", "unsafe")

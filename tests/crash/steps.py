@@ -1,17 +1,22 @@
 """The steps of the crash-test agent, as those who judge it know them: what each does to the outside, once. Imports
 nothing."""
 
-# A step's effect, by `system.operation`. `pure` has none; `hop`, `values`, `sleep`, `signal`, `question` and
-# `message` are no calls.
+# A step's effect, by `system.operation`. `pure`, `cached`, `fresh` and `withheld` have none; `hop`, `values`, `sleep`,
+# `signal`, `question` and `message` are no calls.
 EFFECTS = {
     "keyed": "erp.create_vendor", "hooked": "erp.create_vendor", "gated": "erp.create_vendor",
     "brief": "erp.create_vendor", "think": "erp.create_vendor",
     "ponder": "erp.create_vendor", "aide": "erp.create_vendor",
+    "cleaned": "erp.create_vendor", "gated_cleaned": "erp.create_vendor",
     "later": "portal.request_w9", "unsafe": "email.unsafe", "unsafe_gated": "email.unsafe_gated",
     "unsafe_hooked": "email.unsafe_hooked",
     "unsafe_slow": "email.unsafe_slow", "clerk": "email.clerk",
 }  # fmt: skip
-GATED = ("gated", "brief", "unsafe_gated", "clerk")
+GATED = ("gated", "brief", "unsafe_gated", "clerk", "gated_cleaned")
+# Of which tool a step is, where it isn't named so: calls that a hook has a say in (`withheld` never comes to have its
+# effect), and a read that must not be old.
+OF = {"cleaned": "keyed", "gated_cleaned": "gated", "withheld": "keyed", "fresh": "cached"}
+READS = ("pure", "cached", "fresh")
 # Steps in which a model is asked, what those models are called, and what a million tokens cost in millionths of a
 # dollar, in and out. `ponder` is a conversation that is made short on the way; `aide` is a whole agent of Pydantic
 # AI's, and so is `clerk`, whose one tool needs a yes.
@@ -37,7 +42,7 @@ FAMILIES = {"family": 2, "renewed": 1}
 # Steps that make several calls at once.
 GATHERED = {
     "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),
-    "quartet": ("pure", "unsafe_hooked", "keyed", "keyed"),
+    "quartet": ("pure", "unsafe_hooked", "keyed", "keyed"), "readers": ("cached", "withheld", "fresh", "cleaned"),
     "meeting": ("signal", "keyed", "question"),
 }  # fmt: skip
 

@@ -28,7 +28,9 @@ EXAMPLES = {
     "A state that ends": r"(?i)completed",
     "What a new kind of wait needs": r"\bsignal\b|SIGNAL|SignalTaken",
     "What a new event needs": r"\bInputAnswered\b",
-    "An event beside a call's result": r"Tool(Returned|Failed|Reconciled)|CallbackReceived|reconciled\(|witnessed\(",
+    "An event beside a call's result": (
+        r"Tool(Returned|Read|Failed|Reconciled)|CallbackReceived|reconciled\(|witnessed\("
+    ),
 }
 # By section: what a file names that has to be in it, or in the other one. A wait's name is an English word: for waits
 # the tables' own tests of completeness have to do.

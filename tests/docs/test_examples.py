@@ -16,6 +16,7 @@ PASTED = {
     ROOT / "docs" / "api.md": 8,
     ROOT / "docs" / "budgets.md": 4,
     ROOT / "docs" / "models.md": 4,
+    ROOT / "docs" / "screening.md": 1,
 }  # at least so many blocks
 ANSWERS = ("json", "text")
 _END = "\x1e"

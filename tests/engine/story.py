@@ -15,6 +15,8 @@ from runs.engine.assistants import SCRIPTED
 from runs.engine.budget.amounts import UNLIMITED, Caps
 from runs.engine.budget.prices import Price, Route
 from runs.engine.canonical import keyed_hasher
+from runs.engine.content.hooks import Screen
+from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
 from runs.engine.runtime import Control, RetryPolicy, Runtime
@@ -38,6 +40,8 @@ class Story:
     threads: ThreadPoolExecutor | None = None
     caps: Caps = UNLIMITED
     prices: dict[str, Price] = field(default_factory=dict)
+    screens: tuple[Screen, ...] = ()
+    reads: Reads = field(default_factory=NoReads)
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)
@@ -65,6 +69,8 @@ class Story:
             model_rest=0.0,
             budget_queue="finance_po",
             price_patience=0.0,
+            screens=self.screens,
+            reads=self.reads,
         )
 
     def _hit(self, point: str, tool: str) -> None:

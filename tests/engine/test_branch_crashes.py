@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from durableagents import Context, End
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.memory import MemoryWait
+from runs.engine.memory import MemoryReads, MemoryWait
+from runs.engine.tools import Tool
+from tests.engine.screened import MEANWHILE, glancing, guard
 from tests.engine.story import Story
 from tests.engine.test_crashes import (
     OPS,
@@ -60,22 +62,24 @@ class Slow(Fickle):
 
 def agent_for(program: Program, tools: Toolbox) -> Agent:
     async def node(state: Notes, ctx: Context) -> End:
-        return End(await perform_all(ctx, tools, program, "p"))
+        return End(await perform_all(ctx, tools, glance, program, "p"))
 
     agent_of(ends_with({}), name="helper")
-    agent = agent_of(node, tools=tools.all(), assistants=[mind(tools)])
+    glance = glancing(tools.outside)
+    agent = agent_of(node, tools=[*tools.all(), glance], assistants=[mind(tools)])
     agent._fingerprint = "made up"
     return agent
 
 
-async def perform_all(ctx: Context, tools: Toolbox, program: Program, name: str) -> list[Any]:
+async def perform_all(ctx: Context, tools: Toolbox, glance: Tool, program: Program, name: str) -> list[Any]:
     got: list[Any] = []
     for i, step in enumerate(program):
         if isinstance(step, tuple):
-            branches = (perform_all(ctx, tools, branch, f"{name}.{i}{chr(97 + b)}") for b, branch in enumerate(step))
+            named = ((f"{name}.{i}{chr(97 + b)}", branch) for b, branch in enumerate(step))
+            branches = (perform_all(ctx, tools, glance, branch, of) for of, branch in named)
             got.append(await ctx.gather(*branches))
         else:
-            got.append(await perform(ctx, tools, step, f"{name}.{i}"))
+            got.append(await perform(ctx, tools, glance, step, f"{name}.{i}"))
     return got
 
 
@@ -93,7 +97,9 @@ async def tell(
         pass
 
     Mortal.schedule = schedule
-    story = Story(agent_for(program, Toolbox(outside)), journal=Mortal, retry=IN_PLACE if in_place else AT_ONCE)
+    retry = IN_PLACE if in_place else AT_ONCE
+    agent = agent_for(program, Toolbox(outside))
+    story = Story(agent, journal=Mortal, retry=retry, screens=(guard,), reads=MemoryReads())
 
     def hit(point: str, tool: str) -> None:
         if point in ("CP2", "CP4") and schedule and schedule[0].when == "call":
@@ -107,6 +113,7 @@ async def tell(
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
         assert await story.drive() != "operator", story.found
+        story.run.skew += MEANWHILE
         assert not any(task.get_coro().__name__ == "_run" for task in asyncio.all_tasks()), (
             "no branch outlives the drive"
         )  # type: ignore[union-attr]
@@ -152,9 +159,12 @@ def stable(program: Program, output: Sequence[Any]) -> list[Any]:
     ]
 
 
+READS = (e.ToolRead, e.CachedReadTaken, e.ToolReadAnew)
+
+
 def places(story: Story) -> set[tuple[str, str]]:
     """Which call stands where."""
-    found = (x for x in story.run.events if isinstance(x, (e.ToolInvoked, e.ToolRead, e.ToolFailed, e.BranchesOpened)))
+    found = (x for x in story.run.events if isinstance(x, (e.ToolInvoked, *READS, e.ToolFailed, e.BranchesOpened)))
     return {(str(x.slot), getattr(x, "tool", "gather")) for x in found}
 
 

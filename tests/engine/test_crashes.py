@@ -26,8 +26,10 @@ from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps,
 from runs.engine.budget.meter import debit_of
 from runs.engine.budget.prices import Price
 from runs.engine.errors import Rejected, ToolFailure
-from runs.engine.memory import MemoryRun
+from runs.engine.memory import MemoryReads, MemoryRun
+from runs.engine.tools import Tool
 from tests.engine.mortal import Death, MortalJournal
+from tests.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened
 from tests.engine.story import Story
 from tests.tiers import many
 from tests.world import (
@@ -46,9 +48,11 @@ from tests.world import (
 )
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
-             "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message"]  # fmt: skip
+             "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message", "kept", "cleaned", "cached",
+             "doubtful", "stale"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
-                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message")  # fmt: skip
+                       "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message",
+                       *SCREENED)  # fmt: skip
 UNSAFE = ("mail", "wire")
 # A thousandth of a cent a token in, a hundredth out.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
@@ -65,14 +69,16 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
 
     async def node(state: Notes, ctx: Context) -> str | End:
         visit = len(state.seen)
-        got = [await perform(ctx, tools, op, f"{visit}.{i}") for i, op in enumerate(program[visit])]
+        got = [await perform(ctx, tools, glance, op, f"{visit}.{i}") for i, op in enumerate(program[visit])]
         state.seen.append(got)
         return End(state.seen) if visit + 1 == len(program) else "node"
 
     agent_of(ends_with({}), name="helper")
+    glance = glancing(tools.outside)
     agent = agent_of(
-        node, tools=tools.all(), assistants=[mind(tools)], state=Told, initial=lambda asked: Told(asked=asked)
-    )
+        node, tools=[*tools.all(), glance], assistants=[mind(tools)], state=Told,
+        initial=lambda asked: Told(asked=asked),
+    )  # fmt: skip
 
     @agent.message(takes=Item, answers=Done)
     def tell(state: Told, request: Item) -> Done:
@@ -99,7 +105,7 @@ def mind(tools: Toolbox) -> Assistant:
     )  # fmt: skip
 
 
-async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
+async def perform(ctx: Context, tools: Toolbox, glance: Tool, op: Op, name: str) -> Any:
     match op:
         case "think":
             return (await ctx.think(mind(tools), name)).ref
@@ -124,6 +130,8 @@ async def perform(ctx: Context, tools: Toolbox, op: Op, name: str) -> Any:
                 return (await ctx.child("helper", Asked(text=f"{op} {name}"), tags=["made"])).get("ref")
             except ChildFailure as failure:
                 return failure.code
+        case "kept" | "cleaned" | "cached" | "doubtful" | "stale":
+            return await perform_screened(ctx, tools, glance, op, name)
         case "refused" | "flaky" | "away":
             try:
                 return (await ctx.call(tools.order, Item(name=f"{op} {name}"))).ref
@@ -166,7 +174,10 @@ async def tell(
 
     Mortal.schedule = schedule
     retry = IN_PLACE if in_place else AT_ONCE
-    story = Story(agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE})
+    story = Story(
+        agent_for(program, tools), journal=Mortal, retry=retry, caps=caps, prices={"mind": PRICE}, screens=(guard,),
+        reads=MemoryReads(),
+    )  # fmt: skip
     plain = story._hit
 
     def hit(point: str, tool: str) -> None:
@@ -182,6 +193,7 @@ async def tell(
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
         assert await story.drive() != "operator", story.found
+        story.run.skew += MEANWHILE
         answer(story, outside)
     raise AssertionError("it never ends")
 
@@ -289,6 +301,7 @@ def check_the_record(story: Story, outside: Outside) -> None:
     )
     assert story.run.open_waits() == []
     check_messages(story)
+    check_verdicts(story)
     made, ended = story.events(e.ChildStarted), story.events(e.ChildEnded)
     assert [x.child for x in made] == list(story.run.children), "each is made with its intent, and none without"
     assert len({x.child for x in made}) == len({(x.slot, x.attempt) for x in made}) == len(made)
@@ -323,6 +336,8 @@ def sum_of_debits(story: Story) -> Usage:
                 used += Usage(steps=1)
             case e.ChildEnded():
                 used += Usage(**{name: getattr(told, name) for name in RESOURCES})
+            case e.CachedReadTaken() | e.ToolReadAnew():
+                used += Usage(steps=1, tool_calls=1)
             case e.ToolRead() | e.ToolReturned() | e.ToolFailed() | e.ToolAccepted():
                 used += Usage(steps=1, tool_calls=1)
     return used
@@ -361,7 +376,8 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]
 async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tuple[Story, Outside]:
     """A run whose journal is the first events of another's, as it was when they were all there was."""
     outside = Fickle()
-    story = Story(agent_for(program, Toolbox(outside)), retry=IN_PLACE)
+    story = Story(agent_for(program, Toolbox(outside)), retry=IN_PLACE, screens=(guard,), reads=MemoryReads())
+    story.run.skew = MEANWHILE * 500
     run: MemoryRun = story.run
     run.id = whole.run.id
     run.events = []

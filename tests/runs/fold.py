@@ -7,6 +7,7 @@ from typing import Any
 
 from approvals.models import Approval
 from ledger import events as e
+from ledger.kinds.screening import CONTENT_REFUSED
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.meter import debit_of
@@ -18,7 +19,10 @@ from tests.runs.stage import events, fresh, head, problems, waiting
 WaitName = tuple[str, int, str, int]
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 # What a worker records as a step done.
-STEPS = ("ToolRead", "ToolReturned", "ToolFailed", "ToolAccepted", "ModelResponded", "ModelFailed")
+STEPS = (
+    "ToolRead", "CachedReadTaken", "ToolReadAnew", "ToolReturned", "ToolFailed", "ToolAccepted", "ModelResponded",
+    "ModelFailed",
+)  # fmt: skip
 
 
 @dataclass
@@ -165,7 +169,8 @@ def _check_figures(run: Run) -> None:
     assert top.steps == len(done) + theirs.steps
     debits = [x for x in every if isinstance(x, e.BudgetDebited)]
     routed = {(x.slot, x.attempt) for x in every if isinstance(x, e.ModelRouted)}
-    debits += [_undebited(x) for x in models if (x.slot, x.attempt) not in routed]
+    kept_back = {(x.slot, x.attempt) for x in models if getattr(x, "code", "") == CONTENT_REFUSED}
+    debits += [_undebited(x) for x in models if (x.slot, x.attempt) not in routed | kept_back]
     used = sum((debit_of(x) for x in debits), theirs)
     assert (top.model_calls, top.tool_calls) == (used.model_calls, len(done) - len(models) + theirs.tool_calls)
     assert (top.tokens_in, top.tokens_out, top.usd_micro) == (used.tokens_in, used.tokens_out, used.usd_micro)

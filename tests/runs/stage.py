@@ -29,6 +29,8 @@ from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.agents import Agent, registry
+from runs.engine.content.hooks import Screen
+from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
 from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
@@ -76,6 +78,8 @@ class Stage:
         self.late: list[LateAnswer] = []
         self.teller = Teller()
         self.texts = Texts()
+        self.screens: tuple[Screen, ...] = ()
+        self.reads: Reads = NoReads()
         self.control = Control()
         self.ask_model = runtime().request_model
         self.at: Callable[[str, str], None] = lambda point, tool: None
@@ -161,7 +165,7 @@ class Stage:
     def runtime(self) -> Runtime:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
-            keep=self.teller.keep, overhear=self.texts.overhear,
+            keep=self.teller.keep, overhear=self.texts.overhear, screens=self.screens, reads=self.reads,
             price_patience=0.0,
         )  # fmt: skip
 

@@ -168,6 +168,23 @@ def _carried_on(f: Facts, attempt: int) -> str:
     return f"{_words(f['how'])} of {_run(f['origin'])} · number {_plain(f['turn'])} since {_run(f['first'])}{at}"
 
 
+def _screened(f: Facts, attempt: int) -> str:
+    """Who looked, and what came of it."""
+    hooks = ", ".join(visible(each) for each in f["hooks"]) if isinstance(f["hooks"], list) else ""
+    kept = f"{_plain(f['refused'])} refused, {_plain(f['replaced'])} replaced"
+    return f"{_plain(f['pieces'])} pieces for {visible(f['to'])} · {kept} · {hooks or '—'}"
+
+
+def _withheld(f: Facts, attempt: int) -> str:
+    said = visible(f"{f['hook']}@{f['version']}")
+    restored = ", restored" if f["is_restored"] else ""
+    tone = ' class="bad"' if f["verdict"] == "refused" else ""
+    return (
+        f"<b{tone}>{_words(f['verdict'])}</b> by {said}: {visible(f['reason'])} · {visible(f['source'])} to "
+        f"{visible(f['to'])}, {_plain(f['size'])} characters{restored}"
+    )
+
+
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
     "StartPlanned": _planned,
@@ -212,6 +229,12 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
         f"{_plain(f['messages'])} messages made short · about {_plain(f['tokens_before'])} tokens, "
         f"then {_plain(f['tokens_after'])}"
     ),
+    "ContentScreened": _screened,
+    "ContentWithheld": _withheld,
+    "CachedReadTaken": lambda f, _: (
+        f"{_tool(f, 0)} · from the cache: read at {_plain(str(f['read_at'])[:19])} by {_run(f['run_read'])}"
+    ),
+    "ToolReadAnew": lambda f, _: f"{_tool(f, 0)} · read again: what was on record had become too old",
     "AttributesSet": lambda f, _: f"{_attributes(f)} · by {visible(f['by'])}",
     "BudgetSet": lambda f, _: f"{_caps(f['caps'])} · by {visible(f['by'])}",
     "BudgetDebited": lambda f, _: _amounts(f) + (" · estimated: its answer was lost" if f.get("is_estimate") else ""),

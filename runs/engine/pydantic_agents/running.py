@@ -17,7 +17,15 @@ from typing import Any, NoReturn
 from ledger import events as e
 from runs.engine.assistants import Request
 from runs.engine.canonical import plain
-from runs.engine.errors import DefinitionError, MisusedContext, ModelFailure, Rejected, TimedOut, ToolFailure
+from runs.engine.errors import (
+    ContentRefused,
+    DefinitionError,
+    MisusedContext,
+    ModelFailure,
+    Rejected,
+    TimedOut,
+    ToolFailure,
+)
 from runs.engine.outcomes import Broken, Unwind, describe_call
 from runs.engine.places import Branch
 from runs.engine.pydantic_agents.declared import AgentAssistant, must_be_declared, own_model
@@ -127,6 +135,8 @@ class Thinking:
                 raise DefinitionError(f"{self._assistant.name}: {failure.message}") from failure
             code = "" if failure.code == NO else f"{failure.code}: "
             raise ToolFailed(f"{code}{failure.message}") from failure
+        except ContentRefused as kept:
+            raise ToolFailed(f"withheld by {kept.hook}: {kept.reason}") from kept
         except TimedOut as late:
             raise ToolFailed(f"nobody answered in time: {late}") from late
         except Rejected as no:
@@ -299,7 +309,9 @@ class Thinking:
         if tool is None:
             return await self._from_outside(slot, place, live.name, arguments)
         with about_to_call(replace(live, context=_told(live.context, tool, arguments))):
-            answer = await call_tool(visit, slot, tool, tool.input.model_validate(arguments))
+            answer = await call_tool(
+                visit, slot, tool, tool.input.model_validate(arguments), source="model", name=self._assistant.name
+            )
         whole = given(answer)  # type: ignore[arg-type]
         return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
 

@@ -21,10 +21,12 @@ from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
-from runs.engine.steps import doubt, gates, limits, pools
+from runs.engine.steps import doubt, gates, reads
+from runs.engine.steps.arguments import screen_arguments
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
+from runs.engine.steps.sharing import limits, pools
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
@@ -32,14 +34,15 @@ from runs.engine.visit import Visit
 
 async def call_tool(
     visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
-    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None,
+    evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None, source: str = "node", name: str = "",
+    max_age: timedelta | None = None,
 ) -> BaseModel:  # fmt: skip
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
-    call = LogicalCall(visit, slot, tool, args, evidence, why, grant)
-    if call.past.outcome is not None:
+    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age)
+    if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     with call.hold:
         if call.past.intent is not None:
@@ -48,6 +51,9 @@ async def call_tool(
         else:
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
+            await screen_arguments(call, source, name or visit.node)
+            if (hit := await _cached(call)) is not None:
+                return hit
             await _intend(call, await _passed(call) if call.may_be_gated else None)
         # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
@@ -64,9 +70,9 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case e.ToolFailed():
-                raise ToolFailure(tool.name, result.code, payload.get("message", ""), payload.get("details"))
-            case e.ToolRead() | e.ToolReturned():
+            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) if call.past.is_refused:
+                raise call.failure(code, payload)
+            case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():
                 return _from_callback(call, result)
@@ -86,6 +92,16 @@ def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
         return call.tool.output_from_callback(payload_of(call.past.accepted).get("receipt"), event.payload)
     except ValueError as error:
         raise ToolFailure(call.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
+
+
+async def _cached(call: LogicalCall) -> BaseModel | None:
+    """What the cache has of a read that may begin. It needs no permit: nothing leaves."""
+    visit = call.visit
+    if call.tool.cache is None or call.may_be_gated or visit.meter.counts_reads:
+        return None
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
+    visit.check_stop()
+    return await reads.from_cache(call)
 
 
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------
@@ -120,7 +136,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)
     event = e.ToolInvoked(
         slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
-        requested_hash=call.requested_hash, executed_hash=call.requested_hash, grant=grant[0] if grant else None,
+        requested_hash=call.requested_hash, executed_hash=call.executed_hash, grant=grant[0] if grant else None,
     )  # fmt: skip
     events = [event] if wait is None else [event, wait.opened()]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
@@ -146,10 +162,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
         await _refused(call, outcome)
     tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
     if call.past.intent is None:
-        event: e.Event = e.ToolRead(
-            slot=call.slot, attempt=call.attempt, tool=tool.name, requested_hash=call.requested_hash,
-            payload={"arguments": call.arguments, "result": result},
-        )  # fmt: skip
+        event = reads.told(call, result)
     else:
         event = e.ToolReturned(
             slot=call.slot, attempt=call.attempt, tool=tool.name, external_id=external_id, payload={"result": result}
@@ -157,6 +170,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     entries = call.booked("committed", result, external_id=external_id)
     late = call.late(result=result, external_id=external_id)
     reply = await _commit(call, Batch([event], entries, usage=A_CALL), late)
+    reads.keep(call, result)
     call.visit.runtime.hit("CP6", tool.name)
     call.visit.boundary(reply)
     return outcome.output
@@ -174,10 +188,7 @@ async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
 
 async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
     payload = {"message": no.message, "details": no.details, "arguments": call.arguments}
-    event = e.ToolFailed(
-        slot=call.slot, attempt=call.attempt, tool=call.tool.name, code=no.code,
-        requested_hash=call.requested_hash, payload=payload,
-    )  # fmt: skip
+    event = call.failed(no.code, payload)
     batch = Batch([event], call.booked("failed", payload), usage=A_CALL)
     call.visit.boundary(await _commit(call, batch, call.late(failure=payload | {"code": no.code})))
     raise ToolFailure(call.tool.name, no.code, no.message, no.details)

@@ -23,6 +23,7 @@ from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
 from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
+from runs.engine.screening.arrivals import received
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
@@ -42,18 +43,23 @@ async def child(
     record = visit.recall(slot, "child", requested_hash, asked)
     past = record.now
     if isinstance(past.result, e.ChildEnded):
-        return _ended(agent, past.result, wanted)
+        if past.result.state != "completed":
+            raise _ended_badly(past.result)
+        output = payload_of(past.result).get("output")
+        output = await received(visit, slot, record, output, source="child", name=wanted)
+        return _ended(agent, past.result, wanted, output)
     if past.intent is None:
         await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes)
     visit.park(_wait(visit, slot, record.current))
 
 
-def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str) -> Any:
-    """What the node is told of it; where another agent's output doesn't fit, that the child handed off to it."""
-    told = payload_of(end)
-    if end.state != "completed":
-        raise ChildFailure(end.agent, end.child, end.state, end.code, str(told.get("message", "")))
-    output = told.get("output")
+def _ended_badly(end: e.ChildEnded) -> ChildFailure:
+    return ChildFailure(end.agent, end.child, end.state, end.code, str(payload_of(end).get("message", "")))
+
+
+def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> Any:
+    """What the node is told of one that ended well; where another agent's output doesn't fit, that the child handed off
+    to it."""
     shape = agent.output if isinstance(agent, Agent) else None
     if shape is None:
         return output

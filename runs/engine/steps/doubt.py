@@ -108,7 +108,7 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
     call.key, call.token = stored.get("key"), stored.get("callback_token")
     call.callback_base = stored.get("callback_base", call.callback_base)
     call.arguments = stored["arguments"]
-    call.args = call.tool.input.model_validate(call.arguments)
+    call.take(call.arguments)
     if past.is_unknown:
         return await _ask_again(call)
     if past.accepted is not None:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from ledger import events as e
+from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.canonical import digest_of, plain
+from runs.engine.errors import ToolFailure
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
-from runs.engine.outcomes import LateAnswer
-from runs.engine.steps.holds import Hold
+from runs.engine.outcomes import Broken, LateAnswer
+from runs.engine.screening.verdicts import refusal, standing
+from runs.engine.steps.sharing.holds import Hold
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -35,6 +39,7 @@ class Settled:
     output: BaseModel
 
 
+ARGUMENTS = "arguments"  # the one place that hooks look at of a call
 Outcome = Answer | Pending | Refusal | Settled
 
 
@@ -43,19 +48,22 @@ class LogicalCall:
 
     def __init__(
         self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
-        evidence: Sequence[Evidence], why: str, grant: Grant | None,
+        evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
     ) -> None:  # fmt: skip
         self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
+        self.max_age = max_age
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
         self.arguments = plain(args)
         self.args = tool.input.model_validate(self.arguments)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.attempt = self.record.current
+        self.executed_hash = self.requested_hash  # another one where a hook had the arguments changed
         self.key: str | None = None
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
+        self.began_at = visit.journal.now()
         self.is_resumed = False  # an earlier claim announced it
         self.hold = Hold(visit, slot)
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
@@ -63,6 +71,24 @@ class LogicalCall:
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+        if ARGUMENTS in (stands := standing(self.record)):
+            self.replace(stands[ARGUMENTS])
+
+    def replace(self, arguments: Any) -> None:
+        """Go on with what a hook put in the place of what the node asked for."""
+        self.take(arguments)
+        self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
+
+    def take(self, arguments: Any) -> None:
+        """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator
+        looks."""
+        self.arguments = arguments
+        try:
+            self.args = self.tool.input.model_validate(arguments)
+        except ValidationError as error:
+            problem = f"the recorded arguments do not fit the tool's input: {error}"
+            payload = {"slot": self.slot, "tool": self.tool.name, "problem": problem}
+            self.visit.stop(Broken("recorded_arguments", payload))
 
     @property
     def past(self) -> Attempt:
@@ -97,6 +123,33 @@ class LogicalCall:
         if not self.is_booked:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
+
+    @property
+    def is_read_anew(self) -> bool:
+        """Whether a read is on record of it already, so that what comes now is one more."""
+        return self.past.intent is None and self.past.result is not None
+
+    def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
+        """What came of a read that was made again."""
+        return e.ToolReadAnew(
+            slot=self.slot, attempt=self.attempt, n=self.past.anew, tool=self.tool.name,
+            requested_hash=self.requested_hash, code=code, payload=payload,
+        )  # fmt: skip
+
+    def failure(self, code: str, payload: dict[str, Any]) -> Exception:
+        """The error of a definite no that is on record."""
+        if code == CONTENT_REFUSED and (no := refusal(self.past)):
+            return no
+        return ToolFailure(self.tool.name, code, payload.get("message", ""), payload.get("details"))
+
+    def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
+        """A definite no, as the call's outcome."""
+        if self.is_read_anew:
+            return self.read_anew(payload, code)
+        return e.ToolFailed(
+            slot=self.slot, attempt=self.attempt, tool=self.tool.name, code=code,
+            requested_hash=self.requested_hash, payload=payload,
+        )  # fmt: skip
 
     def tool_call(self) -> ToolCall:
         """What the tool is told about it."""

@@ -16,10 +16,10 @@ from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.doubt import ask_person, find_out, lost_answer
-from runs.engine.steps.holds import NotBegun
-from runs.engine.steps.limits import enter
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
+from runs.engine.steps.sharing.holds import NotBegun
+from runs.engine.steps.sharing.limits import enter
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
 # How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.

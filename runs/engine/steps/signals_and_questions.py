@@ -11,9 +11,10 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
-from runs.engine.errors import BadSignal, DefinitionError, MisusedContext, TimedOut
+from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
+from runs.engine.screening.arrivals import received
 from runs.engine.steps.gates import must_be_known
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
@@ -39,7 +40,8 @@ async def await_signal(
     past = record.now
     if isinstance(past.result, e.SignalTaken):
         came = await visit.signal(name, past.result.n)
-        return _fit(schema, came)
+        payload = await received(visit, slot, record, came.payload, source="signal", name=name)
+        return _fit(schema, came, payload)
     if past.waits.get(("signal", 0)) == "timed_out":
         return in_time(what, or_else)
     detail = {"title": f"Signal {name}", "name": name}
@@ -60,9 +62,13 @@ async def ask(
     past = record.now
     n, problem = 0, ""
     while n in past.answers:
-        shown["prefilled"] = payload_of(past.answers[n]).get("answer")
+        answer = payload_of(past.answers[n]).get("answer")
         try:
-            return schema.model_validate(shown["prefilled"])
+            answer = await received(visit, slot, record, answer, source="answer", name=of, place=str(n))
+            shown["prefilled"] = answer
+            return schema.model_validate(answer)
+        except ContentRefused as no:
+            n, problem = n + 1, f"the answer was withheld by {no.hook}: {no.reason}"
         except ValidationError as error:
             n, problem = n + 1, _problems(error)
     if past.waits.get(("input", n)) == "timed_out":
@@ -91,13 +97,13 @@ def in_time(what: str, or_else: Any) -> Any:
     return or_else
 
 
-def _fit(schema: type[BaseModel] | None, came: e.SignalReceived | e.SignalCarried) -> Any:
+def _fit(schema: type[BaseModel] | None, came: e.SignalReceived | e.SignalCarried, payload: Any) -> Any:
     if schema is None:
-        return came.payload
+        return payload
     try:
-        return schema.model_validate(came.payload)
+        return schema.model_validate(payload)
     except ValidationError as error:
-        raise BadSignal(came.name, _problems(error), came.payload) from error
+        raise BadSignal(came.name, _problems(error), payload) from error
 
 
 def _problems(error: ValidationError) -> str:

@@ -18,6 +18,7 @@ from ledger.kinds.models import COMPACTS
 from runs.engine.assistants import Assistant, ModelTurn, responses
 from runs.engine.canonical import plain
 from runs.engine.errors import ModelFailure
+from runs.engine.screening.requests import Shown
 from runs.engine.succession.declared import Said
 from runs.engine.tape import payload_of
 from runs.engine.thinking.question import Question
@@ -56,6 +57,8 @@ class Conversation:
         self._earlier = earlier  # what was said before it by others, as data
         self._turn = 0
         self._short = ""  # what stands for the turns that were made short
+        self._shown = Shown()
+        self._first: list[Any] = []  # the parts of the first message, kept: what stands for them is put into them
         self._turns: list[ModelMessage] = []  # the others: each answer, and what was said to it
 
     @property
@@ -75,23 +78,35 @@ class Conversation:
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
         added = {name: task[name] for name in names} if turn == 0 else None
         slot = visit.places.at(f"{self._path}/{turn}/0")
-        return Question(visit, slot, assistant, self._messages(), self._path, turn, visit.runtime.hasher(task), added)
+        return Question(
+            visit,
+            slot,
+            assistant,
+            self._messages(),
+            self._path,
+            turn,
+            visit.runtime.hasher(task),
+            added,
+            shown=self._shown,
+        )
 
     def hear(self, response: ModelResponse) -> None:
         """The model's turn."""
         self._turns.append(response)
 
-    def say(self, parts: Sequence[Any]) -> None:
-        """What goes back to the model."""
+    def say(self, parts: Sequence[Any], restored: Sequence[bool] = ()) -> None:
+        """What goes back to the model; `restored` tells which of it the journal had already."""
         from pydantic_ai.messages import ModelRequest
 
+        self._shown.restored |= {id(part) for part, was in zip(parts, restored, strict=False) if was}
         self._turns.append(ModelRequest(parts=list(parts), instructions=self._assistant.instructions))
 
     def lines(self) -> Iterator[Said]:
         """What was said and done, for whoever goes on from it; what was made short stands as that."""
-        yield Said(who="task", text=self._prompt)
+        first = [str(part.content) for part in self._opening()]
+        yield Said(who="task", text=first[0])
         if self._short:
-            yield Said(who="said before", text=self._short)
+            yield Said(who="said before", text=first[-1].removeprefix(_HEADING))
         for message in self._turns:
             for who, text in _spoken(message):
                 yield Said(who=who[:200], text=text)
@@ -144,7 +159,16 @@ class Conversation:
             ]  # fmt: skip
 
         question = Question(
-            visit, slot, summariser, [request], self._path, turn, visit.runtime.hasher(task), task, beside
+            visit,
+            slot,
+            summariser,
+            [request],
+            self._path,
+            turn,
+            visit.runtime.hasher(task),
+            task,
+            beside,
+            Shown("transcript"),
         )
         text = _read(await question.answer(), most)
         if not text:
@@ -152,6 +176,7 @@ class Conversation:
                 "compaction_failed", f"{self._assistant.name}: the earlier turns could not be made short"
             )
         self._short, self._turns = text, self._turns[count:]
+        del self._first[self._told :]
 
     def _too_old(self, kept: int) -> int:
         """How many of the oldest messages don't stay as they are: all but the newest turns that have `kept` characters.
@@ -168,10 +193,8 @@ class Conversation:
         """What is to be made short, as one message of text."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-        lines = [f"The task was:\n{self._prompt}"]
-        lines += [self._earlier] if self._earlier else []
-        if self._short:
-            lines.append(f"{_HEADING}{self._short}")
+        first = [str(part.content) for part in self._opening()]
+        lines = [f"The task was:\n{first[0]}", *first[1:]]
         lines += [f"{said}: {text}" for message in old for said, text in _spoken(message)]
         lines.append(f"(End of the record. Make it at most {most} characters.)")
         return ModelRequest(parts=[UserPromptPart(content="\n\n".join(lines))], instructions=_INSTRUCTIONS)
@@ -179,13 +202,26 @@ class Conversation:
     # --- what the model is shown --------------------------------------------------------------------------------------
 
     def _messages(self, *, turns: bool = True) -> list[ModelMessage]:
-        from pydantic_ai.messages import ModelRequest, UserPromptPart
+        from pydantic_ai.messages import ModelRequest
 
-        parts = [UserPromptPart(content=text) for text in (self._prompt, self._earlier) if text or text is self._prompt]
-        if self._short and turns:
-            parts.append(UserPromptPart(content=f"{_HEADING}{self._short}"))
-        first = ModelRequest(parts=parts, instructions=self._assistant.instructions)
+        parts = self._opening() if turns else self._opening()[: self._told]
+        first = ModelRequest(parts=list(parts), instructions=self._assistant.instructions)
         return [first, *self._turns] if turns else [first]
+
+    @property
+    def _told(self) -> int:
+        """How many parts the first message begins with: the prompt, and what others said before."""
+        return 2 if self._earlier else 1
+
+    def _opening(self) -> list[Any]:
+        """The prompt with what was said before it, and what stands for the older turns, if they were made short."""
+        from pydantic_ai.messages import UserPromptPart
+
+        if not self._first:
+            self._first += [UserPromptPart(content=text) for text in (self._prompt, self._earlier)[: self._told]]
+        if self._short and len(self._first) == self._told:
+            self._first.append(UserPromptPart(content=f"{_HEADING}{self._short}"))
+        return self._first
 
     def _tokens(self, *, turns: bool = True) -> int:
         """About how many the next request has with its answer; or without what was said so far."""

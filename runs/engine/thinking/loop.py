@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from runs.engine.assistants import Assistant
 from runs.engine.canonical import plain
-from runs.engine.errors import ModelFailure, Rejected, ToolFailure
+from runs.engine.errors import ContentRefused, ModelFailure, Rejected, ToolFailure
 from runs.engine.steps.branches import fork
 from runs.engine.steps.call import call_tool
 from runs.engine.succession.declared import Said, as_data
@@ -40,12 +40,20 @@ async def think(
             raise ModelFailure("no_valid_answer", problem)
         response = await question.answer()
         talk.hear(response)
+        restored = _on_record(visit, talk.path_of_turn, response)
         result, parts, is_valid = await _act(visit, talk.path_of_turn, assistant, response)
         if result is not None:
             return result
-        talk.say(parts)
+        talk.say(parts, restored)
         repairs = 0 if is_valid else repairs + 1
     raise ModelFailure("too_many_turns", f"{assistant.name} gave no final result in {assistant.max_turns} turns")
+
+
+def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
+    """Of each call of a turn, whether the journal had its answer before it was asked for."""
+    known = visit.tape.slots
+    slots = [visit.places.at(f"{path}/{n}") for n, _ in enumerate(response.tool_calls, start=1)]
+    return [slot in known and known[slot].now.outcome is not None for slot in slots]
 
 
 async def _act(
@@ -108,9 +116,11 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
     if isinstance(args, str):
         return args, "retried"
     try:
-        return plain(await call_tool(visit, slot, tool, args)), "success"
+        return plain(await call_tool(visit, slot, tool, args, source="model", name=assistant.name)), "success"
     except ToolFailure as failure:
         return {"failed": failure.code, "message": failure.message}, "failed"
+    except ContentRefused as kept:
+        return {"withheld_by": kept.hook, "reason": kept.reason}, "denied"
     except Rejected as denied:
         return {"rejected_by": denied.queue, "reason": denied.reason}, "denied"
 

@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from pydantic import ValidationError
+
 from ledger import events as e
 from ledger.kinds.models import BY_SETTING, CHOICE
+from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.prices import Route
@@ -23,10 +26,11 @@ from runs.engine.limits.rules import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.holds import Hold
-from runs.engine.steps.limits import park_for_limit
-from runs.engine.steps.pools import begin
+from runs.engine.screening.requests import RequestScreening, Shown
 from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.sharing.holds import Hold
+from runs.engine.steps.sharing.limits import park_for_limit
+from runs.engine.steps.sharing.pools import begin
 from runs.engine.steps.spending import debit, lost, wanted_by
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
@@ -51,7 +55,7 @@ class Question:
     def __init__(
         self, visit: Visit, slot: str, assistant: Assistant, messages: list[Any],
         conversation: str, turn: int, request_hash: str, added: Any,
-        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (),
+        beside: Callable[[ModelTurn], Sequence[e.Event]] = lambda given: (), shown: Shown | None = None,
     ) -> None:  # fmt: skip
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
@@ -59,6 +63,7 @@ class Question:
         record = visit.recall(slot, "model", request_hash)
         self.past: Attempt = record.now
         self.attempt = record.current
+        self.screening = RequestScreening(visit, slot, assistant.name, messages, record, shown or Shown())
         self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
         self.route: Route | None = None
         self.hold = Hold(visit, slot)
@@ -74,7 +79,9 @@ class Question:
         visit, past = self.visit, self.past
         match past.result:
             case e.ModelResponded():
-                return responses().validate_python(payload_of(past.result)["response"])
+                return self._recalled(past.result)
+            case e.ModelFailed(code=code) if code == CONTENT_REFUSED and (no := self.screening.refusal):
+                raise no
             case e.ModelFailed():
                 raise ModelFailure(past.result.code, payload_of(past.result).get("message", ""))
         waiting = past.open_wait("timer")
@@ -83,6 +90,8 @@ class Question:
         if past.route is not None:
             await self._lose(past.route)
         await self._choose()
+        if await self.screening.ask() is not None:
+            await self._withhold()
         while True:
             try:
                 given = await attempts(visit, self._try, past, self._pass_on, is_short=len(self.models) > 1)
@@ -92,6 +101,35 @@ class Question:
             finally:
                 self.hold.leave()
             return await self._record(given)
+
+    def _recalled(self, event: e.ModelResponded) -> Any:
+        """The answer on record. One that doesn't fit any more reaches no prompt and no tool: an operator looks."""
+        try:
+            return responses().validate_python(payload_of(event)["response"])
+        except (ValidationError, KeyError) as error:
+            problem = f"the recorded answer is no model's response: {error}"
+            self.visit.stop(Broken("recorded_answer", {"slot": self.slot, "problem": problem}))
+
+    async def _withhold(self) -> NoReturn:
+        """The prompt was refused: that is on record in the place of an answer, and nothing goes out."""
+        visit, past = self.visit, self.past
+        visit.check_stop()
+        events: list[e.Event] = []
+        if past.intent is None:
+            past.intent = e.ModelRequested(
+                slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn,
+                model=self.assistant.name, request_hash=self.request_hash,
+            )  # fmt: skip
+            events.append(past.intent)
+        no = self.screening.refusal
+        assert no is not None
+        failed = e.ModelFailed(
+            slot=self.slot, attempt=self.attempt, conversation=self.conversation, turn=self.turn, code=CONTENT_REFUSED,
+            payload={"message": str(no)},
+        )  # fmt: skip
+        batch = Batch([*events, *self.screening.take(), failed], usage=Usage(steps=1))
+        visit.boundary(await visit.commit(batch))
+        raise no
 
     # --- whom to ask --------------------------------------------------------------------------------------------------
 
@@ -185,6 +223,7 @@ class Question:
                 model=assistant.name, request_hash=self.request_hash, payload=self.added,
             )  # fmt: skip
             events.insert(0, past.intent)
+        events[-1:-1] = self.screening.take()
         await begin(visit, Batch(events, is_intent=True))
         past.routes += 1
         self.route = route

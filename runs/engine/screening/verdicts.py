@@ -1,0 +1,216 @@
+"""What hooks say of pieces of content, and how that is put on record: once, with what it is about, and never asked
+again."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ledger import events as e
+from runs.engine.canonical import on_one_line, plain, printable
+from runs.engine.content.hooks import LONGEST_REASON, Piece, Redact, Screen, Withhold
+from runs.engine.content.shipped import ALWAYS, characters
+from runs.engine.errors import ContentRefused
+from runs.engine.runtime import is_being_cancelled, log
+from runs.engine.tape import Attempt, Slot, payload_of
+from runs.engine.visit import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A hook's verdict that isn't to let a piece pass. `content` is what it saw; `stands` what goes on in its place,
+    where that isn't a no."""
+
+    place: str
+    piece: Piece
+    screen: Screen
+    reason: str
+    is_refused: bool
+    stands: Any = None
+
+    @property
+    def marker(self) -> dict[str, str]:
+        """What a model reads in the place of what was refused."""
+        return {"withheld_by": self.screen.id, "reason": self.reason}
+
+
+def screens_of(visit: Visit) -> tuple[Screen, ...]:
+    """Those that are asked now: what always holds, the installation's, the agent's."""
+    return (*ALWAYS, *visit.runtime.screens, *visit.agent.screens)
+
+
+def due(visit: Visit, past: Attempt) -> tuple[Screen, ...]:
+    """Those that have not said yet what they think of what is at this place: all, or where some have, those that are
+    new or of another version."""
+    known = {hook for each in past.screenings for hook in each.hooks}
+    return tuple(each for each in screens_of(visit) if each.id not in known)
+
+
+async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]) -> list[Finding]:
+    """Ask about each piece, hook after hook; the next one sees what the one before put in its place. A no is the last
+    word on a piece."""
+    findings: list[Finding] = []
+    for place, piece in pieces.items():
+        for screen in screens:
+            if not screen.is_for(piece):
+                continue
+            found = await _ask(visit, screen, place, piece)
+            if found is None:
+                continue
+            findings.append(found)
+            if found.is_refused:
+                break
+            piece = replace(piece, content=found.stands)
+    return findings
+
+
+async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Finding | None:
+    """One hook's word on one piece."""
+    problem, verdict = "", None
+    try:
+        given = await _in_time(visit, screen, piece)
+        verdict = Redact(plain(given.content), given.reason) if isinstance(given, Redact) else given
+    except TimeoutError:
+        problem = f"it took more than {screen.timeout:g} s, which counts as no"
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            raise
+        problem = f"it failed with {type(error).__name__}, which counts as no"  # its text may quote the content
+    match verdict:
+        case None if not problem:
+            return None
+        case Redact():
+            return Finding(place, piece, screen, _reason(verdict.reason), False, verdict.content)
+        case Withhold():
+            return Finding(place, piece, screen, _reason(verdict.reason), True)
+        case None:
+            pass
+        case _:
+            problem = f"it gave {type(verdict).__name__} for a verdict, which counts as no"
+    log.warning("run %s: screen %s of %s content: %s", visit.run_id, screen.id, piece.source, problem)
+    return Finding(place, piece, screen, problem, True)
+
+
+async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
+    """The hook's verdict. It gets a copy of its own: what it does to that changes nothing. Raises TimeoutError."""
+    own = replace(piece, content=copy.deepcopy(piece.content))
+    if screen.is_quick:
+        return screen.function(own)
+    if not inspect.iscoroutinefunction(screen.function):
+        return await _in_thread(screen, own)
+    began = time.monotonic()
+    async with asyncio.timeout(screen.timeout):
+        verdict = await screen.function(own)
+    if time.monotonic() - began > screen.timeout:  # it kept the whole process waiting, and so its own alarm
+        raise TimeoutError
+    return verdict
+
+
+# Hooks have threads of their own: one that waits for a tool's would be refused because others work.
+_threads = ThreadPoolExecutor(8, thread_name_prefix="screen")
+_QUEUE_SECONDS = 30.0
+
+
+async def _in_thread(screen: Screen, piece: Piece) -> Any:
+    """Its time begins when it does. Nothing can cut it short; what it says after its time isn't heard."""
+    loop, begun, began = asyncio.get_running_loop(), asyncio.Event(), 0.0
+
+    def work() -> Any:
+        nonlocal began
+        began = time.monotonic()
+        loop.call_soon_threadsafe(begun.set)
+        return screen.function(piece), time.monotonic()
+
+    answer = loop.run_in_executor(_threads, work)
+    try:
+        async with asyncio.timeout(_QUEUE_SECONDS):
+            await begun.wait()
+    except BaseException:
+        answer.cancel()
+        raise
+    async with asyncio.timeout(screen.timeout):
+        verdict, ended = await answer
+    if ended - began > screen.timeout:  # it kept the whole process waiting, and so its own alarm
+        raise TimeoutError
+    return verdict
+
+
+def _reason(given: Any) -> str:
+    said: str = printable(str(given))
+    return on_one_line(said)[:LONGEST_REASON] or "no reason given"
+
+
+def recorded(
+    visit: Visit, slot: str, attempt: int, past: Attempt, *, to: str, asked: Sequence[Screen], pieces: dict[str, Piece],
+    findings: Sequence[Finding], stands: dict[str, Any], seen: Sequence[str] = (),
+) -> list[e.Event]:  # fmt: skip
+    """The events that tell of it, which `past` has from here on. None where nobody but the engine's own limits was
+    asked and they found nothing."""
+    if not findings and set(asked) <= set(ALWAYS):
+        return []
+    first = len(past.withheld)
+    screened = e.ContentScreened(
+        slot=slot, attempt=attempt, n=len(past.screenings), to=to, hooks=[each.id for each in asked],
+        pieces=len(pieces), refused=sum(each.is_refused for each in findings),
+        replaced=sum(not each.is_refused for each in findings), payload=_told(stands, seen),
+    )  # fmt: skip
+    withheld = [
+        e.ContentWithheld(
+            slot=slot, attempt=attempt, n=first + i, place=each.place, source=_source(each.piece), to=_to(each.piece),
+            verdict="refused" if each.is_refused else "replaced", hook=each.screen.name, version=each.screen.version,
+            digest=visit.runtime.hasher(_hashable(each.piece.content)), size=characters(each.piece.content),
+            reason=each.reason, is_restored=each.piece.is_restored,
+        )
+        for i, each in enumerate(findings)
+    ]  # fmt: skip
+    past.screenings.append(screened)
+    past.withheld.extend(withheld)
+    return [screened, *withheld]
+
+
+def _told(stands: dict[str, Any], seen: Sequence[str]) -> dict[str, Any] | None:
+    told = ({"stands": stands} if stands else {}) | ({"seen": list(seen)} if seen else {})
+    return told or None
+
+
+def standing(record: Slot) -> dict[str, Any]:
+    """What stands for pieces at this place, by all that is on record: what one attempt kept back no later one lets
+    through."""
+    stands: dict[str, Any] = {}
+    for _, attempt in sorted(record.attempts.items()):
+        for each in attempt.screenings:
+            known = payload_of(each).get("stands", {})
+            stands |= known if isinstance(known, dict) else {}
+    return stands
+
+
+def refused_at(record: Slot) -> set[str]:
+    """The places of what was refused, which have a marker."""
+    return {each.place for a in record.attempts.values() for each in a.withheld if each.verdict == "refused"}
+
+
+def refusal(past: Attempt) -> ContentRefused | None:
+    """The error of what was refused last at this place, if anything was."""
+    last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
+    return None if last is None else ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
+
+
+def _source(piece: Piece) -> str:
+    return on_one_line(f"{piece.source} {piece.name}".strip())
+
+
+def _to(piece: Piece) -> str:
+    return on_one_line(f"{piece.to} {piece.target}".strip())
+
+
+def _hashable(content: Any) -> Any:
+    """What has no canonical form (numbers beyond what JSON agrees on, half surrogates) is hashed as the text that it is
+    stored as."""
+    return json.dumps(content, sort_keys=True).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""Where a step meets what many runs share: permits of a rate or a breaker, and room in a pool."""

@@ -1,0 +1,40 @@
+"""The hooks that DURABLEAGENTS_SCREENS names, for every agent of the installation."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from runs.engine.content.hooks import Screen, check_screens
+from runs.engine.errors import DefinitionError
+
+
+def installed() -> tuple[Screen, ...]:
+    """Those hooks, in order. Raises ImproperlyConfigured, in one line, for one that isn't there or is none."""
+    return _load(tuple(settings.DURABLEAGENTS.screens))
+
+
+@lru_cache(maxsize=8)
+def _load(names: tuple[str, ...]) -> tuple[Screen, ...]:
+    found = tuple(_one(name) for name in names)
+    try:
+        check_screens("DURABLEAGENTS_SCREENS", found)
+    except DefinitionError as error:
+        raise ImproperlyConfigured(error.detail) from error
+    return found
+
+
+def _one(name: str) -> Screen:
+    module, sign, member = name.partition(":")
+    try:
+        found = getattr(import_module(module), member) if sign and member else None
+    except (Exception, SystemExit) as error:
+        told = f"{type(error).__name__}: {str(error)[:300]}"
+        raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name}: {' '.join(told.split())}") from error
+    if not isinstance(found, Screen):
+        problem = "is no hook: name a function made one by @screen(…), as module:function"
+        raise ImproperlyConfigured(f"DURABLEAGENTS_SCREENS: {name} {problem}")
+    return found
