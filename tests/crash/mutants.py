@@ -21,7 +21,8 @@ from pathlib import Path
 
 from durableagents.dev.embedded import Server
 from tests.conftest import CHECKOUT
-from tests.crash.mutations import LIGHT, MUTANTS, Mutant
+from tests.crash.mutant import LIGHT, Mutant
+from tests.crash.mutations import MUTANTS
 
 # Enough for every seeded bug that they are meant for, several times over.
 SCHEDULES = [

@@ -9,8 +9,9 @@ import pytest
 
 from ledger.sqlfiles import functions
 from tests.conftest import CHECKOUT
+from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutants import spoilt
-from tests.crash.mutations import LIGHT, MUTANTS, Mutant
+from tests.crash.mutations import MUTANTS
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

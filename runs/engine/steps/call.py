@@ -26,7 +26,7 @@ from runs.engine.steps.arguments import screen_arguments
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
-from runs.engine.steps.sharing import limits, pools
+from runs.engine.steps.sharing import pools
 from runs.engine.tape import payload_of
 from runs.engine.tools import Evidence, Pending, Tool
 from runs.engine.visit import Visit
@@ -116,7 +116,7 @@ async def _passed(call: LogicalCall) -> tuple[str, str] | None:
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
     visit, tool = call.visit, call.tool
-    await limits.enter(call)
+    await call.enter()
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         visit.check_stop()

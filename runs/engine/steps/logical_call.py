@@ -18,6 +18,7 @@ from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
+from runs.engine.steps.sharing.limits import park_for_limit
 from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
@@ -150,6 +151,20 @@ class LogicalCall:
             slot=self.slot, attempt=self.attempt, tool=self.tool.name, code=code,
             requested_hash=self.requested_hash, payload=payload,
         )  # fmt: skip
+
+    async def enter(self) -> None:
+        """Have a permit for the next try. Parks where that takes long."""
+        self.park_on_timer()
+        visit, tool = self.visit, self.tool
+        refused = await self.hold.take(
+            (f"tool:{tool.name}",), lasts=tool.timeout, patience=visit.runtime.limit_patience,
+            earlier=self.past.waits_of("timer"),
+        )  # fmt: skip
+        if refused is not None:
+            await park_for_limit(
+                visit, self.slot, self.past, refused, attempt=self.attempt, tool=tool.name, title=tool.title,
+                call={"call": tool.name, "hash": self.requested_hash},
+            )  # fmt: skip
 
     def tool_call(self) -> ToolCall:
         """What the tool is told about it."""

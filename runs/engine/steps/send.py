@@ -19,7 +19,6 @@ from runs.engine.steps.doubt import ask_person, find_out, lost_answer
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing.holds import NotBegun
-from runs.engine.steps.sharing.limits import enter
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
 # How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
@@ -28,7 +27,7 @@ BURST = 16
 
 async def one_try(call: LogicalCall, number: int) -> Outcome:
     """One try, told as it can be put on record. What it raises says what is known of it."""
-    await enter(call)  # the first try has its permit from before the intent
+    await call.enter()  # the first try has its permit from before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
         known = await _announce_in_time(call, is_sender_done=number > 1 and not call.lingers)
         if known is not None:

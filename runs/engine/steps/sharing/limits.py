@@ -13,23 +13,8 @@ from typing import Any, NoReturn
 
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits.permits import Refused
-from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import Attempt
 from runs.engine.visit import Visit
-
-
-async def enter(call: LogicalCall) -> None:
-    """Have a permit for the next try of a call. Parks where that takes long."""
-    call.park_on_timer()
-    tool = call.tool
-    patience = call.visit.runtime.limit_patience
-    earlier = call.past.waits_of("timer")
-    refused = await call.hold.take((f"tool:{tool.name}",), lasts=tool.timeout, patience=patience, earlier=earlier)
-    if refused is not None:
-        await park_for_limit(
-            call.visit, call.slot, call.past, refused, attempt=call.attempt, tool=tool.name, title=tool.title,
-            call={"call": tool.name, "hash": call.requested_hash},
-        )  # fmt: skip
 
 
 async def park_for_limit(
