@@ -86,6 +86,17 @@ def test_one_that_stands_before_others_and_may_not_go_keeps_none_of_them(stage: 
     assert late.id in {one.run_id for one in found} and lanes(found) == {"tenant:acme": 1, "": 1}
 
 
+def test_many_lines_that_are_full_keep_nobody_else_waiting(stage: Stage) -> None:
+    agent = agent_of(ends_with(1))
+    said("tag:tenant:*", at_once=1)
+    for n in range(20):
+        start(agent, 2, tags=[f"tenant:{n}"])
+    start(agent, 6)
+    assert len(claimed(stage, 40, agent)) == 26, "one of each tenant, and all that have none"
+    (late,) = start(agent)
+    assert [one.run_id for one in claimed(stage, 1, agent)] == [late.id]
+
+
 def test_tags_share_by_weight_whoever_has_the_longer_queue(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     said("tag:tenant:*", weight=1)
