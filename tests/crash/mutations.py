@@ -80,7 +80,7 @@ MUTANTS = [
         "a claim keeps epoch and lease", "runs/sql/steps.sql", "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
-    Mutant("a claim waits for nobody and takes what is taken", PLANNED, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/runs/test_claims.py"),
+    Mutant("a claim waits for nobody and takes what is taken", PLANNED, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/limits/test_shares.py -k is_looked_at"),
     Mutant(
         "one damaged run ends every claim", PLANNED,
         "            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- somebody has the row: it is looked at again\n", "            RAISE;\n",
