@@ -163,7 +163,10 @@ def _asked(statement: str) -> int:
 def test_one_that_is_taken_while_its_row_is_looked_at_is_not_taken_again(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     (run,) = start(agent)
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%runs_claim%' AND pid <> pg_backend_pid()"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%runs_claim%' "
+        "AND pid <> pg_backend_pid()"
+    )
     with psycopg.connect(dsn(name="somebody else")) as other:
         other.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.pk])
         with ThreadPoolExecutor(1) as pool:
