@@ -16,7 +16,6 @@ from runs.engine.agents import Agent
 from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
 from runs.engine.budget.meter import Meter, debit_of
 from runs.engine.canonical import plain
-from runs.engine.content.reads import KeptRead
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
 from runs.engine.journal import (
@@ -423,24 +422,6 @@ def _call_of(batch: Batch) -> tuple[str | None, int]:
     """The attempt that an intent is about."""
     invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
     return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
-
-
-@dataclass
-class MemoryReads:
-    """A cache of reads in memory."""
-
-    kept: dict[bytes, tuple[KeptRead, timedelta]] = field(default_factory=dict)
-
-    async def find(self, key: bytes) -> KeptRead | None:
-        """What is kept and not too old."""
-        known = self.kept.get(key)
-        return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
-
-    def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Keep the newer one."""
-        known = self.kept.get(key)
-        if known is None or known[0].at < kept.at:
-            self.kept[key] = kept, lifetime
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIMITED) -> MemoryRun:

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from durableagents import Context, End
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.memory import MemoryReads, MemoryWait
+from runs.engine.content.memory_reads import MemoryReads
+from runs.engine.memory import MemoryWait
 from runs.engine.tools import Tool
 from tests.engine.screened import MEANWHILE, glancing, guard
 from tests.engine.story import Story

@@ -25,8 +25,9 @@ from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage
 from runs.engine.budget.meter import debit_of
 from runs.engine.budget.prices import Price
+from runs.engine.content.memory_reads import MemoryReads
 from runs.engine.errors import Rejected, ToolFailure
-from runs.engine.memory import MemoryReads, MemoryRun
+from runs.engine.memory import MemoryRun
 from runs.engine.tools import Tool
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened

@@ -12,8 +12,8 @@ import pytest
 from durableagents import BusinessFailure, Context, End, Gate, ReplayClass, ToolCall, ToolFailure, tool
 from ledger import events as e
 from runs.engine.agents import Agent
+from runs.engine.content.memory_reads import MemoryReads
 from runs.engine.errors import DefinitionError
-from runs.engine.memory import MemoryReads
 from runs.engine.tools import Tool
 from tests.engine.story import Story
 from tests.world import Done, Item, Notes, Outside, agent_of

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
 from durableagents import Agent
+from runs.connections import dsn
 from runs.engine.limits.rules import Rule
 from runs.journal.claims import Claim, Worker, claim
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.limits import acts
+from tests.fleet.conftest import until
 from tests.runs.stage import Stage, fresh, now
 from tests.world import OLGA, SHOP, agent_of, ends_with
 
@@ -86,6 +90,17 @@ def test_one_that_stands_before_others_and_may_not_go_keeps_none_of_them(stage: 
     assert late.id in {one.run_id for one in found} and lanes(found) == {"tenant:acme": 1, "": 1}
 
 
+def test_many_lines_that_are_full_keep_nobody_else_waiting(stage: Stage) -> None:
+    agent = agent_of(ends_with(1))
+    said("tag:tenant:*", at_once=1)
+    for n in range(20):
+        start(agent, 2, tags=[f"tenant:{n}"])
+    start(agent, 6)
+    assert len(claimed(stage, 40, agent)) == 26, "one of each tenant, and all that have none"
+    (late,) = start(agent)
+    assert [one.run_id for one in claimed(stage, 1, agent)] == [late.id]
+
+
 def test_tags_share_by_weight_whoever_has_the_longer_queue(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
     said("tag:tenant:*", weight=1)
@@ -137,3 +152,26 @@ def test_within_a_tenant_its_agents_take_turns(stage: Stage) -> None:
     assert lanes(found) == {"tenant:acme": 4, "tenant:b": 4}
     acme = [each for each in found if fresh(Run(pk=each.run_id)).lane == "tenant:acme"]
     assert Counter(each.graph_id for each in acme) == {one.graph_id: 2, two.graph_id: 2}
+
+
+def _asked(statement: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
+
+
+def test_one_that_is_taken_while_its_row_is_looked_at_is_not_taken_again(stage: Stage) -> None:
+    agent = agent_of(ends_with(1))
+    (run,) = start(agent)
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%runs_claim%' "
+        "AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(dsn(name="somebody else")) as other:
+        other.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [run.pk])
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(claimed, stage, 1, agent)
+            until(lambda: _asked(waits) > 0)
+            other.execute("UPDATE runs_run SET ready_at = NULL, state = 'running' WHERE id = %s", [run.pk])
+            other.commit()
+            assert found.result(20) == []
