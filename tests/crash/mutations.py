@@ -72,27 +72,7 @@ MUTANTS = [
     Mutant("everybody makes room for a run that is driven alone", HOST, "news.chosen == self.worker.id and", "news.chosen is not None and", "tests/runs/test_solo.py -k every_worker"),
     Mutant("who is called and has no room tells nobody", HOST, "if self._is_called and self._is_busy:", "if self._is_called and not self._is_busy:", "tests/runs/test_calls.py -k no_room"),
     Mutant("a slot that falls free stays free", HOST, "if self._is_busy or not is_done or", "if not is_done or", "tests/runs/test_calls.py -k falls_free"),
-<<<<<<< HEAD
     Mutant("sequence numbers have gaps", "ledger/sql/0016_journal_size.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
-=======
-    Mutant("sequence numbers have gaps", "ledger/sql/0004_codes.sql", "        h.seq := h.seq + 1;\n", "        h.seq := h.seq + 1 + (line.kind = 'RunParked')::int;\n", LIGHT),
-    # --- what all workers share
-    Mutant("a permit is given though as many are out as may be", LIMITS, "            SELECT count(*) INTO under_way FROM runs_permit p WHERE p.key = l.key;\n            IF under_way + ahead >= most THEN\n                PERFORM", "            SELECT 0 INTO under_way;\n            IF under_way + ahead >= most THEN\n                PERFORM", f"{SHARED} -k under_way_than"),
-    Mutant("a permit empties no bucket", LIMITS, "SET tokens = (buckets ->> x.key)::double precision - 1,", "SET tokens = (buckets ->> x.key)::double precision,", f"{SHARED} -k rate_and_the_burst"),
-    Mutant("a permit of the dead is held on", LIMITS, "AND (w.ended_at IS NOT NULL OR p.expires_at <= clock_timestamp())", "AND (p.expires_at <= clock_timestamp())", f"{SHARED} -k worker_that_died"),
-    Mutant("a permit is asked for after the intent", CALLS, "    await limits.enter(call)\n    visit.afford(", "    visit.afford(", f"{HELD} -k before_its_intent"),
-    Mutant("a permit is lost with whoever was cut off", PERMITS, "                self._give(permit_id)  # nobody is here to take it, if it was granted\n", "", f"{SHARED} -k cut_off"),
-    Mutant("a permit is free while its thread still sends", SEND, "        if not turn.withdraw():\n            call.hold.leave_later(turn.when_over)\n            raise\n        raise NotBegun", "        if not turn.withdraw():\n            raise\n        raise NotBegun", f"{HELD} -k blocking"),
-    Mutant("a permit's queue is whoever asks first", LIMITS, "o.worker <> p_worker AND o.seen_until > moment", "false AND o.seen_until > moment", f"{SHARED} -k waits_the_longest"),
-    Mutant("an open breaker lets several find out", LIMITS, "            IF EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key AND p.is_probe) THEN\n                why := 'breaker';", "            IF false THEN\n                why := 'breaker';", f"{BREAKERS} -k one_at_a_time"),
-    Mutant("an open breaker closes though its probe failed", LIMITS, "        IF p_served THEN\n", "        IF true THEN\n", f"{BREAKERS} -k one_at_a_time"),
-    Mutant("a breaker opens whatever share fails", LIMITS, ">= (rule ->> 'breaker')::int * (", ">= 0 * (", f"{BREAKERS} -k share_that_fails"),
-    Mutant("a breaker's wait uses the approval up", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n", "            await _intend(call, None)\n", f"{HELD} -k after_the_yes"),
-    Mutant("what a provider asks for is one worker's business", PERMITS, "held = told.retry_after if is_ruled", "held = 0.0 if is_ruled", f"{SHARED} -k leave_the_other_side"),
-    Mutant("a cap counts one worker's runs", PLANNED, "FROM runs_run x WHERE x.owner IS NOT NULL GROUP BY 1, 2, 3) d;", "FROM runs_run x WHERE x.owner = p_worker GROUP BY 1, 2, 3) d;", f"{SHARES} -k over_all_workers"),
-    Mutant("a cap of a tag keeps everybody waiting", PLANNED, " WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0\n", "\n", f"{SHARES} -k lines_that_are_full"),
-    Mutant("a share's weight is not looked at", PLANNED, "t.priority DESC, t.version_turn, t.ready_at)) / t.weight AS turn", "t.priority DESC, t.version_turn, t.ready_at)) AS turn", f"{SHARES} -k by_weight"),
->>>>>>> w-limits
     # --- intent before effect, result after it
     Mutant(
         "an intent is recorded after the call", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n",

@@ -64,7 +64,7 @@ MORE = [
     Mutant("a breaker's wait uses the approval up", CALLS, "            await _intend(call, await _passed(call) if call.may_be_gated else None)\n", "            await _intend(call, None)\n", f"{HELD} -k after_the_yes"),
     Mutant("what a provider asks for is one worker's business", PERMITS, "held = told.retry_after if is_ruled", "held = 0.0 if is_ruled", f"{SHARED} -k leave_the_other_side"),
     Mutant("a cap counts one worker's runs", PLANNED, "FROM runs_run x WHERE x.owner IS NOT NULL GROUP BY 1, 2, 3) d;", "FROM runs_run x WHERE x.owner = p_worker GROUP BY 1, 2, 3) d;", f"{SHARES} -k over_all_workers"),
-    Mutant("a cap of a tag keeps everybody waiting", PLANNED, " WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0\n", "\n", f"{SHARES} -k stands_before_others"),
+    Mutant("a cap of a tag keeps everybody waiting", PLANNED, " WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0\n", "\n", f"{SHARES} -k lines_that_are_full"),
     Mutant("a share's weight is not looked at", PLANNED, "t.priority DESC, t.version_turn, t.ready_at)) / t.weight AS turn", "t.priority DESC, t.version_turn, t.ready_at)) AS turn", f"{SHARES} -k by_weight"),
     # --- what many runs share
     Mutant("a pool counts nothing of what is set aside", POOLS, "IF m.used + m.reserved + wanted > m.most OR", "IF m.used + wanted > m.most OR", f"{POOLED} -k comes_back"),
