@@ -57,6 +57,13 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
     return f"ARRAY[{', '.join([_LINE] * len(rows))}]::ledger_line[]", [value for row in rows for value in row]
 
 
+def kept_bytes(values: Sequence[Any]) -> int:
+    """How many bytes the journal keeps of events whose `lines` have these parameters: as the head counts them. Of few
+    events, which come as rows."""
+    assert len(values) % 7 == 0 and len(values) <= 7 * _MOST_ROWS, "rows of seven"
+    return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
+
+
 def _line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
     """One `ledger_line`. Its body is digest ‖ code, which the append function takes apart: a process of an older
     version hands in the digest alone, and both may write while an upgrade is under way."""

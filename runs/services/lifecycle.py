@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.append import acted, lines
+from ledger.append import acted, kept_bytes, lines
 from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
 from ledger.web import misfit
@@ -157,7 +157,7 @@ def accept(
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
     run._state.adding = False  # the function has stored it
-    head = Head(run_id=run.id, seq=seq, chain=chain)
+    head = Head(run_id=run.id, seq=seq, chain=chain, bytes=kept_bytes(values))
     limits.store(run, head)
     if plan is not None:
         plan.store(run, has_time=limits.time_up_at is not None)
