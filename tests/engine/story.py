@@ -18,6 +18,7 @@ from runs.engine.canonical import keyed_hasher
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
+from runs.engine.limits.permits import Limits
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
@@ -42,6 +43,7 @@ class Story:
     prices: dict[str, Price] = field(default_factory=dict)
     screens: tuple[Screen, ...] = ()
     reads: Reads = field(default_factory=NoReads)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)
@@ -71,6 +73,8 @@ class Story:
             price_patience=0.0,
             screens=self.screens,
             reads=self.reads,
+            limits=self.limits,
+            limit_patience=0.0,
         )
 
     def _hit(self, point: str, tool: str) -> None:
