@@ -79,7 +79,7 @@ MORE = [
     Mutant("a call that is too large keeps everybody waiting", POOLS, "    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN", "    IF true THEN", f"{POOLED} -k holds_nobody_up"),
     Mutant("what is let in counts as room", POOLS, "                    m.promised := m.promised + due.wanted;\n", "", f"{POOLED} -k no_more_than"),
     Mutant("a new period begins with what the last had used", POOLS, "ends_at = m.ends_at, used = 0, reserved = 0,", "ends_at = m.ends_at, reserved = 0,", f"{POOLED} -k new_period"),
-    Mutant("a warning comes with every call", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF (m.used + m.reserved) * 5", f"{POOLED} -k told_once"),
+    Mutant("nobody is warned of a pool", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF false AND (m.used + m.reserved) * 5", f"{POOLED} -k told_once"),
     Mutant("a run that has ended leaves what it had set aside", POOLS, "        PERFORM runs_settle_charge(c, c.reserved);\n", "        NULL;\n", f"{POOLED} -k can_t_be_read"),
     Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
     Mutant("a replay asks a pool anew", "runs/engine/steps/sharing/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{POOLED} -k one_place"),
