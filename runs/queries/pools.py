@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.contrib.auth import get_user_model
 from django.db import connection
-from django.db.models import Q
+from django.db.models import F, Q, Window
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import RowNumber
 
-from ledger.clock import database_now
-from runs.models import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod, Run, Wait
+from runs.models import Pool, PoolNotice, PoolPeriod, Run, Wait
 from runs.services.pools.acts import limit_of
 
 SHOWN = 10  # of those who wait for a pool
 LAST = 3  # periods that are over
 COUNTED_TO = 1000
-_TURNED = "SELECT starts_at, ends_at FROM runs_pool_period(%s, %s, %s)"
-_WAITING = """
-    SELECT count(*) FROM (
-        SELECT 1 FROM runs_wait WHERE kind = 'pool' AND resolved_at IS NULL AND detail ->> 'pool' = %s LIMIT %s) w"""
+# Where pools stand now: a meter whose period is over and in which nobody has begun anything since counts as turned.
+_STANDING = """
+    WITH meters AS (
+        SELECT m.*, m.ends_at <= statement_timestamp() AND m.is_on AS is_over
+        FROM runs_poolmeter m WHERE m.pool_id = ANY(%s)
+    )
+    SELECT m.pool_id, m.most, CASE WHEN m.is_over THEN 0 ELSE m.used END,
+           CASE WHEN m.is_over THEN 0 ELSE m.reserved END,
+           coalesce(t.starts_at, m.starts_at), coalesce(t.ends_at, m.ends_at),
+           CASE WHEN NOT m.is_over THEN m.warned_at END, w.waiting, u.username
+    FROM meters m JOIN runs_pool p ON p.id = m.pool_id
+    LEFT JOIN LATERAL runs_pool_period(m.period, m.zone, statement_timestamp()) t ON m.is_over
+    LEFT JOIN auth_user u ON p.scope = 'person' AND u.id::text = p."of"
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS waiting FROM (
+            SELECT 1 FROM runs_wait
+            WHERE kind = 'pool' AND resolved_at IS NULL AND detail ->> 'pool' = m.pool_id::text LIMIT %s
+        ) few
+    ) w"""
+_FIRST = """
+    SELECT w.id FROM unnest(%s::bigint[]) AS p (id) CROSS JOIN LATERAL (
+        SELECT id FROM runs_wait WHERE kind = 'pool' AND resolved_at IS NULL AND detail ->> 'pool' = p.id::text
+        ORDER BY opened_at, id LIMIT %s
+    ) w"""
+_OF_RUN = "SELECT unnest(runs_pools_of(%s, NULL)) UNION SELECT pool_id FROM runs_poolcharge WHERE run_id = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,40 +102,51 @@ def newest(*, limit: int, beyond: int | None = None) -> list[Pool]:
     return list((rows if beyond is None else rows.filter(pk__lt=beyond))[:limit])
 
 
-def listed(pools: Sequence[Pool]) -> list[Listed]:
-    """The same with where they stand."""
-    now = database_now()
-    names = dict(
-        get_user_model()
-        .objects.filter(pk__in=[int(p.of) for p in pools if p.scope == Pool.Scope.PERSON and p.of.isdigit()])
-        .values_list("pk", "username")
-    )
-    return [_one(pool, names, now) for pool in pools]
-
-
-def _one(pool: Pool, names: dict[int, str], now: datetime) -> Listed:
-    meter = PoolMeter.objects.get(pool=pool)
-    is_over = meter.ends_at <= now and meter.is_on
-    starts_at, ends_at = meter.starts_at, meter.ends_at
-    first: list[Wait] = []
+def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
+    """The same with where they stand, in four queries however many they are; without periods that are over and notices
+    in two."""
+    if not pools:
+        return []
+    ids = [pool.pk for pool in pools]
     with connection.cursor() as cursor:
-        if is_over:  # nobody has begun anything since
-            cursor.execute(_TURNED, [meter.period, meter.zone, now])
-            starts_at, ends_at = cursor.fetchone() or (starts_at, ends_at)
-        cursor.execute(_WAITING, [str(pool.pk), COUNTED_TO])
-        (waiting,) = cursor.fetchone() or (0,)
-    if waiting:
-        waits = Wait.objects.select_related("run").filter(
-            kind=Wait.Kind.POOL, resolved_at__isnull=True, detail__pool=pool.pk
-        )
-        first = list(waits.order_by("opened_at", "id")[:SHOWN])
-    of = names.get(int(pool.of), pool.of) if pool.scope == Pool.Scope.PERSON and pool.of.isdigit() else pool.of
-    return Listed(
-        pool, of, meter.most, 0 if is_over else meter.used, 0 if is_over else meter.reserved, starts_at, ends_at,
-        None if is_over else meter.warned_at, waiting, first,
-        list(PoolPeriod.objects.filter(pool=pool).order_by("-starts_at")[:LAST]),
-        list(PoolNotice.objects.filter(pool=pool, starts_at=starts_at).order_by("id")),
-    )  # fmt: skip
+        cursor.execute(_STANDING, [ids, COUNTED_TO])
+        standing = {row[0]: row[1:] for row in cursor.fetchall()}
+    first = _first([pool_id for pool_id, row in standing.items() if row[6]])
+    last, notices = _past(ids, {pool_id: row[3] for pool_id, row in standing.items()}) if has_past else ({}, {})
+    found = []
+    for pool in pools:
+        most, used, reserved, starts_at, ends_at, warned_at, waiting, person = standing[pool.pk]
+        found.append(Listed(
+            pool, person or pool.of, most, used, reserved, starts_at, ends_at, warned_at, waiting, first[pool.pk],
+            last.get(pool.pk, []), notices.get(pool.pk, []),
+        ))  # fmt: skip
+    return found
+
+
+def _past(
+    ids: Sequence[int], began: Mapping[int, datetime]
+) -> tuple[dict[int, list[PoolPeriod]], dict[int, list[PoolNotice]]]:
+    """Of each pool the last periods that are over, and what was told in the one that `began` then."""
+    last, notices = defaultdict[int, list[PoolPeriod]](list), defaultdict[int, list[PoolNotice]](list)
+    place = Window(RowNumber(), partition_by=F("pool_id"), order_by=F("starts_at").desc())
+    periods = PoolPeriod.objects.filter(pool__in=ids).annotate(place=place).filter(place__lte=LAST)
+    for period in periods.order_by("-starts_at"):
+        last[period.pool_id].append(period)
+    for notice in PoolNotice.objects.filter(pool__in=ids, starts_at__in=set(began.values())).order_by("id"):
+        if notice.starts_at == began[notice.pool_id]:
+            notices[notice.pool_id].append(notice)
+    return last, notices
+
+
+def _first(ids: Sequence[int]) -> defaultdict[int, list[Wait]]:
+    """Who waits for each of these pools and comes first."""
+    found = defaultdict[int, list[Wait]](list)
+    if not ids:
+        return found
+    waits = Wait.objects.select_related("run").filter(pk__in=RawSQL(_FIRST, [list(ids), SHOWN]))
+    for wait in waits.order_by("opened_at", "id"):
+        found[int(wait.detail["pool"])].append(wait)
+    return found
 
 
 def gated() -> list[Listed]:
@@ -140,10 +173,7 @@ def _waited_for() -> list[int]:
         return [int(row[0]) for row in cursor.fetchall() if row[0].isdigit()]
 
 
-def of_run(run: Run) -> list[Listed]:
+def of_run(run: Run, *, has_past: bool = True) -> list[Listed]:
     """The pools that a run belongs to, or drew on: of providers those whose models it asked."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT runs_pools_of(%s, NULL)", [run.pk])
-        (found,) = cursor.fetchone() or ([],)
-    charged = PoolCharge.objects.filter(run_id=run.pk).values_list("pool_id", flat=True).distinct()
-    return listed(list(Pool.objects.filter(pk__in={*found, *charged}).order_by("id")))
+    pools = Pool.objects.filter(pk__in=RawSQL(_OF_RUN, [run.pk, run.pk])).order_by("id")
+    return listed(list(pools), has_past=has_past)

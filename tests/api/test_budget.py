@@ -104,7 +104,7 @@ def test_a_resource_that_nobody_counts_is_refused_with_those_that_there_are(inte
     (error,) = integrator.post("runs", START | {"budgets": {}}).json()["errors"]
     assert error["fix"] == (
         "remove it; known here: agent, input, tags, budget, business_key, on_conflict, debounce_seconds, start_at, "
-        "start_before, signal, attributes"
+        "start_before, signal, attributes, priority"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from runs.management.commands import runs as command
+from runs.models import Attribute
 from runs.queries.attributes import search as searching
 from tests.console.test_attributes import sale, sold  # noqa: F401 (fixture)
 
@@ -35,7 +36,9 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
 
 
 def test_hostile_text_does_nothing_to_a_terminal() -> None:
-    sold(customer="\x1b[2Jgone\r\n\u202eevil")
+    run = sold(customer="ACME")
+    hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; a row from before, or a forged one
+    Attribute.objects.filter(run_id=run, name="customer").update(word=hostile)
     (line,) = said()
     assert line.isascii() and "\x1b" not in line and "\\u001b[2Jgone" in line
 

@@ -69,15 +69,15 @@ async def test_wherever_the_worker_dies_the_e_mail_has_left_once(sandbox: Sandbo
     assert story.kill_at == [], "the worker was to die there"
 
 
-async def test_a_mail_whose_answer_was_lost_is_a_persons_business_and_never_sent_twice(sandbox: Sandbox) -> None:
+async def test_a_mail_whose_answer_was_lost_is_found_in_the_list_and_never_sent_twice(sandbox: Sandbox) -> None:
     sandbox.fault(system="email", operation="send_announcement", drop_after_execute_rate=1)
     story = Story(agent, ACME)
-    assert await story.settle() == "parked" and story.waiting("reconcile")
-    story.reconcile("happened", {"message_id": "<seen@the.mailbox>"})
-    assert await story.settle() == "parked" and story.waiting("approval")
+    assert await story.settle() == "parked" and story.waiting("approval") and not story.waiting("reconcile")
+    (found,) = story.events(e.ToolReconciled)
+    assert (found.by, found.verdict) == ("hook", "happened")
     story.decide("approved")
     assert await story.settle() == "completed" and executed(sandbox, story) == DONE
-    assert story.output["message_id"] == "<seen@the.mailbox>"
+    assert story.output["message_id"] == found.payload["result"]["message_id"]
     assert len([row for row in sandbox.effects("send_announcement") if row["run_id"] == story.run.id]) == 1
 
 

@@ -19,6 +19,7 @@ from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
 from runs.models import Firing, Run, Schedule, Wait
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
+from tests.runs.sharing import pool
 from tests.scale.fill import fill
 from tests.scale.paths import paths
 from tests.scale.test_reads import MOST_STATEMENTS
@@ -32,6 +33,8 @@ CHECKS = {"verification", "verify_all", "api-verification", "api-run-verificatio
 READY = 1
 # The filled rows carry no codes: the audit asks whether they may lack them, and by= asks whose name it is.
 UNCODED = 1
+# A run that belongs to pools: which these are, and where they stand.
+POOLED = 2
 # No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
 # one run, named by it: a message, a view; tests/api/test_messages.py reads them.
 ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"} | {
@@ -84,6 +87,8 @@ def samples(name: str) -> list[Any]:
             return ["buyer@1.0.0"]
         case "schedule_id":
             return [scheduled().id]
+        case "pool_id":
+            return [pool(limit=10**6).pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 
@@ -117,7 +122,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
         for path in filled:
             status, asked = counted(person.client, path)
             assert status in (200, 403), f"{role} {path}"
-            if len(asked) > MOST_STATEMENTS + (READY if path.startswith("/runs/018f") else 0) + (
+            if len(asked) > MOST_STATEMENTS + (READY + POOLED if path.startswith("/runs/018f") else 0) + (
                 UNCODED if path.startswith("/audit?by=") else 0
             ):
                 too_many[f"{role} {path}"] = asked

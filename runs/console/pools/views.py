@@ -159,7 +159,7 @@ class PoolClosings(PoolsPage):
 
 def of(run: Run, head: Head) -> list[Shown]:
     """The pools that a run belongs to, for its page. Its head may tell that there are none at all."""
-    return [Shown(one) for one in of_run(run)] if getattr(head, "has_pools", True) else []
+    return [Shown(one) for one in of_run(run, has_past=False)] if getattr(head, "has_pools", True) else []
 
 
 def _number(text: str) -> Any:

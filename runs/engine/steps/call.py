@@ -52,7 +52,7 @@ async def call_tool(
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
             await screen_arguments(call, source, name or visit.node)
-            if (hit := await _cached(call)) is not None:
+            if (hit := await reads.from_cache(call)) is not None:
                 return hit
             await _intend(call, await _passed(call) if call.may_be_gated else None)
         # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
@@ -92,16 +92,6 @@ def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
         return call.tool.output_from_callback(payload_of(call.past.accepted).get("receipt"), event.payload)
     except ValueError as error:
         raise ToolFailure(call.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
-
-
-async def _cached(call: LogicalCall) -> BaseModel | None:
-    """What the cache has of a read that may begin. It needs no permit: nothing leaves."""
-    visit = call.visit
-    if call.tool.cache is None or call.may_be_gated or visit.meter.counts_reads:
-        return None
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
-    visit.check_stop()
-    return await reads.from_cache(call)
 
 
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------

@@ -60,10 +60,13 @@ _UTC = datetime.fromisoformat("2000-01-01T00:00:00+00:00").tzinfo
 
 
 async def from_cache(call: LogicalCall) -> BaseModel | None:
-    """What another call read lately, put on record as this one's result. None where the read has to be made."""
+    """What another call read lately, put on record as this one's result; it needs no permit, for nothing leaves. None
+    where the read has to be made."""
     visit, tool = call.visit, call.tool
-    if tool.cache is None or call.past.intent is not None or call.past.result is not None:
+    if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
         return None
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
+    visit.check_stop()
     kept = await visit.runtime.reads.find(key_of(call))
     if kept is None:
         return None
