@@ -1,4 +1,4 @@
-"""How a run ended that didn't complete, as it is told outside."""
+"""Pieces of a run's row: how it ended where it didn't complete, and how large its journal is."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ class Cancellation(Shape):
 
     by: str = Field(description="Who asked for it: a person, a parent, or the rule whose time had come.")
     why: str
+
+
+class JournalRow(Shape):
+    """How large a run's journal is."""
+
+    events: int
+    bytes: int | None = Field(description="As they are stored; null: it began before they were counted.")
+    is_large: bool = Field(description="The run has not ended, and had better be renewed before it goes on long.")
 
 
 def trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:

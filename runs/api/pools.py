@@ -14,9 +14,10 @@ from rest_framework.response import Response
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
+from runs.api.once import answered_once
 from runs.models import Pool, PoolNotice, Wait
 from runs.queries.pools import Listed, listed, newest, of_run
-from runs.services import idempotency, lifecycle
+from runs.services import lifecycle
 from runs.services.bodies import PoolBody, PoolChangeBody, SteerBody
 from runs.services.pools import acts
 
@@ -98,18 +99,12 @@ class Pools(ApiView):
 
     @described("Make a pool", PoolRow, status=201, body=PoolBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, PoolBody)
 
         def create() -> tuple[int, PoolRow]:
             return 201, one(acts.create(body, by=self.by))
 
-        if key is None:
-            status, answer = create()
-            return Response(answer, status=status)
-        requested = {"pool": request.data}
-        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, create)
-        return HttpResponse(text, status=status, content_type="application/json")
+        return answered_once(request, {"pool": request.data}, create)
 
 
 class OnePool(ApiView):

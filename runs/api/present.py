@@ -13,7 +13,7 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.api.present import masked, payload_at, payload_of
 from ledger.models import Event, Head
-from runs.api.endings import cancellation_of, trouble_of
+from runs.api.endings import JournalRow, cancellation_of, trouble_of
 from runs.api.schemas import (
     AgentRow,
     Amounts,
@@ -39,7 +39,6 @@ from runs.api.schemas import (
     ViewKindRow,
     WaitRow,
 )
-from runs.api.shapes import JournalRow
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of

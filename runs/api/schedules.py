@@ -14,10 +14,10 @@ from ledger.api.present import masked
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import closed
 from ledger.web.roles import INTEGRATOR, OPERATOR
+from runs.api.once import answered_once
 from runs.api.schemas import FiringRow, SchedulePage, ScheduleRow
 from runs.models import Schedule
 from runs.queries.schedules import Listed, listed, newest
-from runs.services import idempotency
 from runs.services.bodies import ScheduleBody, SteerBody
 from runs.services.budgets.starting import most_of
 from runs.services.schedules import acts
@@ -39,18 +39,12 @@ class Schedules(ApiView):
 
     @described("Set a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
-        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, ScheduleBody)
 
         def create() -> tuple[int, ScheduleRow]:
             return 201, one(acts.create(body, by=self.by, most=most_of(request.auth)))
 
-        if key is None:
-            status, answer = create()
-            return Response(answer, status=status)
-        requested = {"schedule": request.data}
-        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, create)
-        return HttpResponse(text, status=status, content_type="application/json")
+        return answered_once(request, {"schedule": request.data}, create)
 
 
 class OneSchedule(ApiView):

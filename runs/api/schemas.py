@@ -9,8 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
-from runs.api.endings import Cancellation, Trouble
-from runs.api.shapes import JournalRow
+from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
 

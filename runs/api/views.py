@@ -19,6 +19,7 @@ from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, StrictJSONParser, described, is_empty, no_cursor, read_body
 from ledger.web.cursors import closed, numbered
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR, ROLES, roles
+from runs.api.once import answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
@@ -208,7 +209,6 @@ class Signals(ApiView):
 
     @described("Send a signal to a run", SentRow, status=202, body=SignalBody, headers=("Idempotency-Key",))
     def post(self, request: Request, run_id: UUID, name: str) -> HttpResponse:
-        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         lifecycle.find(run_id)
         body = read_body(request, SignalBody)
 
@@ -216,12 +216,7 @@ class Signals(ApiView):
             sent = signals.signal(run_id, name, body.payload, by=self.by, sender_id=body.id)
             return 202 if sent.is_new else 200, SentRow.of(sent, name=name)
 
-        if key is None:
-            status, answer = send()
-            return Response(answer, status=status)
-        requested = {"run": str(run_id), "signal": name, "body": request.data}
-        status, text = idempotency.answer_once(f"user:{request.user.pk}", key, requested, send)
-        return HttpResponse(text, status=status, content_type="application/json")
+        return answered_once(request, {"run": str(run_id), "signal": name, "body": request.data}, send)
 
 
 class Answers(ApiView):
