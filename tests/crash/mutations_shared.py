@@ -141,5 +141,6 @@ MORE = [
     Mutant("a changed tool takes the old one's answers", OLD_READS, "tool_digest(call.tool)", "\"\"", f"{READ} -k not_the_same"),
     Mutant("an answer of any age will do", OLD_READS, "if age > tool.cache or (call.max_age is not None and age > call.max_age):", "if age > tool.cache:", f"{READ} -k too_old_or"),
     Mutant("a read is made again though something was made of it", OLD_READS, " or call.visit.tape.last != call.slot:", ":", f"{READ} -k stands"),
+    Mutant("what the cache is asked for is set aside", OLD_READS, "    kept = await visit", "    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)\n    visit.check_stop()\n    kept = await visit", "tests/engine/test_screened_agents.py -k circle"),
     Mutant("a hit need not be true", "runs/verification/reads.py", "    if not found:\n", "    if False:\n", f"{CACHED} -k nobody_made"),
 ]  # fmt: skip

@@ -65,8 +65,6 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     visit, tool = call.visit, call.tool
     if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
         return None
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
-    visit.check_stop()
     kept = await visit.runtime.reads.find(key_of(call))
     if kept is None:
         return None
@@ -78,6 +76,10 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     except BadAnswer as error:
         log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
         return None
+    # Only now, and with nothing to wait for before the commit: what is set aside for one that has not begun would send
+    # others back who come to the cap by it.
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
+    visit.check_stop()
     event = e.CachedReadTaken(
         slot=call.slot, attempt=call.attempt, tool=tool.name, requested_hash=call.requested_hash,
         read_at=kept.at.isoformat(), run_read=kept.run_id, slot_read=kept.slot,

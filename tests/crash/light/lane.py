@@ -146,6 +146,7 @@ class Performance:
             if schedule.sandbox:
                 lane.outside.no_faults()
         findings = self._judge()
+        patiently(self._sharing.put_away)
         return Tally(
             1, len(self._ids), self.kills, self._interruptions(), self.refused, len(self._people.verdicts), findings,
             [] if is_quiet and not findings else [schedule.seed],

@@ -76,6 +76,11 @@ class Sharing:
                 limit = acts.limit_of(meter.resource, max(meter.most, meter.used + meter.reserved) + wanted)
                 acts.change(pool, PoolChangeBody.model_validate({"limit": limit, "justification": WHY}), by=OLGA)
 
+    def put_away(self) -> None:
+        """The schedule is over and judged: an installation keeps so many pools and no more."""
+        for pool in Pool.objects.filter(name__startswith=f"{self.tag} ", off_at__isnull=True):
+            acts.switch_off(pool.pk, by=OLGA, justification=WHY)
+
     def told(self, link: psycopg.Connection[Any]) -> Shared:
         """All that is on record of them, in one snapshot."""
         with link.transaction():
