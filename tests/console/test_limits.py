@@ -48,3 +48,11 @@ def test_hostile_text_is_inert(operator: Reader, reader: Callable[..., Reader]) 
     Limit.objects.create(key=HOSTILE, last_error="<img src=x onerror=alert(1)>", last_error_at="2026-01-01T00:00Z")
     page = operator.get("/limits").content.decode()
     assert "<script>alert" not in page and "<img src=x" not in page and "\u202e" not in page
+
+
+def test_a_number_that_is_none_is_told_at_its_field(operator: Reader) -> None:
+    sent = {"key": "tool:charge", "per_minute": "-5", "at_once": "٣", "justification": "for the test"}
+    answer = operator.post("/limits/settings", **sent)
+    page = answer.content.decode()
+    assert answer.status_code == 422 and 'id="l-per_minute_error"' in page and 'id="l-at_once_error"' in page
+    assert 'value="-5"' in page and not Limit.objects.filter(key="tool:charge").exists()

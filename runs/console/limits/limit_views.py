@@ -46,7 +46,10 @@ class LimitsPage(Page):
         context: dict[str, Any] = {
             "rows": found[:PAGE], "more": found[PAGE - 1].key if len(found) > PAGE else "", "beyond": beyond,
             "refused": refused, "typed": typed, "may_act": OPERATOR in roles(request.user),
-            "fields": [(name, label, help_, typed.get(name, "")) for name, (label, help_) in FIELDS.items()],
+            "fields": [
+                (name, label, help_, typed.get(name, ""), refused.at.get(name, "") if refused else "")
+                for name, (label, help_) in FIELDS.items()
+            ],
         }  # fmt: skip
         return self.show(request, context, status=refused.error.status if refused else 200)
 
@@ -70,7 +73,7 @@ class LimitSettings(LimitsPage):
 
 def _number(text: str) -> Any:
     """What is no number is handed on as it was typed."""
-    return int(text) if text.strip().isdecimal() and len(text) < 10 else text
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
 
 
 class LimitAct(LimitsPage):

@@ -117,7 +117,8 @@ def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 # Why a try has no permit, behind what it is of.
 _HELD = {
     "rate": "is called as often as it may be", "at_once": "has as many calls under way as it may have",
-    "asked": "asked to be left alone for a while", "breaker": "fails too often, and its breaker is open",
+    "asked": "asked to be left alone for a while",
+    "breaker": "has its circuit breaker open: it failed too often, or an operator opened it",
 }  # fmt: skip
 
 

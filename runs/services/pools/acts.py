@@ -231,7 +231,7 @@ def _wrong_scope(body: PoolBody) -> list[dict[str, str]]:
         return wrong
     if (body.scope == Pool.Scope.ALL) != (body.whose == ""):
         problem = "is of all, so it names nobody" if body.whose else "is empty"
-        fix = "leave it empty" if body.whose else f"name the {body.scope}"
+        fix = "leave it empty" if body.whose else f"say which {body.scope}"
         return [{"field": "whose", "problem": problem, "fix": fix}]
     if body.scope == Pool.Scope.PROVIDER and body.resource == Pool.Resource.TOOL_CALLS:
         return [{"field": "resource", "problem": "is no provider's", "fix": "usd, tokens_in, tokens_out, model_calls"}]
@@ -242,7 +242,9 @@ def _wrong_scope(body: PoolBody) -> list[dict[str, str]]:
             if registry.find(body.whose).name != body.whose:
                 return [{"field": "whose", "problem": "is a version", "fix": "the agent's name alone"}]
         except (UnknownAgent, UnknownVersion) as unknown:
-            return [{"field": "whose", "problem": unknown.detail, "fix": "an agent's name"}]
+            return [
+                {"field": "whose", "problem": f"is no agent: {unknown.detail.rstrip('.')}", "fix": "an agent's name"}
+            ]
     if body.scope == Pool.Scope.PERSON and _account(body.whose) is None:
         return [{"field": "whose", "problem": "is nobody's name", "fix": "the name of an account"}]
     return []
