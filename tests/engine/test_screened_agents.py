@@ -10,7 +10,7 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from durableagents import Agent, Context, End, ReplayClass, Withhold, durable
+from durableagents import Agent, Context, End, ReplayClass, TransportError, Withhold, durable
 from ledger import events as e
 from runs.engine.budget.amounts import Caps
 from runs.engine.content.memory_reads import MemoryReads
@@ -113,3 +113,24 @@ async def test_reads_at_once_come_to_a_cap_and_not_round_in_a_circle(outside: Ou
     assert len(story.events(e.CachedReadTaken)) == min(known, 2)
     story.run.raise_budget(Caps(steps=9))
     assert await story.settle() == "completed" and story.output == ["look:a", "look:b", "look:c"]
+
+
+async def test_a_read_that_waits_after_an_outage_is_not_answered_behind_its_timer(outside: Outside) -> None:
+    """Else the timer's wait stays open for a call that is over, and the run can't be renewed."""
+    look, reads = reading(outside), MemoryReads()
+
+    async def node(state: Notes, ctx: Context) -> End:
+        done, _ = await ctx.gather(ctx.call(look, Item(name="a")), ctx.signal("go"))
+        return End(done.ref)
+
+    agent = agent_of(node, name="reader", tools=[look])
+    outside.trouble("look", *[TransportError("away")] * 9)
+    story = Story(agent, reads=reads)
+    assert await story.drive() == "parked" and story.waiting("timer")
+    outside.troubles["look"].clear()
+    other = Story(agent, reads=reads)
+    other.run.signal("go")
+    assert await other.settle() == "completed"  # by now the cache has it
+    story.run.signal("go")
+    assert await story.drive() == "parked" and story.waiting("timer") and not story.events(e.CachedReadTaken)
+    assert await story.settle() == "completed" and story.run.open_waits() == []

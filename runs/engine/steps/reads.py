@@ -8,7 +8,7 @@ came after it was made of it, so it stands.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -53,10 +53,7 @@ def _read_at(call: LogicalCall) -> datetime:
     payload = result.payload if result is not None and isinstance(result.payload, dict) else {}
     stated = payload.get("read_at")
     # One that doesn't say when it was made (its call named no max_age then) is too old for any.
-    return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=_UTC)
-
-
-_UTC = datetime.fromisoformat("2000-01-01T00:00:00+00:00").tzinfo
+    return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 
 async def from_cache(call: LogicalCall) -> BaseModel | None:
@@ -65,6 +62,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     visit, tool = call.visit, call.tool
     if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
         return None
+    call.park_on_timer()  # after an outage it comes back when it said, whatever woke the run
     kept = await visit.runtime.reads.find(key_of(call))
     if kept is None:
         return None
