@@ -57,7 +57,7 @@ class Driver:
         self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
-        self.wishes: list[e.CancelRequested] = []
+        self.wish: e.CancelRequested | None = None  # of whoever asked last that it be cancelled
         self.carried_on: e.RunCarriedOn | None = None  # of a run that has not entered a node yet
         self.depth = 0
         self._running: Visit | None = None
@@ -105,7 +105,7 @@ class Driver:
             self.at = history.snapshot
         self.carried_on = next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
         self.tape = Tape(history.tail)
-        self.wishes = [event for event in history.tail if isinstance(event, e.CancelRequested)]
+        self.wish = next((x for x in reversed(history.tail) if isinstance(x, e.CancelRequested)), None)
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
@@ -370,10 +370,8 @@ class Driver:
             questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
             waits = [wait for wait in questions if wait is not None]
             if not waits:
-                asked = [payload_of(wish) | {"asked_by": wish.by} for wish in self.wishes[-1:]]
-                event = e.RunCancelled(
-                    by="operator", in_flight=self.tape.outstanding(), payload=next(iter(asked), None)
-                )
+                asked = None if self.wish is None else payload_of(self.wish) | {"asked_by": self.wish.by}
+                event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding(), payload=asked)
                 await self.journal.leave("end", [event], state="cancelled")
                 return "cancelled"
             parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])
