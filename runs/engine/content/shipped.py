@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 from runs.engine.content.hooks import DESTINATIONS, SOURCES, Piece, Redact, Screen, Withhold, screen
@@ -23,6 +24,9 @@ _HIDDEN = re.compile(
     "|[\U000e0000-\U000e007f]"
     f"|[\u200c\u200d]{{2,}}|[{_SELECTORS}]{{2,}}"
 )
+
+# Made once: each call's arguments are measured.
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def _mark(match: re.Match[str]) -> str:
@@ -45,7 +49,23 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 def characters(content: Any) -> int:
     """How large a piece is: of a text its characters, of other data those of its JSON."""
-    return len(content) if isinstance(content, str) else len(json.dumps(content, ensure_ascii=False))
+    return len(content) if isinstance(content, str) else len(_JSON.encode(content))
+
+
+def may_pass_to_tool(content: Any) -> bool:
+    """Whether what always holds lets this pass on its way to a tool."""
+    return _is_small(content) or characters(content) <= MOST_FOR_TOOL
+
+
+def _is_small(content: Any) -> bool:
+    """Whether it is far below any limit, as most arguments are, told without writing it out."""
+    if type(content) is not dict or len(content) > 64:
+        return False
+    return all(len(name) < 1000 and _is_flat(each) for name, each in content.items())
+
+
+def _is_flat(value: Any) -> bool:
+    return len(value) < 1000 if type(value) is str else isinstance(value, (int, float, NoneType))
 
 
 def _too_large(piece: Piece) -> Withhold | None:

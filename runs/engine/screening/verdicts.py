@@ -43,14 +43,18 @@ class Finding:
 
 def screens_of(visit: Visit) -> tuple[Screen, ...]:
     """Those that are asked now: what always holds, the installation's, the agent's."""
-    return (*ALWAYS, *visit.runtime.screens, *visit.agent.screens)
+    others = (*visit.runtime.screens, *visit.agent.screens)
+    return (*ALWAYS, *others) if others else ALWAYS
 
 
 def due(visit: Visit, past: Attempt) -> tuple[Screen, ...]:
     """Those that have not said yet what they think of what is at this place: all, or where some have, those that are
     new or of another version."""
+    screens = screens_of(visit)
+    if not past.screenings:
+        return screens
     known = {hook for each in past.screenings for hook in each.hooks}
-    return tuple(each for each in screens_of(visit) if each.id not in known)
+    return tuple(each for each in screens if each.id not in known)
 
 
 async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]) -> list[Finding]:
@@ -99,10 +103,11 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
 
 
 async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
-    """The hook's verdict. It gets a copy of its own: what it does to that changes nothing. Raises TimeoutError."""
-    own = replace(piece, content=copy.deepcopy(piece.content))
+    """The hook's verdict. It gets a copy of its own: what it does to that changes nothing. Those that ship only look.
+    Raises TimeoutError."""
     if screen.is_quick:
-        return screen.function(own)
+        return screen.function(piece)
+    own = replace(piece, content=copy.deepcopy(piece.content))
     if not inspect.iscoroutinefunction(screen.function):
         return await _in_thread(screen, own)
     began = time.monotonic()
@@ -153,7 +158,7 @@ def recorded(
 ) -> list[e.Event]:  # fmt: skip
     """The events that tell of it, which `past` has from here on. None where nobody but the engine's own limits was
     asked and they found nothing."""
-    if not findings and set(asked) <= set(ALWAYS):
+    if not findings and (asked is ALWAYS or set(asked) <= set(ALWAYS)):
         return []
     first = len(past.withheld)
     screened = e.ContentScreened(
@@ -184,7 +189,7 @@ def standing(record: Slot) -> dict[str, Any]:
     """What stands for pieces at this place, by all that is on record: what one attempt kept back no later one lets
     through."""
     stands: dict[str, Any] = {}
-    for _, attempt in sorted(record.attempts.items()):
+    for _, attempt in sorted(record.attempts.items()) if record.attempts else ():
         for each in attempt.screenings:
             known = payload_of(each).get("stands", {})
             stands |= known if isinstance(known, dict) else {}

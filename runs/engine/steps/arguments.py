@@ -12,6 +12,7 @@ from ledger import events as e
 from ledger.kinds.screening import CONTENT_REFUSED
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.content.hooks import Piece
+from runs.engine.content.shipped import ALWAYS, may_pass_to_tool
 from runs.engine.journal import Batch
 from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal
 from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
@@ -21,6 +22,8 @@ async def screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     """Have a call's arguments looked at, and go on with what stands for them. Raises ContentRefused."""
     visit, past = call.visit, call.past
     screens = due(visit, past)
+    if screens is ALWAYS and may_pass_to_tool(call.arguments):
+        return  # nearly every call: nobody else is to be asked
     piece = Piece(
         content=call.arguments, source=source, name=name, to="tool", target=call.tool.name,
         agent=visit.agent.graph_id, run_id=visit.run_id, is_restored=bool(past.screenings or past.waits),

@@ -191,7 +191,7 @@ async def _ask_again(call: LogicalCall) -> Settled:
 async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
     """A further attempt is due, and a witness tells that this one happened, which is on record as refused or as not
     done. A person says what became of it, in view of that; until then nothing is sent."""
-    call.attempt = attempt
+    call.go_to(attempt)
     n = call.past.open_wait("reconcile")
     if n is not None:
         call.visit.park(call.wait("reconcile", n))

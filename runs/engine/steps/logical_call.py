@@ -19,7 +19,6 @@ from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
-from runs.engine.tape import Attempt
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
 from runs.engine.visit import Visit
 
@@ -59,14 +58,15 @@ class LogicalCall:
         self.args = tool.input.model_validate(self.arguments)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
-        self.attempt = self.record.current
+        self.go_to(self.record.current)
         self.executed_hash = self.requested_hash  # another one where a hook had the arguments changed
         self.key: str | None = None
         self.token: str | None = None
         self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
-        self.began_at = visit.journal.now()
+        # Only of what is asked for its age.
+        self.began_at = None if max_age is None and tool.cache is None else visit.journal.now()
         self.is_resumed = False  # an earlier claim announced it
-        self.hold = Hold(visit, slot)
+        self.hold, self.limited_by = Hold(visit, slot), (f"tool:{tool.name}",)
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
@@ -74,6 +74,10 @@ class LogicalCall:
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         if ARGUMENTS in (stands := standing(self.record)):
             self.replace(stands[ARGUMENTS])
+
+    def go_to(self, attempt: int) -> None:
+        """The attempt in force; `past` is what is on record of it."""
+        self.attempt, self.past = attempt, self.record.at(attempt)
 
     def replace(self, arguments: Any) -> None:
         """Go on with what a hook put in the place of what the node asked for."""
@@ -90,11 +94,6 @@ class LogicalCall:
             problem = f"the recorded arguments do not fit the tool's input: {error}"
             payload = {"slot": self.slot, "tool": self.tool.name, "problem": problem}
             self.visit.stop(Broken("recorded_arguments", payload))
-
-    @property
-    def past(self) -> Attempt:
-        """What is on record of the attempt in force."""
-        return self.record.at(self.attempt)
 
     @property
     def may_be_gated(self) -> bool:
@@ -154,10 +153,13 @@ class LogicalCall:
 
     async def enter(self) -> None:
         """Have a permit for the next try. Parks where that takes long."""
-        self.park_on_timer()
+        if self.past.waits:
+            self.park_on_timer()
         visit, tool = self.visit, self.tool
+        if not self.hold.is_due(self.limited_by):
+            return
         refused = await self.hold.take(
-            (f"tool:{tool.name}",), lasts=tool.timeout, patience=visit.runtime.limit_patience,
+            self.limited_by, lasts=tool.timeout, patience=visit.runtime.limit_patience,
             earlier=self.past.waits_of("timer"),
         )  # fmt: skip
         if refused is not None:

@@ -94,7 +94,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
 def told(call: LogicalCall, result: Any) -> e.Event:
     """A read with its answer; and when it was made, where the call says how old it may be."""
     payload = {"arguments": call.arguments, "result": result}
-    if call.max_age is not None:
+    if call.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
     if call.is_read_anew:
         return call.read_anew(payload)
@@ -106,7 +106,7 @@ def told(call: LogicalCall, result: Any) -> e.Event:
 def keep(call: LogicalCall, result: object) -> None:
     """Let others have what was read, from here on for as long as the tool says. Only what is on record."""
     tool = call.tool
-    if tool.cache is None or call.past.intent is not None or characters(result) > MOST_BYTES:
+    if tool.cache is None or call.began_at is None or call.past.intent is not None or characters(result) > MOST_BYTES:
         return
     kept = KeptRead(result, call.began_at, call.visit.run_id, call.slot)
     call.visit.runtime.reads.keep(key_of(call), tool.name, kept, tool.cache)

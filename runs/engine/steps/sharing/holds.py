@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,10 +39,14 @@ class Hold:
     def _runtime(self) -> Runtime:
         return self.visit.runtime
 
+    def is_due(self, keys: tuple[str, ...]) -> bool:
+        """Whether the next try, of these keys, needs a permit that isn't here yet."""
+        self.keys = keys
+        return self.permit is None and self._runtime.limits.concerns(keys)
+
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
         """Make sure of a permit for the next try. None: it may go out."""
-        self.keys = keys
-        if self.permit is not None or not self._runtime.limits.concerns(keys):
+        if not self.is_due(keys):
             return None
         asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
         return await _unless_stopped(self.visit, self._take(asked))
@@ -69,23 +73,42 @@ class Hold:
             loop, give_back = asyncio.get_running_loop(), partial(self._runtime.limits.give_back, permit)
             when_over(partial(_on_loop, loop, give_back))
 
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """One try: what becomes of it is told, and its permit given back."""
-        told = NOTHING
-        permit = self.permit
-        try:
-            yield
-            told = Told(served=True)
-        except NotBegun:
-            raise
-        except (Passing, TimeoutError) as trouble:
-            after = trouble.retry_after if isinstance(trouble, Passing) else None
-            told = Told(served=False, error=brief(trouble), retry_after=max(0.0, after or 0.0))
-            raise
-        finally:
-            self._runtime.limits.tell(self.keys, permit, told)
-            self.leave()
+    def under_way(self) -> _Try:
+        """One try, as a context: what becomes of it is told, and its permit given back."""
+        return _Try(self)
+
+    def end(self, permit: Permit | None, told: Told) -> None:
+        """A try is over."""
+        self._runtime.limits.tell(self.keys, permit, told)
+        self.leave()
+
+
+class _Try:
+    """A class, for a generator costs as much as a try's other books together."""
+
+    __slots__ = ("hold", "permit")
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+
+    def __enter__(self) -> None:
+        self.permit = self.hold.permit
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.hold.end(self.permit, _became_of(error))
+
+
+_SERVED = Told(served=True)
+
+
+def _became_of(error: BaseException | None) -> Told:
+    """What a try says of the other side. One that was cut off, or broke over here, says nothing."""
+    if error is None:
+        return _SERVED
+    if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
+        return NOTHING
+    after = error.retry_after if isinstance(error, Passing) else None
+    return Told(served=False, error=brief(error), retry_after=max(0.0, after or 0.0))
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
