@@ -31,7 +31,7 @@ from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
 from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
-from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerBody
+from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
 from runs.services.forgeries import forgeries
 from runs.services.succession import chain
@@ -158,13 +158,21 @@ class Steer(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described("Pause, resume, cancel or retry a run", RunRow, body=SteerBody)
+    @described("Pause, resume, cancel or retry a run", RunRow, body=SteerRunBody)
     def post(self, request: Request, run_id: UUID) -> Response:
-        run = lifecycle.find(run_id)
-        role = authority.role_to(self.action, run, held=roles(request.user), person=request.user.pk)
-        body = read_body(request, SteerBody)
-        _ACTS[self.action](run_id, by=replace(self.by, role=role), justification=body.justification)
-        return Response(one(run_id))
+        self._role_at(run_id)  # before the body is looked at
+        body = read_body(request, SteerRunBody)
+
+        def act(on: UUID) -> UUID:
+            by = replace(self.by, role=self._role_at(on))
+            return _ACTS[self.action](on, by=by, justification=body.justification).id
+
+        return Response(one(chain.to_newest(run_id, act) if body.newest else act(run_id)))
+
+    def _role_at(self, run_id: UUID) -> str:
+        """The role in which the person may do it to this run. Raises Forbidden."""
+        user = self.request.user
+        return authority.role_to(self.action, lifecycle.find(run_id), held=roles(user), person=user.pk)
 
 
 class Retry(Steer):

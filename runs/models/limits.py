@@ -39,6 +39,9 @@ class Limit(models.Model):
     last_error = models.TextField(blank=True, default="", db_default="")
     last_error_at = models.DateTimeField(null=True)
 
+    class Meta:
+        indexes = [models.Index(fields=["key"], name="runs_limit_pattern", condition=models.Q(key__endswith="*"))]
+
     def __str__(self) -> str:
         return self.key
 

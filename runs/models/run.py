@@ -181,6 +181,10 @@ class Run(models.Model):
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
         ]
 
+    def heirs(self) -> models.QuerySet[Run]:
+        """All that the first one went on as, in their order."""
+        return Run.objects.filter(first=self.first or self.pk).order_by("turn")
+
     @property
     def has_begun(self) -> bool:
         """Whether a worker has had it, or one of the runs that it goes on from."""

@@ -117,6 +117,15 @@ class SteerBody(Strict):
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
 
 
+class SteerRunBody(SteerBody):
+    """What is done to one run."""
+
+    newest: bool = Field(
+        default=False,
+        description="Do it to the newest run that this one goes on as, instead of refusing it for one that went on.",
+    )
+
+
 class BudgetBody(SteerBody):
     """Caps to be set anew. One that is null is lifted, one that isn't named stays."""
 

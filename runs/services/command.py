@@ -213,7 +213,8 @@ class Act:
     def refuse(self, hint: str = "") -> IllegalTransition:
         """The state does not allow it; to be raised. Of a run that goes on as another it says as which."""
         if self.run.goes_on_as is not None:
-            hint = f"It goes on as run {self.run.goes_on_as}: {self.action} that one."
+            newest = self.run.heirs().last() or self.run
+            hint = f"It goes on as run {newest.id}: {self.action} that one."
         return IllegalTransition(self.action, str(self.run.state), hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:

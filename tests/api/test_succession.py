@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
+from durableagents.identity.auth import issue_key
 from runs.api.schemas import RunRow
 from runs.models import Run
 from runs.queries import journal_size
-from tests.api.conftest import Api, is_problem
+from runs.services.succession import chain
+from tests.api.conftest import Api, is_problem, person
 from tests.api.going import going_on
 from tests.api.worker import working
 from tests.console.stage import settled, until
@@ -68,6 +71,45 @@ def test_acts_on_the_old_one_are_refused_with_the_name_of_the_next(run: str, ope
     answer = operator.post(f"runs/{run}/{act}", {"justification": "Look at it first."})
     assert is_problem(answer, 409, "illegal-state")
     assert operator.get(f"runs/{run}").json()["renewed_as"] in answer.json()["detail"]
+
+
+def test_the_refusal_names_the_newest_and_newest_does_it_to_that(run: str, operator: Api, integrator: Api) -> None:
+    integrator.post(f"runs/{run}/signals/go", {"payload": "b"})
+    until(lambda: Run.objects.filter(first=run, turn=2, state="waiting_event").exists(), "the newest")
+    newest = operator.get(f"runs/{run}/latest").json()["id"]
+    reason = {"justification": "Stop all of it."}
+    assert newest in operator.post(f"runs/{run}/cancel", reason).json()["detail"]
+    done = operator.post(f"runs/{run}/cancel", reason | {"newest": True})
+    assert (done.status_code, done.json()["id"]) == (200, newest)
+    until(lambda: Run.objects.get(pk=newest).state == "cancelled", "its end")
+    again = operator.post(f"runs/{run}/cancel", reason | {"newest": True})
+    assert is_problem(again, 409, "illegal-state") and "goes on" not in again.json()["detail"]
+
+
+def test_who_may_not_steer_the_newest_may_not_by_the_old_one(run: str, auditor: Api) -> None:
+    for who in (auditor, Api(issue_key(person("stranger", "integrator"), "test"))):
+        answer = who.post(f"runs/{run}/pause", {"justification": "Look at it first.", "newest": True})
+        assert answer.status_code in (403, 404)
+    assert not Run.objects.filter(first=run, state="paused").exists()
+
+
+def test_a_run_that_goes_on_while_it_is_looked_up_is_followed(
+    run: str, integrator: Api, operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run that renews itself every few milliseconds: it has gone on by the time that its lock is there."""
+    real, looked = chain.newest, []
+
+    def newest(run_id: UUID) -> Run:
+        found = real(run_id)
+        looked.append(found.pk)
+        if len(looked) == 1:
+            integrator.post(f"runs/{run_id}/signals/go", {"payload": "b"})
+            until(lambda: Run.objects.filter(first=run, turn=2, state="waiting_event").exists(), "the newest")
+        return found
+
+    monkeypatch.setattr(chain, "newest", newest)
+    paused = operator.post(f"runs/{run}/pause", {"justification": "Look at it first.", "newest": True})
+    assert paused.status_code == 200 and paused.json()["turn"] == 2 and len(set(looked)) == 2
 
 
 def test_whoever_started_it_may_steer_what_it_goes_on_as(run: str, integrator: Api) -> None:

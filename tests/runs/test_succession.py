@@ -44,7 +44,7 @@ def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
 
 
 def heirs(run: Run) -> list[Run]:
-    return list(chain.heirs(run))
+    return list(run.heirs())
 
 
 def whole(run: Run) -> None:

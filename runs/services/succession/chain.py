@@ -13,9 +13,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.models import Run
 from runs.services.lifecycle import find
 
@@ -40,12 +40,7 @@ class GoesOnAndOn(DurableAgentsError):
 def newest(run_id: UUID) -> Run:
     """The run, or the newest that it goes on as. Raises NotFound."""
     run = find(run_id)
-    return run if run.goes_on_as is None else (heirs(run).last() or run)
-
-
-def heirs(run: Run) -> QuerySet[Run]:
-    """All that the first one went on as, in their order."""
-    return Run.objects.filter(first=run.first or run.pk).order_by("turn")
+    return run if run.goes_on_as is None else (run.heirs().last() or run)
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
@@ -64,6 +59,20 @@ def for_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
         except GoneOn:
             continue
     raise GoesOnAndOn(run_id)
+
+
+def to_newest(run_id: UUID, act: Callable[[UUID], T]) -> T:
+    """Do a person's act to the newest, also where that goes on as another one just now. Raises NotFound, and what the
+    act raises."""
+
+    def at(newest_id: UUID) -> T:
+        try:
+            return act(newest_id)
+        except IllegalTransition:
+            must_not_have_gone_on(find(newest_id))
+            raise
+
+    return for_newest(run_id, at)
 
 
 def must_not_have_gone_on(run: Run) -> None:

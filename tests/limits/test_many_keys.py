@@ -1,0 +1,58 @@
+"""Thousands of keys: each worker asks once a second what counts for all of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.db import connection
+
+from ledger.actors import Actor
+from runs.engine.limits.rules import Rule
+from runs.models import Limit
+from runs.queries.limits import standing, standing_of
+from runs.services.limits import acts
+
+pytestmark = pytest.mark.usefixtures("db")
+OPERATOR = Actor("user", "olga", role="operator", auth="session", person=1)
+WHY = "The other side asked for it."
+
+
+def _say(key: str, at_once: int) -> None:
+    acts.set_limit(key, Rule(at_once=at_once), by=OPERATOR, justification=WHY)
+
+
+def _most(key: str) -> object:
+    found = standing_of(key)
+    return found and found.rule.at_once
+
+
+def test_the_longest_pattern_counts_where_the_key_itself_says_nothing() -> None:
+    Limit.objects.bulk_create(Limit(key=f"tag:{tag}") for tag in ("shop:mail_a", "shop:mail", "shop:100%_x", "other"))
+    said = {"tag:*": 1, "tag:shop:*": 2, "tag:shop:mail*": 3, "tag:shop:mail_*": 4, "tag:shop:mailer*": 5}
+    for key, at_once in (said | {"tag:shop:mail": 6}).items():
+        _say(key, at_once)
+    found = [_most(f"tag:{tag}") for tag in ("shop:mail_a", "shop:mail", "shop:100%_x", "other", "shop:mail*")]
+    assert found == [4, 6, 2, 1, 3]
+    acts.reset_limit("tag:shop:mail", by=OPERATOR, justification=WHY)
+    assert _most("tag:shop:mail") == 3, "a pattern that has nothing behind what the key is"
+
+
+def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
+    """Each was looked for among all, which took one processor a second from two thousand on."""
+    Limit.objects.bulk_create(Limit(key=f"tag:tenant:{i}", declared={"weight": 2}) for i in range(5000))
+    _say("tag:tenant:*", 7)
+    with connection.cursor() as cursor:
+        began = time.monotonic()
+        cursor.execute("SELECT count(*) FROM runs_limit WHERE runs_limit_rule(key) <> '{}'::jsonb")
+        assert cursor.fetchone() == (5001,)
+        assert time.monotonic() - began < 1.0
+
+
+def test_a_key_that_was_mistyped_and_taken_back_is_not_shown_any_more() -> None:
+    _say("tool:chrage", 10)
+    assert [each.key for each in standing(limit=10)] == ["tool:chrage"]
+    acts.reset_limit("tool:chrage", by=OPERATOR, justification=WHY)
+    assert standing(limit=10) == []
+    acts.open_breaker("tool:chrage", by=OPERATOR, justification=WHY)
+    assert [each.key for each in standing(limit=10)] == ["tool:chrage"], "it stops something again"
