@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.crash.checker import Expected, Facts, Link, _budget, judge
-from tests.crash.told import judge_attributes
+from tests.crash.told import judge_attributes, judge_messages
 
 RUN = "0199b6b4-3c8e-7000-8000-000000000001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -162,6 +162,32 @@ def test_what_a_run_is_found_by_is_what_its_journal_set_last() -> None:
     facts.run["attributes"].update(a=2)
     facts.events.append(facts.events[-1])
     assert [kind for kind, _ in judge_attributes(facts)] == ["duplicate"]
+
+
+def _message(kind: str, n: int = 0) -> dict[str, Any]:
+    return {"seq": 0, "kind": kind, "slot": None, "attempt": 0, "data": {"n": n, "outcome": "answered"}}
+
+
+CAME, HANDLED = "MessageReceived", "MessageHandled"
+
+
+@pytest.mark.parametrize(
+    ("told", "is_well"),
+    [
+        ([(CAME, 1), (CAME, 2), (HANDLED, 1), (HANDLED, 2)], True),
+        ([(CAME, 1), (CAME, 2), (HANDLED, 2)], False),
+        ([(CAME, 1), (HANDLED, 1), (HANDLED, 1)], False),
+        ([(HANDLED, 1), (CAME, 1)], False),
+        # What a run hadn't come to when it failed was told so: a retry goes on with what comes then.
+        ([(CAME, 1), ("RunFailed", 0), (CAME, 2), (HANDLED, 2)], True),
+        ([(CAME, 1), ("RunFailed", 0), (HANDLED, 1)], False),
+    ],
+)
+def test_messages_are_handled_once_in_their_order(told: list[tuple[str, int]], is_well: bool) -> None:
+    facts = good()
+    facts.events.extend(_message(kind, n) for kind, n in told)
+    facts.events[:] = [event for event in facts.events if event["kind"] != "RunCompleted"]
+    assert (list(judge_messages(facts)) == []) is is_well
 
 
 def test_a_run_that_the_api_forgot_is_lost() -> None:

@@ -26,11 +26,14 @@ def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each is handled once, in the order in which they came, and none before it came."""
+    """Each is handled once, in the order in which they came, and none before it came. What a run hasn't come to when it
+    ends is told so, and a retry takes none of it up."""
     came, handled = 0, 0
     for event in facts.events:
         if event["kind"] == "MessageReceived":
             came += 1
+        elif event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled"):
+            handled = came
         elif event["kind"] == "MessageHandled":
             handled += 1
             if event["data"]["n"] != handled or handled > came or event["data"]["outcome"] != "answered":
