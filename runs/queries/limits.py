@@ -37,8 +37,9 @@ _FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.gi
                  OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END"""
 # What a key was that nothing is said of any more, and that nothing has happened to, is nobody's business.
 _LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s AND (
-    runs_limit_rule(l.key) <> '{{}}'::jsonb OR l.breaker = 'open' OR l.last_error <> ''
-    OR l.held_until > clock_timestamp() OR EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key)) ORDER BY l.key LIMIT %s"""
+        l.breaker = 'open' OR l.last_error <> '' OR l.held_until > clock_timestamp()
+        OR runs_limit_rule(l.key) <> '{{}}'::jsonb OR EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key))
+    ORDER BY l.key LIMIT %s"""
 _ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
 
 

@@ -12,6 +12,7 @@ from runs.engine.limits.rules import Rule
 from runs.models import Limit
 from runs.queries.limits import standing, standing_of
 from runs.services.limits import acts
+from runs.services.limits.permits import READ
 
 pytestmark = pytest.mark.usefixtures("db")
 OPERATOR = Actor("user", "olga", role="operator", auth="session", person=1)
@@ -47,6 +48,26 @@ def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
         cursor.execute("SELECT count(*) FROM runs_limit WHERE runs_limit_rule(key) <> '{}'::jsonb")
         assert cursor.fetchone() == (5001,)
         assert time.monotonic() - began < 1.0
+        began = time.monotonic()
+        cursor.execute(READ, [])
+        assert len(cursor.fetchall()) == 5001
+        assert time.monotonic() - began < 0.3
+
+
+def test_a_worker_reads_what_counts_and_nothing_else() -> None:
+    Limit.objects.bulk_create(Limit(key=f"tool:silent_{i}") for i in range(3))
+    Limit.objects.bulk_create(Limit(key=f"tag:shop:{tag}", declared={"weight": 2}) for tag in ("mail", "mailer", "x"))
+    Limit.objects.create(key="tool:mine", of_tool={"per_minute": 60, "burst": 9})
+    Limit.objects.create(key="provider:mail", failed=1)
+    Limit.objects.create(key="tool:open", breaker="open")
+    for key in ("tag:*", "tag:shop:mail*", "tag:shop:mail", "tag:other:*"):
+        _say(key, 3)
+    acts.set_limit("tool:*", Rule(per_minute=5), by=OPERATOR, justification=WHY)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT key, runs_limit_rule(key) FROM runs_limit WHERE key NOT LIKE 'tool:silent%%'", [])
+        wanted = dict(cursor.fetchall())
+        cursor.execute(READ, [])
+        assert {key: rule for key, rule, *_ in cursor.fetchall()} == wanted
 
 
 def test_a_key_that_was_mistyped_and_taken_back_is_not_shown_any_more() -> None:

@@ -38,9 +38,21 @@ FRESH_SECONDS = 1.0
 TOLD_EVERY_SECONDS, WATCHED_EVERY_SECONDS = 5.0, 0.5
 # A worker that was sent away counts as having waited so long already: it goes before those who come anew.
 SENT_AWAY_SECONDS = 60.0
-_READ = """
-    SELECT key, runs_limit_rule(key), breaker, greatest(0, extract(epoch FROM held_until - clock_timestamp()))::float8,
-           failed + failed_before > 0 FROM runs_limit"""
+# All keys that something is said of, or that are in trouble, with `runs_limit_rule` of all at once: each worker reads
+# them every second.
+READ = """
+    WITH pattern AS MATERIALIZED (
+        SELECT left(key, -1) AS stem, coalesce(given, declared) AS rule FROM runs_limit
+        WHERE key LIKE '%%*' AND coalesce(given, declared) IS NOT NULL
+    )
+    SELECT l.key, coalesce(l.of_tool, '{}') || coalesce((
+               SELECT p.rule FROM pattern p WHERE starts_with(l.key, p.stem) AND l.key <> p.stem || '*'
+               ORDER BY length(p.stem) DESC LIMIT 1), '{}') || coalesce(l.given, l.declared, '{}'),
+           l.breaker, greatest(0, extract(epoch FROM l.held_until - clock_timestamp()))::float8,
+           l.failed + l.failed_before > 0
+    FROM runs_limit l
+    WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
+       OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
 _TAKE = "SELECT * FROM runs_take_permit(%s, %s::text[], %s, %s, %s, %s, %s, %s, %s)"
 _BACK = "SELECT * FROM runs_give_back(%s::uuid[], %s)"
@@ -146,7 +158,7 @@ class Permits(Limits):
             await link.execute(_DECLARE, declared)
             await line_up(link)
             self._declared = "\n".join(declared)
-        rows = await (await link.execute(_READ)).fetchall()
+        rows = await (await link.execute(READ, [])).fetchall()
         now = time.monotonic()
         self._known = {
             key: Known(Rule.of(rule), breaker == "open", now + held if held else 0.0, has_failures)

@@ -147,19 +147,24 @@ class Performance:
                 lane.outside.no_faults()
         findings = self._judge()
         patiently(self._sharing.put_away)
+        if schedule.limits:
+            patiently(Limit.objects.filter(key__in=self._limited()).delete)
         return Tally(
             1, len(self._ids), self.kills, self._interruptions(), self.refused, len(self._people.verdicts), findings,
             [] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
 
     def _limit(self) -> None:
-        """Of each tool of the agent, and of its models, under keys of the schedule's own."""
+        keys = self._limited()
+        Limit.objects.filter(key__in=keys).delete()
+        Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
+
+    def _limited(self) -> list[str]:
+        """Each tool of the agent, and its models, under keys of the schedule's own."""
         agent = registry.find(self._lane.graph_id)
         names = [*(f"tool:{tool.name}" for tool in agent.all_tools()), *(
             key for a in agent.assistants for key in keys_of_model(f"{SCRIPTED}{a.name}"))]  # fmt: skip
-        keys = own_keys(self._schedule.seed, dict.fromkeys(names))
-        Limit.objects.filter(key__in=keys).delete()
-        Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
+        return list(own_keys(self._schedule.seed, dict.fromkeys(names)))
 
     def _start(self, n: int) -> str:
         """Start a run; once, whatever becomes of the answer: it is known by its tag."""
