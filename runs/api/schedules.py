@@ -57,7 +57,7 @@ class OneSchedule(ApiView):
 
     @described("Change a schedule", ScheduleRow, body=ScheduleBody, name="v1_schedules_change")
     def post(self, request: Request, schedule_id: UUID) -> Response:
-        acts.find(schedule_id)
+        acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, ScheduleBody)
         return Response(one(acts.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
 
@@ -70,7 +70,7 @@ class SteerSchedule(ApiView):
 
     @described("Pause, resume or delete a schedule", ScheduleRow, body=SteerBody)
     def post(self, request: Request, schedule_id: UUID) -> Response:
-        acts.find(schedule_id)
+        acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, SteerBody)
         return Response(one(ACTS[self.action](schedule_id, by=self.by, justification=body.justification)))
 

@@ -76,4 +76,6 @@ def test_what_is_another_integrators_is_an_operators_to_change(
     where = f"schedules/{one['id']}"
     assert is_problem(integrator.post(f"{where}/pause", WHY), 403, "forbidden")
     assert is_problem(integrator.post(where, NIGHTLY), 403, "forbidden")
+    for empty in (where, f"{where}/pause", f"{where}/delete"):
+        assert is_problem(integrator.post(empty, {}), 403, "forbidden"), "who may not is told so first"
     assert operator.post(f"schedules/{set_up(integrator)['id']}/pause", WHY).status_code == 200

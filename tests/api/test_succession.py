@@ -16,6 +16,7 @@ from tests.api.conftest import Api, is_problem, person
 from tests.api.going import going_on
 from tests.api.worker import working
 from tests.console.stage import settled, until
+from tests.runs.stage import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,7 +104,7 @@ def test_a_run_that_goes_on_while_it_is_looked_up_is_followed(
         found = real(run_id)
         looked.append(found.pk)
         if len(looked) == 1:
-            integrator.post(f"runs/{run_id}/signals/go", {"payload": "b"})
+            in_thread(lambda: integrator.post(f"runs/{run_id}/signals/go", {"payload": "b"}))
             until(lambda: Run.objects.filter(first=run, turn=2, state="waiting_event").exists(), "the newest")
         return found
 

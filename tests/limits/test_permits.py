@@ -44,7 +44,7 @@ def test_an_installation_says_in_one_line_what_is_limited() -> None:
     ("text", "why"),
     [
         ("charge per_minute=60", "is no key"), ("tool: at_once=1", "is no key"), ("tool:a", "say something"),
-        ("tool:a weight=3", "weight is not for a tool"), ("tag:a per_minute=3", "per_minute is not for a tag"),
+        ("tool:a weight=3", "weight is not for tools"), ("tag:a per_minute=3", "per_minute is not for tags"),
         ("tool:a at_once=0", "whole number from 1"), ("tool:a at_once=x", "is not one of"),
         ("tool:a at_once=1 at_once=2", "each once"), ("tool:a at_once=1; tool:a at_once=2", "named twice"),
         ("tool:a* at_once=1", "a star stands for all"), ("tool:a burst=3", "give per_minute too"),

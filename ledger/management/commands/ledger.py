@@ -59,7 +59,8 @@ class Command(BaseCommand):
             problems += len(one.problems)
             for problem in one.problems:
                 self.stdout.write(f"{one.name}: {_in_one_line(problem)}")
-            self.stdout.write(f"{one.name}: {one.records} record(s), the last is {one.hash or 'not there yet'}")
+            last = f", the last is {one.hash}" if one.hash else ""
+            self.stdout.write(f"{one.name}: {one.records} record(s){last}")
         for each in verifications:
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:

@@ -62,7 +62,7 @@ def check(key: str, rule: Rule) -> None:
         raise BadRule(f"{key!r}: a star stands for all, as in {kind}:*, or ends a tag, as in tag:tenant:*")
     for field, value in rule.stated().items():
         if field not in KINDS[kind]:
-            raise BadRule(f"{key}: {field} is not for a {kind}: it may have {', '.join(sorted(KINDS[kind]))}")
+            raise BadRule(f"{key}: {field} is not for {kind}s: they may have {', '.join(sorted(KINDS[kind]))}")
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[field]:
             raise BadRule(f"{key}: {field}={value!r} is not a whole number from 1 to {MOST[field]:,}")
     if rule.burst is not None and rule.per_minute is None:

@@ -29,6 +29,7 @@ from runs.services.schedules import cron
 
 MOST = 200  # that are on
 _DOLLARS = "usd"
+_WARN = "SELECT runs_pool_notice(m, 'warning') FROM runs_poolmeter m WHERE m.pool_id = %s"
 
 
 class PoolMoved(DurableAgentsError):
@@ -103,7 +104,13 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     _check_alone(pool)
     _store(pool, "name")
     meter.gate_at = _gate(pool, meter)
-    meter.save(update_fields=["most", "gate_at"])
+    is_nearly_gone = meter.most > 0 and (meter.used + meter.reserved) * 5 >= meter.most * 4
+    if is_nearly_gone and meter.warned_at is None:
+        meter.warned_at = database_now()
+    meter.save(update_fields=["most", "gate_at", "warned_at"])
+    if is_nearly_gone:
+        with connection.cursor() as cursor:  # as where a call brings it there: once in a period
+            cursor.execute(_WARN, [pool.pk])
     return _done("pool_change", pool, by=by, before=before, why=why)
 
 

@@ -58,6 +58,12 @@ def may(schedule: Schedule, role: str, person: int | None) -> bool:
     return role == OPERATOR or (person is not None and person == schedule.owner)
 
 
+def check(schedule: Schedule, *, by: Actor) -> None:
+    """Raises Forbidden for who may not change it."""
+    if not may(schedule, by.role, by.person):
+        raise Forbidden("Only an operator, or the integrator who set it, may change a schedule.")
+
+
 @transaction.atomic
 def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
     """Set a schedule. `most` is what the caller may give at most. Raises InvalidInput by the field that is wrong,
@@ -134,8 +140,7 @@ def _locked(schedule_id: UUID, *, by: Actor) -> tuple[Schedule, dict[str, Any]]:
     schedule = Schedule.objects.select_for_update().filter(pk=schedule_id, deleted_at__isnull=True).first()
     if schedule is None:
         raise NotFound("schedule", schedule_id)
-    if not may(schedule, by.role, by.person):
-        raise Forbidden("Only an operator, or the integrator who set it, may change a schedule.")
+    check(schedule, by=by)
     return schedule, _snapshot(schedule)
 
 
