@@ -20,7 +20,8 @@ NAMED = 5
 _FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.given_by, l.given_at, l.breaker,
     l.is_by_hand, l.opened_at, l.rest_until, CASE WHEN l.held_until > clock_timestamp() THEN l.held_until END,
     l.last_error, l.last_error_at, l.ok + l.ok_before, l.failed + l.failed_before,
-    (SELECT count(*) FROM runs_permit p WHERE p.key = l.key),
+    (SELECT count(*) FROM runs_permit p LEFT JOIN runs_process w ON w.id = p.worker
+        WHERE p.key = l.key AND w.ended_at IS NULL AND p.expires_at > clock_timestamp()),
     (SELECT coalesce(sum(o.waiting), 0) FROM runs_limitline o WHERE o.key = l.key AND o.seen_until > clock_timestamp()),
     (SELECT count(*) FROM runs_wait w WHERE w.resolved_at IS NULL AND w.kind = 'timer' AND w.detail ? 'limit'
         AND w.detail ->> 'limit' = l.key),

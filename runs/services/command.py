@@ -191,6 +191,23 @@ def held_by(run: Run) -> str | None:
     return None
 
 
+def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
+    """The event that tells how a wait was settled."""
+    return e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by)
+
+
+def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, payload: dict[str, Any]) -> None:
+    """Nobody gave a run what it waited for before the deadline: it ends, and `payload` says why. A call in doubt is
+    settled first. One that somebody has cancelled ends by that."""
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
+    if head.is_cancel_requested:
+        wake(run, now=now)
+        return
+    head.refresh_from_db(fields=["seq", "chain"])
+    journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
+
+
 # What follows an act besides: called in its transaction with the action's name and the run.
 on_act: list[Callable[[str, Run], None]] = []
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 
 from ledger.actors import Actor
+from ledger.clock import database_now
 from runs.engine.limits.rules import Rule
-from runs.models import Limit
+from runs.models import Limit, Permit, Process
 from runs.queries.limits import standing, standing_of
 from runs.services.limits import acts
 from runs.services.limits.permits import READ
@@ -77,3 +80,27 @@ def test_a_key_that_was_mistyped_and_taken_back_is_not_shown_any_more() -> None:
     assert standing(limit=10) == []
     acts.open_breaker("tool:chrage", by=OPERATOR, justification=WHY)
     assert [each.key for each in standing(limit=10)] == ["tool:chrage"], "it stops something again"
+
+
+def test_a_permit_whose_worker_is_gone_or_whose_time_is_over_is_not_under_way() -> None:
+    """The row stays until somebody asks under that key."""
+    _say("tool:charge", 3)
+    now = database_now()
+    gone = Process.objects.create(
+        id=uuid4(),
+        kind="worker",
+        host="h",
+        boot="b",
+        pid=1,
+        born_ticks=1,
+        started_at=now,
+        last_heartbeat_at=now,
+        ended_at=now,
+    )
+    for worker, minutes in ((uuid4(), 1), (uuid4(), -1), (gone.pk, 1)):
+        Permit.objects.create(
+            id=uuid4(), key="tool:charge", worker=worker, run_id=uuid4(), slot="0.1/1", taken_at=now,
+            expires_at=now + timedelta(minutes=minutes),
+        )  # fmt: skip
+    (found,) = standing(limit=10)
+    assert found.under_way == 1

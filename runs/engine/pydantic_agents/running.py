@@ -40,7 +40,7 @@ from runs.engine.pydantic_agents.tools import (
     about_to_call,
     given,
 )
-from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.branches import drive
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tape import payload_of
@@ -186,7 +186,7 @@ class Thinking:
     async def _take(self, wish: Wish) -> None:
         if wish.under:
             branch = Branch(wish.under)
-            self._tasks[asyncio.create_task(self._branch(branch, wish.work))] = wish, branch
+            self._tasks[asyncio.create_task(drive(self._visit, branch, wish.work))] = wish, branch
             return
         try:
             answer = await wish.work()
@@ -196,17 +196,6 @@ class Thinking:
             return
         if not wish.answer.done():
             wish.answer.set_result(answer)
-
-    async def _branch(self, branch: Branch, work: Callable[[], Awaitable[Any]]) -> None:
-        with self._visit.places.running(branch):
-            try:
-                branch.result = await work()
-            except Unwind:
-                pass  # the branch or the visit knows why
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
-                    raise
-                branch.error = error
 
     def _ended(self, task: asyncio.Task[None]) -> list[Branch]:
         """Tell the loop what came of a tool call; whether it waits."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from ledger import events as e
@@ -54,7 +55,10 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
     Unwinds if the visit stops, which it does when what is in flight has been recorded, or if a branch must wait.
     """
     branches = [Branch(under) for under, _ in works]
-    tasks = [asyncio.create_task(_run(visit, branch, work)) for branch, (_, work) in zip(branches, works, strict=True)]
+    tasks = [
+        asyncio.create_task(drive(visit, b, partial(_staying, work)))
+        for b, (_, work) in zip(branches, works, strict=True)
+    ]
     try:
         with visit.step():
             if tasks:
@@ -78,10 +82,11 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
     return branches
 
 
-async def _run(visit: Visit, branch: Branch, work: Work) -> None:
+async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]) -> None:
+    """In a task of its own: what comes of a branch, which keeps it. Raises only what ends the whole drive."""
     with visit.places.running(branch):
         try:
-            branch.result = _not_going_on(await work)
+            branch.result = await work()
         except Unwind:
             pass  # the branch or the visit knows why
         except (Exception, SystemExit, asyncio.CancelledError) as error:
@@ -90,8 +95,9 @@ async def _run(visit: Visit, branch: Branch, work: Work) -> None:
             branch.error = error
 
 
-def _not_going_on(result: Any) -> Any:
+async def _staying(work: Work) -> Any:
     """Only the node itself lets its run go on as another: in a branch nobody would do it. Raises MisusedContext."""
+    result = await work
     if isinstance(result, (Renew, Handoff)):
         raise MisusedContext(f"a branch of gather returned {type(result).__name__}: return it from the node itself")
     return result

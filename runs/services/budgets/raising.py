@@ -32,15 +32,15 @@ from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, la
 from runs.services.budgets.starting import check_limit
 from runs.services.command import (
     Act,
-    end_as_cancelled,
+    end_unserved,
     held_by,
     journal,
     locked,
     open_wait,
     resolve,
+    resolved,
     save,
     unpause,
-    wake,
 )
 
 
@@ -164,25 +164,13 @@ def _check_time(run: Run, budget: Budget, *, now: datetime) -> None:
         )
 
 
-def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
-    """The event that tells how a wait was settled."""
-    return e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by)
-
-
 # --- what time alone brings about -------------------------------------------------------------------------------------
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Nobody raised it before the deadline: the run ends, with the reason. A call in doubt is settled first. One that
-    somebody has cancelled ends by that."""
-    resolve(wait, "timed_out", by=by.ref, now=now)
-    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
-    if head.is_cancel_requested:
-        wake(run, now=now)
-        return
-    head.refresh_from_db(fields=["seq", "chain"])
+    """Nobody raised it before the deadline: the run ends, with the reason."""
     payload = {"justification": "nobody raised the budget before the deadline", "resource": resource_of(wait)}
-    journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
+    end_unserved(head, run, wait, now, by, payload=payload)
 
 
 @transaction.atomic

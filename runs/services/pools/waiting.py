@@ -14,8 +14,7 @@ from ledger.models import Head
 from runs.engine.budget.limits import usd_of
 from runs.journal import notify, wait_hooks
 from runs.models import PoolNotice, Run, Wait
-from runs.services.budgets.raising import resolved
-from runs.services.command import end_as_cancelled, journal, resolve, wake
+from runs.services.command import end_unserved
 from runs.services.wakeups import NOTIFY_SQL
 
 log = logging.getLogger("runs.services.pools")
@@ -73,17 +72,10 @@ def _tell(pool: int) -> None:
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Nobody made room a week after the pool was filled again: the run ends, with the reason. A call in doubt is
-    settled first. One that somebody has cancelled ends by that."""
-    resolve(wait, "timed_out", by=by.ref, now=now)
-    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
-    if head.is_cancel_requested:
-        wake(run, now=now)
-        return
-    head.refresh_from_db(fields=["seq", "chain"])
+    """Nobody made room a week after the pool was filled again: the run ends, with the reason."""
     reason = f"the pool {wait.detail.get('name')} had no room for it before the deadline"
     payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
-    journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
+    end_unserved(head, run, wait, now, by, payload=payload)
 
 
 wait_hooks.on_due[Wait.Kind.POOL] = give_up
