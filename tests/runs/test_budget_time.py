@@ -96,7 +96,7 @@ def test_more_time_lets_it_wait_on(stage: Stage, tools: Toolbox) -> None:
     assert stage.drive() == "parked"
     let_time_pass(run)
     Run.objects.filter(pk=run.pk).update(created_at=fresh(run).created_at - timedelta(seconds=30))
-    with pytest.raises(InvalidInput, match="began 30 seconds ago"):
+    with pytest.raises(InvalidInput, match=r"began 3\d seconds ago"):
         raised(run, wall_seconds=30)
     raised(run, steps=100)  # time is what was asked for
     assert asked(run) and str(fresh(run).state) == "paused" and head(run).cap_steps == 100
