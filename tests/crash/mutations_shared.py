@@ -27,6 +27,7 @@ HEIR_SQL, HEIRS, CHAIN = (
 )  # fmt: skip
 GONE, GOING = "tests/engine/test_succession.py", "tests/runs/test_succession.py tests/runs/test_succession_kin.py"
 FOUND, SEARCHED = "tests/runs/test_attributes.py", "tests/api/test_attributes.py"
+MANY_KEYS = "tests/limits/test_many_keys.py"
 LIMITS, PERMITS = "runs/sql/0027_limits.sql", "runs/services/limits/permits.py"
 SHARED, BREAKERS, HELD, SHARES = (
     "tests/limits/test_permits.py", "tests/limits/test_breakers.py", "tests/limits/test_limits.py", "tests/limits/test_shares.py",
@@ -86,6 +87,11 @@ MORE = [
     Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{POOLED} -k in_company"),
     Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:  # else it is asked for room first\n            return\n", "        return\n", f"{POOLED} -k read_counts"),
     Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),
+    Mutant("a limit that is lowered warns nobody", POOL_ACTS, "    if is_nearly_gone:\n        with", "    if False:\n        with", f"{POOLED} -k lowered_to_what"),
+    Mutant("what goes on while it is looked up is not followed", CHAIN, "            must_not_have_gone_on(find(newest_id))\n            raise", "            raise", "tests/api/test_succession.py -k looked_up"),
+    Mutant("a short pattern stands above a longer one", "runs/sql/0033_limit_patterns.sql", "ORDER BY length(w.key) DESC", "ORDER BY length(w.key)", f"{MANY_KEYS} -k longest"),
+    Mutant("a worker reads a short pattern first", PERMITS, "ORDER BY length(p.stem) DESC", "ORDER BY length(p.stem)", f"{MANY_KEYS} -k nothing_else"),
+    Mutant("a worker doesn't read what is in trouble", PERMITS, "\n       OR l.failed + l.failed_before > 0\"\"\"", "\"\"\"", f"{MANY_KEYS} -k nothing_else"),
     Mutant("anybody may set what many share", POOL_ACTS, "    if by.role != OPERATOR and by.auth != \"shell\":", "    if False:", f"{SET_POOLS} -k may_not"),
     Mutant("a charge that was taken away is not missed", "runs/verification/pools.py", "elif not is_charged and amount and", "elif False and", f"{SET_POOLS} -k past_the_record"),
     Mutant("a limit that nobody set is believed", "runs/verification/pools.py", "    if last is None or last.after != snapshot(pool, meter):", "    if last is None:", f"{SET_POOLS} -k past_the_record"),
@@ -133,6 +139,7 @@ MORE = [
     Mutant("a verdict is not on record with what it is about", THINK, "        events[-1:-1] = self.screening.take()\n", "", f"{SCREENING} -k with_the_hooks"),
     Mutant("a refused prompt goes out", THINK, "if await self.screening.ask() is not None:", "if await self.screening.ask() is None and False:", f"{SCREENING} -k refused_prompt"),
     Mutant("what was asked for is sent, and not what stands for it", ARGUMENTS, "    if replaced:\n        call.replace(replaced[-1])\n", "", f"{SCREENING} -k approved_recorded_and_sent"),
+    Mutant("a list in a tool's arguments is not measured", "runs/engine/content/shipped.py", "    return len(value) < 1000 if type(value) is str else isinstance(value, (int, float, NoneType))", "    return len(value) < 1000 if type(value) is str else True", "tests/engine/test_shipped_screens.py -k wherever"),
     Mutant("what people approved is changed afterwards", ARGUMENTS, "if call.record.gate is not None or call.grant is not None:", "if False:", f"{SCREENING} -k rather_than_changed"),
     Mutant("a signal's verdict dies with the worker", "runs/engine/screening/arrivals.py", "        visit.buffer(event)", "        continue", f"{SCREENING} -k signals_answers"),
     Mutant("a flag hides whatever it likes", "runs/engine/content/shipped.py", "{3,6}", "+", "tests/engine/test_shipped_screens.py"),

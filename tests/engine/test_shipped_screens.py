@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from durableagents import Piece, prompt_injection_markers
 from ledger import events as e
-from runs.engine.content.shipped import HIDDEN_CHARACTERS, MOST_FOR_MODEL
+from runs.engine.content.shipped import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE, may_pass_to_tool
 from tests.engine.story import Story
-from tests.engine.test_screening import POISON, asking
+from tests.engine.test_screening import POISON, asking, calling
 from tests.engine.test_think import Mind, call, final
-from tests.world import Toolbox
+from tests.world import Item, Outside, Toolbox
 
+LONG = "x" * (MOST_FOR_TOOL + 1)
 HIDDEN = {
     "a\u202eb": "a[U+202E]b", "a\u200bb": "a[U+200B]b", "a\u2066b": "a[U+2066]b", "a\x1bb": "a[U+001B]b",
     "a\U000e0041\U000e0042": "a[U+E0041][U+E0042]", "x\ufe01\ufe02\ufe03": "x[U+FE01][U+FE02][U+FE03]",
@@ -57,6 +60,27 @@ async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
     story = Story(asking(tools, Mind([final()]), prompt="x" * (MOST_FOR_MODEL + 1)))
     assert await story.settle() == "completed"
     assert story.output[2:] == ["size@1", f"{MOST_FOR_MODEL + 1} characters are more than {MOST_FOR_MODEL}"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"a": LONG}, {"a": [LONG]}, {"a": {"b": {"c": LONG}}}, {LONG: 1}, {"a": 1, "b": ["x" * 100_000] * 41}, [LONG]],
+    ids=["text", "list", "deep", "name", "many", "bare"],
+)
+def test_nothing_too_large_passes_to_a_tool_wherever_it_hides(arguments: Any) -> None:
+    """What is told without writing it out is told as the hook tells it."""
+    assert not may_pass_to_tool(arguments)
+    piece = Piece(arguments, "node", "", "tool", "", "", "")
+    assert SIZE.function(piece) is not None
+    for small in ({"a": "x" * 5000}, {"a": ["x"] * 5000}, {str(i): i for i in range(100)}, {"a": None, "b": 1.5}, []):
+        assert may_pass_to_tool(small)
+
+
+async def test_arguments_that_are_too_large_reach_no_tool(tools: Toolbox, outside: Outside) -> None:
+    story = Story(calling(tools, "order", Item(name=LONG)))
+    assert await story.settle() == "completed"
+    assert story.output[:4] == ["refused", "node node", "tool order", "size@1"]
+    assert outside.requests == [] and [x.verdict for x in story.events(e.ContentWithheld)] == ["refused"]
 
 
 async def test_the_shipped_list_finds_what_speaks_to_the_model(tools: Toolbox) -> None:
