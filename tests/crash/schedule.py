@@ -245,7 +245,10 @@ class Performance:
                 self.kills += bool(pids) and kill(pids[0])
 
     def _cut_connections(self) -> None:
-        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'durableagents%%'"
+        query = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name LIKE 'durableagents%%'"
+        )
         with self._stack.database() as connection:
             connection.execute(query)
 

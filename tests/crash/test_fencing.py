@@ -165,8 +165,8 @@ def test_connections_cut_at_any_moment_cost_nothing(stack: Stack) -> None:
 
 def _cut_connections(stack: Stack, enough: threading.Event, cuts: list[int]) -> None:
     query = (
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name "
-        "LIKE 'durableagents worker%'"
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name LIKE 'durableagents worker%'"
     )
     with stack.database() as connection:
         while not enough.wait(0.05):

@@ -335,7 +335,8 @@ def test_a_database_that_is_away_while_somebody_waits_costs_patience_and_nothing
     def cut_off() -> None:
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'durableagents stage'"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND application_name = 'durableagents stage'"
             )
         connection.close()
 
