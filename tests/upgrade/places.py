@@ -16,7 +16,8 @@ from durableagents import databases, env, grants
 
 DUMPS = sorted((Path(__file__).parent / "dumps").glob("*.sql.gz"))
 Catalog = dict[str, dict[str, str]]
-# By name and never by position: a column that came later stands at another place.
+# By name and never by position: a column that came later stands at another place. Of triggers without brackets: what is
+# written as `(a, b, c) IS DISTINCT FROM …` has other ones once it was dumped and restored.
 _LOOKS = {
     "functions": """
         SELECT p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', pg_get_functiondef(p.oid)
@@ -33,7 +34,8 @@ _LOOKS = {
     "constraints": """
         SELECT conrelid::regclass || ' ' || conname, pg_get_constraintdef(oid) || convalidated::text
         FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'""",
-    "triggers": "SELECT tgrelid::regclass || ' ' || tgname, pg_get_triggerdef(oid) || tgenabled::text "
+    "triggers": "SELECT tgrelid::regclass || ' ' || tgname, translate(pg_get_triggerdef(oid), '()', '') "
+    "|| tgenabled::text "
     "FROM pg_trigger WHERE NOT tgisinternal",
     "sequences": "SELECT sequencename, concat_ws(' ', data_type, start_value, increment_by, max_value) "
     "FROM pg_sequences WHERE schemaname = 'public'",
