@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
-from runs.models import Pool, PoolMeter
+from runs.models import Pool, PoolMeter, PoolNotice
 from runs.services import lifecycle
 from runs.services.bodies import PoolBody, PoolChangeBody
 from runs.services.pools import acts
@@ -24,7 +24,7 @@ from tests.runs.sharing import WHY, counted, forgotten, is_sound, let_in, meter,
 from tests.runs.stage import Stage, problems
 from tests.runs.stories import as_superuser
 from tests.runs.test_budgets import ordering
-from tests.runs.test_pools import queue, states
+from tests.runs.test_pools import queue, start, states
 from tests.world import OLGA, SHOP, Toolbox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
@@ -80,6 +80,19 @@ def test_every_act_is_on_record_with_what_was_before_and_who_may_not_is_refused(
 
 def _body(**more: Any) -> dict[str, Any]:
     return {"name": "x", "scope": "all", "resource": "usd", "limit": 1, "period": "day", "justification": WHY} | more
+
+
+def test_a_limit_that_is_lowered_to_what_is_used_is_told_as_well(stage: Stage, tools: Toolbox) -> None:
+    shared = pool(limit=100)
+    run = start(ordering(tools, "order"))
+    assert stage.drive() == "completed" and counted(shared) == (1, 0) and not PoolNotice.objects.exists()
+    raised(shared, 2)
+    assert not PoolNotice.objects.exists() and meter(shared).warned_at is None, "half is left"
+    for limit in (1, 100, 1):
+        raised(shared, limit)
+    assert list(PoolNotice.objects.values_list("kind", "used", "most")) == [("warning", 1, 1)]
+    assert meter(shared).warned_at is not None
+    is_sound(run)
 
 
 def test_who_decided_on_another_limit_is_told_so() -> None:

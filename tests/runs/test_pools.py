@@ -107,19 +107,6 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
     is_sound(*runs)
 
 
-def test_a_limit_that_is_lowered_to_what_is_used_is_told_as_well(stage: Stage, tools: Toolbox) -> None:
-    shared = pool(limit=100)
-    run = start(ordering(tools, "order"))
-    assert stage.drive() == "completed" and counted(shared) == (1, 0) and not PoolNotice.objects.exists()
-    raised(shared, 2)
-    assert not PoolNotice.objects.exists() and meter(shared).warned_at is None, "half is left"
-    for limit in (1, 100, 1):
-        raised(shared, limit)
-    assert list(PoolNotice.objects.values_list("kind", "used", "most")) == [("warning", 1, 1)]
-    assert meter(shared).warned_at is not None
-    is_sound(run)
-
-
 # --- who waits, and who is let in -------------------------------------------------------------------------------------
 
 

@@ -214,6 +214,11 @@ def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule:
     assert {kind: found.count(kind) for kind in set(found)} == expected
     following = again(one).next_at
     assert following is not None and following > now() and Run.objects.count() == expected.get("started", 0)
+    # What was dealt with comes once more, as from a row that was restored: it is noted once.
+    Schedule.objects.filter(pk=one.pk).update(next_at=last - timedelta(hours=2))
+    while starts.fire([one.id]):
+        pass
+    assert sorted(outcomes(one)) == sorted(found) and (again(one).trouble, again(one).next_at) == ("", following)
 
 
 # --- who may ----------------------------------------------------------------------------------------------------------

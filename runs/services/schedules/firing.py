@@ -61,7 +61,7 @@ def fire(schedule_id: UUID) -> bool:
         return False
     plan = due(cron.read(schedule.cron), cron.zone_of(schedule.zone), schedule.next_at, now, schedule.missed)
     schedule.next_at, schedule.trouble = plan.next_at, ""
-    if plan.missed_at is not None:
+    if plan.missed_at is not None and not schedule.firings.filter(planned_at=plan.missed_at).exists():
         _note(schedule, plan.missed_at, Firing.Outcome.MISSED, now=now, n=plan.missed)
     if plan.start_for is not None and not schedule.firings.filter(planned_at=plan.start_for).exists():
         _start(schedule, plan.start_for, now=now)
