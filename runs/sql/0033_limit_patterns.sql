@@ -3,9 +3,10 @@
 -- What counts for a key now. A person's word stands above the installation's, and both above what a tool's code says; what is said of a
 -- pattern, such as tool:* or tag:tenant:*, counts where the key itself says nothing of it. A field that is there and null lifts it.
 -- Workers ask for every key once a second, so each is looked up: the patterns that it could fit are its own beginnings, and the index that
--- has only patterns answers at once where there are none.
+-- has only patterns answers at once where there are none. A session keeps the plan that it made while there were few keys: so none may read
+-- all of them.
 CREATE OR REPLACE FUNCTION runs_limit_rule(p_key text) RETURNS jsonb
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET enable_seqscan = off AS $$
     SELECT coalesce((SELECT l.of_tool FROM runs_limit l WHERE l.key = p_key), '{}'::jsonb)
         || coalesce((SELECT coalesce(w.given, w.declared) FROM runs_limit w
                      WHERE w.key LIKE '%*' AND w.key <> p_key

@@ -36,7 +36,7 @@ SHIPPED = {
     "runs/sql/0027_limits.sql": "aca0ada2577ebe075a564b7457a55be2922a878245b32a68c54504349bd74f9d",
     "runs/sql/0028_shares.sql": "3bf6a748c5065df6399163cce5a3423dc64fd925bf951550024f7a4a7b19bce8",
     "runs/sql/0030_succession.sql": "39209d1dca4efafadfb877b450e931c34f55801a8830d45fd9e886f940f36383",
-    "runs/sql/0033_limit_patterns.sql": "3632d1a72bd915a554d89fcd1d80de3ae798e0b9c8a49ef6df64f997af990bc7",
+    "runs/sql/0033_limit_patterns.sql": "6473308406d3f6f9b84bfb5d9ce46f1f7f20c04dcdc0d33ab095953d879bb1aa",
     "runs/sql/0022_attributes.sql": "68d15c0a212ef57d2adbf225adbf59a74cd9078cdd995342fcf1f31eee891283",
     "runs/sql/0023_messages.sql": "429e2b76960f4a0a130dc6131350bd00b5131fe1940ea2e5406ded2b556e1820",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",

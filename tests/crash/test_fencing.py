@@ -121,6 +121,7 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing(
     news = until(
         lambda: [e for e in stack.api.events(run_id)[len(before) :] if e["kind"] in LATE] if expected else [None],
         "its news",
+        90,
     )
     assert [e["data"]["by"] for e in news if e] == [f"worker:{zombie.incarnation}"] * len(expected)
     assert [e["kind"] for e in news if e] == expected
