@@ -160,11 +160,11 @@ class Steer(ApiView):
 
     @described("Pause, resume, cancel or retry a run", RunRow, body=SteerRunBody)
     def post(self, request: Request, run_id: UUID) -> Response:
-        self._role_at(run_id)  # before the body is looked at
+        role = self._role_at(run_id)  # before the body is looked at
         body = read_body(request, SteerRunBody)
 
         def act(on: UUID) -> UUID:
-            by = replace(self.by, role=self._role_at(on))
+            by = replace(self.by, role=role if on == run_id else self._role_at(on))
             return _ACTS[self.action](on, by=by, justification=body.justification).id
 
         return Response(one(chain.to_newest(run_id, act) if body.newest else act(run_id)))

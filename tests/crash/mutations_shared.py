@@ -87,7 +87,7 @@ MORE = [
     Mutant("a pool's meter is locked among others' steps", COMMITTER, "    if step[1] in _DRAWING:\n", "    if False:\n", f"{POOLED} -k in_company"),
     Mutant("a read costs no pool anything", CALLS, "        if not visit.meter.counts_reads:  # else it is asked for room first\n            return\n", "        return\n", f"{POOLED} -k read_counts"),
     Mutant("a raise of a pool undoes one of since", POOL_ACTS, "!= meter.most:\n        raise", "== -1:\n        raise", f"{SET_POOLS} -k told_so"),
-    Mutant("a limit that is lowered warns nobody", POOL_ACTS, "    if is_nearly_gone:\n        with", "    if False:\n        with", f"{SET_POOLS} -k lowered_to_what"),
+    Mutant("a limit that is lowered warns nobody", POOL_ACTS, "    if is_to_warn:\n        with", "    if False:\n        with", f"{SET_POOLS} -k lowered_to_what"),
     Mutant("what goes on while it is looked up is not followed", CHAIN, "            must_not_have_gone_on(find(newest_id))\n            raise", "            raise", "tests/api/test_succession.py -k looked_up"),
     Mutant("a short pattern stands above a longer one", "runs/sql/0033_limit_patterns.sql", "ORDER BY length(w.key) DESC", "ORDER BY length(w.key)", f"{MANY_KEYS} -k longest"),
     Mutant("a worker reads a short pattern first", PERMITS, "ORDER BY length(p.stem) DESC", "ORDER BY length(p.stem)", f"{MANY_KEYS} -k nothing_else"),

@@ -158,7 +158,7 @@ def recorded(
 ) -> list[e.Event]:  # fmt: skip
     """The events that tell of it, which `past` has from here on. None where nobody but the engine's own limits was
     asked and they found nothing."""
-    if not findings and (asked is ALWAYS or set(asked) <= set(ALWAYS)):
+    if not findings and set(asked) <= set(ALWAYS):
         return []
     first = len(past.withheld)
     screened = e.ContentScreened(
@@ -189,7 +189,7 @@ def standing(record: Slot) -> dict[str, Any]:
     """What stands for pieces at this place, by all that is on record: what one attempt kept back no later one lets
     through."""
     stands: dict[str, Any] = {}
-    for _, attempt in sorted(record.attempts.items()) if record.attempts else ():
+    for _, attempt in sorted(record.attempts.items()):
         for each in attempt.screenings:
             known = payload_of(each).get("stands", {})
             stands |= known if isinstance(known, dict) else {}

@@ -66,7 +66,7 @@ class LogicalCall:
         # Only of what is asked for its age.
         self.began_at = None if max_age is None and tool.cache is None else visit.journal.now()
         self.is_resumed = False  # an earlier claim announced it
-        self.hold, self.limited_by = Hold(visit, slot), (f"tool:{tool.name}",)
+        self.hold = Hold(visit, slot, (f"tool:{tool.name}",))
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
@@ -156,10 +156,10 @@ class LogicalCall:
         if self.past.waits:
             self.park_on_timer()
         visit, tool = self.visit, self.tool
-        if not self.hold.is_due(self.limited_by):
+        if not self.hold.is_due:
             return
         refused = await self.hold.take(
-            self.limited_by, lasts=tool.timeout, patience=visit.runtime.limit_patience,
+            self.hold.keys, lasts=tool.timeout, patience=visit.runtime.limit_patience,
             earlier=self.past.waits_of("timer"),
         )  # fmt: skip
         if refused is not None:

@@ -105,10 +105,11 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     _store(pool, "name")
     meter.gate_at = _gate(pool, meter)
     is_nearly_gone = meter.most > 0 and (meter.used + meter.reserved) * 5 >= meter.most * 4
-    if is_nearly_gone and meter.warned_at is None:
+    is_to_warn = is_nearly_gone and meter.warned_at is None
+    if is_to_warn:
         meter.warned_at = database_now()
     meter.save(update_fields=["most", "gate_at", "warned_at"])
-    if is_nearly_gone:
+    if is_to_warn:
         with connection.cursor() as cursor:  # as where a call brings it there: once in a period
             cursor.execute(_WARN, [pool.pk])
     return _done("pool_change", pool, by=by, before=before, why=why)

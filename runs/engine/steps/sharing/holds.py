@@ -24,9 +24,8 @@ class NotBegun(NotSent):
 class Hold:
     """The permits of one call, or of one request: at most one at a time. Left, it holds none."""
 
-    def __init__(self, visit: Visit, slot: str) -> None:
-        self.visit, self.slot = visit, slot
-        self.keys: tuple[str, ...] = ()
+    def __init__(self, visit: Visit, slot: str, keys: tuple[str, ...] = ()) -> None:
+        self.visit, self.slot, self.keys = visit, slot, keys
         self.permit: Permit | None = None
 
     def __enter__(self) -> Hold:
@@ -39,14 +38,15 @@ class Hold:
     def _runtime(self) -> Runtime:
         return self.visit.runtime
 
-    def is_due(self, keys: tuple[str, ...]) -> bool:
-        """Whether the next try, of these keys, needs a permit that isn't here yet."""
-        self.keys = keys
-        return self.permit is None and self._runtime.limits.concerns(keys)
+    @property
+    def is_due(self) -> bool:
+        """Whether the next try needs a permit that isn't here yet."""
+        return self.permit is None and self._runtime.limits.concerns(self.keys)
 
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
         """Make sure of a permit for the next try. None: it may go out."""
-        if not self.is_due(keys):
+        self.keys = keys
+        if not self.is_due:
             return None
         asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
         return await _unless_stopped(self.visit, self._take(asked))
