@@ -68,8 +68,8 @@ def test_a_worker_reads_what_counts_and_nothing_else() -> None:
     Limit.objects.create(key="tool:mine", of_tool={"per_minute": 60, "burst": 9})
     Limit.objects.create(key="provider:mail", failed=1)
     Limit.objects.create(key="tool:open", breaker="open")
-    for key in ("tag:*", "tag:shop:mail*", "tag:shop:mail", "tag:other:*"):
-        _say(key, 3)
+    for at_once, key in enumerate(("tag:*", "tag:shop:mail*", "tag:shop:mail", "tag:other:*"), 1):
+        _say(key, at_once)
     acts.set_limit("tool:*", Rule(per_minute=5), by=OPERATOR, justification=WHY)
     with connection.cursor() as cursor:
         cursor.execute("SELECT key, runs_limit_rule(key) FROM runs_limit WHERE key NOT LIKE 'tool:silent%%'", [])
