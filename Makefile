@@ -20,7 +20,7 @@ PARALLEL ?= -n 3 --dist loadfile
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 
-.PHONY: help up test test-all lint rules types crash bench bench-scale clean-data install lock
+.PHONY: help up test test-all replay lint rules types crash bench bench-scale clean-data install lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ trap 'kill $$types 2>/dev/null; rm -rf "$$scratch"' EXIT; trap 'exit 130' INT TE
 $(1); tested=$$?; wait $$types; typed=$$?; cat "$$scratch/said"; \
 [ $$tested -ne 0 ] && exit $$tested; exit $$typed
 endef
+
+replay: install ## replay what every landed commit's code put on record by today's
+	@$(PY) -m pytest -q -p durableagents.testing.plugin --checkpoints tests/fixtures/journals \
+		--checkpoints-agents tests.upgrade.agents,tests.upgrade.agents_later tests/upgrade/test_journals.py
 
 crash: install ## randomised crash schedules, 500 unless told otherwise (CRASH_ARGS="--schedules 10000 --seed 7")
 	@exec $(PY) -m tests.crash $(CRASH_ARGS)

@@ -32,7 +32,8 @@ OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "model
 ACTS = (
     "start", "answer", "signal", "message", "declare_dead", "price", "budget_default", "schedule", "schedule_change",
     "schedule_pause", "schedule_resume", "schedule_delete", "pool", "pool_change", "pool_off",
-    "limit", "limit_reset", "breaker_open", "breaker_close", "priority",
+    "limit", "limit_reset", "breaker_open", "breaker_close", "priority", "probe", "probe_done",
+    "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
 )  # fmt: skip
 ACCOUNTS = (
     "account_added", "account_changed", "account_removed", "password_changed", "password_rehashed", "role_given",

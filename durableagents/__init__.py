@@ -14,6 +14,7 @@ from runs.engine.errors import (
     ContentRefused,
     Expired,
     Failure,
+    KeyRejected,
     ModelFailure,
     NotSent,
     Refused,
@@ -28,12 +29,13 @@ from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
 from runs.engine.succession.declared import Handoff, Renew, Said
-from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, tool
+from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 
 __all__ = [
-    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context", "Date",
-    "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened", "Keyword",
-    "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending", "Piece", "RateLimit", "Redact",
-    "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample", "Screen", "Taken", "TimedOut", "ToolCall",
-    "ToolFailure", "TransportError", "Withhold", "durable", "prompt_injection_markers", "screen", "this_call", "tool",
+    "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context",
+    "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened",
+    "KeyRejected", "Keyword", "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending",
+    "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample", "Screen",
+    "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold", "durable",
+    "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

@@ -49,11 +49,14 @@ class Environment(BaseSettings):
     database_role: Literal["runtime", "owner"] = Field(default="runtime", validation_alias="DURABLEAGENTS_DB_ROLE")
     workers: int = Field(default=2, ge=1, le=64, validation_alias="DURABLEAGENTS_WORKERS")
     slots: int = Field(default=50, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SLOTS")
+    serve: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SERVE")
+    drain_only: bool = Field(default=False, validation_alias="DURABLEAGENTS_DRAIN_ONLY")
     agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
     queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
     models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
     limits: Annotated[dict[str, Rule], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_LIMITS")
     priority: int = Field(default=5, ge=0, le=100, validation_alias="DURABLEAGENTS_PRIORITY")
+    redact: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_REDACT")
     screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
     secret_key: str | None = Field(default=None, validation_alias="DURABLEAGENTS_SECRET_KEY")
@@ -82,10 +85,18 @@ class Environment(BaseSettings):
     connections_per_address: int = Field(
         default=300, ge=5, le=100_000, validation_alias="DURABLEAGENTS_CONNECTIONS_PER_ADDRESS"
     )
+    uncertified_tools: Literal["allow", "warn", "refuse"] = Field(
+        default="allow", validation_alias="DURABLEAGENTS_UNCERTIFIED_TOOLS"
+    )
+    probe_days: float = Field(default=90.0, gt=0, le=3650, validation_alias="DURABLEAGENTS_PROBE_TTL")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
-    @field_validator("agents", "models", "screens", "allowed_hosts", "trusted_proxies", mode="before")
+    call_record: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_CALL_RECORD")
+
+    @field_validator(
+        "agents", "serve", "models", "redact", "screens", "allowed_hosts", "trusted_proxies", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -173,6 +184,8 @@ class Environment(BaseSettings):
     def _crash_points_are_for_tests(self) -> Self:
         if self.is_production and (self.failpoints or self.failpoint_dir):
             raise ValueError("DURABLEAGENTS_FAILPOINTS or DURABLEAGENTS_FAILPOINT_DIR is set in production: unset it")
+        if self.is_production and self.call_record:
+            raise ValueError("DURABLEAGENTS_CALL_RECORD is set in production: unset it, it is for crash tests")
         if self.failpoints and self.failpoint_dir is None:
             raise ValueError(
                 "DURABLEAGENTS_FAILPOINTS needs DURABLEAGENTS_FAILPOINT_DIR, where it notes which points have acted"

@@ -28,11 +28,14 @@ APPEND_ONLY = frozenset(
         "ledger_overriderecord",
         "ledger_actrecord",
         "approvals_decision",
+        "runs_agentcode",
         "runs_checkpoint",
         "runs_incident",
         "runs_price",
         "runs_firing",
         "runs_poolnotice",
+        "runs_rampstart",
+        "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
     }
@@ -52,6 +55,8 @@ FROZEN = {
     "runs_pool": {"id", "scope", "of", "resource", "period", "zone", "set_by", "made_at"},
     "runs_poolmeter": {"pool_id", "resource", "period", "zone"},
     "runs_poolperiod": {"id", "pool_id", "starts_at", "ends_at", "most"},
+    "runs_versiongate": {"id", "agent", "version"},
+    "runs_ramp": {"id", "agent", "from_version", "to_version", "tags", "bounds", "least", "set_by", "made_at"},
     "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
 # Known to the runtime role, but the owner's business alone.

@@ -154,10 +154,12 @@ def override(
 def acted(
     action: str, *, by: Actor, head: Head | None = None, subject: str = "", queue: str = "", justification: str = "",
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, at: datetime | None = None,
+    is_systems: bool = False,
 ) -> None:  # fmt: skip
     """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside
-    does is no act of a person. `at` is for whoever has just read the database's clock."""
-    if not (by.is_person or by.auth == "shell"):
+    does is no act of a person, and stands there only where it changes what people have set (`is_systems`). `at` is for
+    whoever has just read the database's clock."""
+    if not (by.is_person or by.auth == "shell" or is_systems):
         return
     record = ActRecord(
         run_id=head.run_id if head else None, action=action, subject=subject, queue=queue, by=by.ref, person=by.person,

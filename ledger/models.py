@@ -125,6 +125,7 @@ class LedgerEntry(models.Model):
         FAILED = "failed"
         UNKNOWN = "unknown"
         RECONCILED = "reconciled"
+        COMPENSATED = "compensated"
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

@@ -47,6 +47,7 @@ class RunsConfig(AppConfig):
                 agent.validate()
                 # Now, from the source that was loaded: a deployment may change the files under a process.
                 agent.fingerprint()
+                agent.older_fingerprints()
             except DefinitionError as error:
                 raise ImproperlyConfigured(f"DURABLEAGENTS_AGENTS: {error.detail}") from error
             except Exception as error:

@@ -141,6 +141,11 @@ def driving(run: str) -> None:
     _driven.set(run)
 
 
+def driven() -> str:
+    """Which run the current task drives; empty for none."""
+    return _driven.get()
+
+
 def hit(point: str, tool: str = "", run: str = "") -> None:
     """Pass a crash point. `run` is for threads, which don't know what their task drives."""
     for armed in _armoury().points():

@@ -38,13 +38,12 @@ HOST_DIED = "the host of worker %d died; the process ends and is started anew"
 HOST_LEFT = "the host of worker %d stopped serving without being asked; the process ends and is started anew"
 THREADS_BEFORE_FORK = "importing the agents started threads (%s), which the worker, being forked, will not have"
 CHILD_LOST = "sentinel: process %s died; leaving the cluster to the supervisor"
-VERSION_CHANGED = (
-    "%s was first used with other code than this process has: give the changed code a version of its own (%s)"
-)
+VERSION_CHANGED = "changed under its version: %s (%s)"
 VERSION_ADOPTED = (
     "%s: its fingerprint on record was of an older scheme and of this very code; "
-    "it was replaced by one that sees tools and gates"
+    "it was replaced by one that sees the helpers of the agent's package"
 )
+VERSIONS_NOT_COMPARED = "what code of agents' versions is on record can't be read: %s"
 VERSION_UNSERVED = "runs of %s are ready and no running worker has that version: they wait until one does"
 VERSION_SERVED = "runs of %s don't lack a worker any more"
 RUN_STOPPED = "run %s: stopped for an operator: %s"

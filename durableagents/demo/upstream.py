@@ -2,6 +2,7 @@
 
 * no connection: `NotSent`, the proof that nothing left;
 * no answer, or one that asks to come back (5xx, 429, a key in progress): `TransportError`;
+* a rejected key (used with another body, forgotten): `KeyRejected`, for somebody may have got it already;
 * a refusal: `BusinessFailure` in upstream's own words;
 * an answer that can't be read: `UnreadableAnswer`, a bug on one side, which stops the run with its
   traceback and can be retried with the same key.
@@ -22,7 +23,7 @@ import httpx
 import rfc8785
 from pydantic import BaseModel, ValidationError
 
-from durableagents import BusinessFailure, NotSent, ToolCall, TransportError, env
+from durableagents import BusinessFailure, KeyRejected, NotSent, ToolCall, TransportError, env
 from runs.engine.steps.retry import seconds_asked
 from runs.failpoints import hit
 
@@ -32,6 +33,7 @@ _CONNECT_SECONDS = 5.0
 _LONGEST_PROBLEM = 500
 # 409 is an upstream's "this key is in progress": that request may yet succeed, so it is no refusal.
 _COME_BACK = frozenset({408, 409, 425, 429})
+_KEY_REJECTED = frozenset({410, 422})
 _NOTHING_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 # Ours, not the network's: sending the same thing again can't help.
 _OUR_MISTAKE = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -42,7 +44,7 @@ class UnreadableAnswer(Exception):
 
 
 async def post(path: str, body: dict[str, Any], call: ToolCall, answer: type[Answer]) -> Answer:
-    """POST `body` under the call's key. Raises NotSent, TransportError, BusinessFailure."""
+    """POST `body` under the call's key. Raises NotSent, TransportError, KeyRejected, BusinessFailure."""
     response = await _send(call, "POST", path, content=rfc8785.dumps(body))
     return _read(response, answer)
 
@@ -99,6 +101,8 @@ def _raise_for_status(response: httpx.Response, method: str, url: str) -> None:
     said, field = _problem(response)
     if status >= 500 or status in _COME_BACK:
         raise TransportError(f"{method} {url} answered {status}: {said}", retry_after=seconds_asked(response.headers))
+    if status in _KEY_REJECTED and field == "Idempotency-Key":
+        raise KeyRejected(said, details={"status": status})
     if 400 <= status < 500:
         details = {"status": status, **({"field": field} if field else {})}
         raise BusinessFailure(said, code=f"http_{status}", details=details)

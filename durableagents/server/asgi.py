@@ -33,7 +33,7 @@ from durableagents.server.handler import Handler  # noqa: E402
 from durableagents.server.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.server.proxies import Proxies  # noqa: E402
 from durableagents.server.routing import websocket_urlpatterns  # noqa: E402
-from runs.fleet import members  # noqa: E402
+from runs.fleet import members, version_changes  # noqa: E402
 from runs.journal import pooler, warm  # noqa: E402
 
 T = TypeVar("T")
@@ -126,6 +126,7 @@ class Lifespan:
                 await self._attempt(warm.rehearse_pool, WARM)
                 await self._attempt(_http.rehearse)
                 await self._attempt(warm.load_and_freeze)
+                await self._attempt(version_changes.say_changes)
                 beating = asyncio.create_task(self._beat())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":

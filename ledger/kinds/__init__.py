@@ -5,9 +5,11 @@ from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelR
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
+from ledger.kinds.releases import VersionAssigned
 from ledger.kinds.screening import ContentScreened, ContentWithheld
 from ledger.kinds.starts import RunAdmitted, StartPlanned
 from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, SignalCarried
+from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, UndoRegistered
 
 __all__ = [
     "AttributesSet",
@@ -17,6 +19,8 @@ __all__ = [
     "CachedReadTaken",
     "ContentScreened",
     "ContentWithheld",
+    "EffectLeft",
+    "EffectUndone",
     "MessageHandled",
     "MessageReceived",
     "ModelRouted",
@@ -29,4 +33,8 @@ __all__ = [
     "StartPlanned",
     "ToolReadAnew",
     "TranscriptCompacted",
+    "VersionAssigned",
+    "UndoAsked",
+    "UndoBegun",
+    "UndoRegistered",
 ]

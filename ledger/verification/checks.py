@@ -114,7 +114,10 @@ class Acts:
             case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
                 self.acts["start", 2] = self.acts.pop(("start", 1))  # the two are one
                 return
-            case e.StartPlanned() | e.AttributesSet(slot=None) if ("start", line.seq - 1) in self.acts:
+            case e.StartPlanned() | e.VersionAssigned() | e.AttributesSet(slot=None) if (
+                "start",
+                line.seq - 1,
+            ) in self.acts:
                 self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # and so are these
                 return
             case e.SignalReceived(by=by):

@@ -13,7 +13,9 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.api.present import masked, payload_at, payload_of
 from ledger.models import Event, Head
+from runs.api.agents.rows import tool_row
 from runs.api.endings import JournalRow, cancellation_of, trouble_of
+from runs.api.releases.shapes import AssignedRow
 from runs.api.schemas import (
     AgentRow,
     Amounts,
@@ -23,7 +25,6 @@ from runs.api.schemas import (
     ChildCounts,
     ChildRow,
     ExceededRow,
-    GateRow,
     LogCounts,
     LogRow,
     NodeRow,
@@ -34,11 +35,11 @@ from runs.api.schemas import (
     RunRow,
     SampleRow,
     Status,
-    ToolRow,
     Usage,
     ViewKindRow,
     WaitRow,
 )
+from runs.certification.results import Found
 from runs.engine.agents import Agent
 from runs.engine.budget import amounts
 from runs.engine.budget.limits import usd_of
@@ -91,8 +92,7 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
     heads = families.heads(ids)
     waits = families.open_waits(ids)
     endings = payload_at([(run.id, run.end_seq) for run in runs if run.state in ENDED and run.end_seq])
-    is_any_ready = any(run.ready_at is not None and run.owner is None for run in runs)
-    drivable = agent_versions.drivable() if is_any_ready else frozenset()
+    drivable = frozenset(v for head in heads.values() for v in getattr(head, "drivable", ()))
     blocked = {run.id: agent_versions.why_not_driven(run, drivable) for run in runs}
     evidence = _evidence_of([wait for some in waits.values() for wait in some if wait.kind == Wait.Kind.OPERATOR])
     aside = reserved(runs, heads)
@@ -109,6 +109,8 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
             aside.get(run.id, amounts.NOTHING_USED),
             ahead.get(run.id),
             {one.name: one.value for one in of_head(heads[run.id])},
+            is_served=run.graph_id in drivable,
+            assigned=getattr(heads[run.id], "assigned", None),
         )
         for run in runs
     ]
@@ -117,7 +119,12 @@ def run_rows(runs: Sequence[Run]) -> list[RunRow]:
 def accepted_row(accepted: Accepted) -> RunRow:
     """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
     run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
-    return run_row(run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by))
+    told = accepted.assigned
+    return run_row(
+        run, accepted.head, (), None, blocked, attributes=set_by(accepted.found_by),
+        is_served=run.graph_id in accepted.drivable,
+        assigned=None if told is None else {"ramp": told.ramp, "is_new": told.is_new, "why": told.why},
+    )  # fmt: skip
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
@@ -146,10 +153,14 @@ def run_row(
     aside: amounts.Usage = amounts.NOTHING_USED,
     ahead: UUID | None = None,
     attributes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_served: bool = True,
+    assigned: Mapping[str, Any] | None = None,
 ) -> RunRow:
     """One run. `ending` is the payload of the event that ended it, if it has ended; `blocked` says why nobody drives
     it; `evidence` what its waits for an operator are about; `aside` what is set aside for calls under way; `ahead` the
-    run that it is queued behind, `attributes` what it is found by."""
+    run that it is queued behind, `attributes` what it is found by; `is_served` whether a living worker drives its
+    version; `assigned` on which side of a ramp its start came out."""
     is_over, told = run.state in ENDED, progress.told_of(head)
     return RunRow.of(
         run,
@@ -167,6 +178,8 @@ def run_row(
         output=ending if run.state == State.COMPLETED else None,
         error=trouble_of(run, ending),
         cancelled=cancellation_of(run, ending),
+        served=None if is_over else is_served,
+        assigned=assigned and AssignedRow.of(None, **{name: assigned[name] for name in AssignedRow.model_fields}),
         business_key=run.business_key or None,
         queued_behind=ahead,
         node=run.node or None,
@@ -230,18 +243,15 @@ def log_row(line: LogLine) -> LogRow:
     return LogRow.of(line, text=progress.shown(line))
 
 
-def agent_row(agent: Agent) -> AgentRow:
-    """One agent version, with all that is needed to start it."""
+def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
+    """One agent version, with all that is needed to start it, and what probes found of its tools."""
     return AgentRow.of(
         agent,
         input_schema=agent.input.model_json_schema(),
         output_schema=agent.output.model_json_schema() if agent.output else None,
         samples=[SampleRow.of(sample) for sample in agent.samples],
         nodes=[NodeRow.of(node) for node in agent.nodes.values()],
-        tools=[
-            ToolRow.of(tool, replay_class=str(tool.replay_class), gate=GateRow.of(tool.gate) if tool.gate else None)
-            for tool in agent.all_tools()
-        ],
+        tools=[tool_row(agent, tool, found) for tool in agent.all_tools()],
         attributes=[
             AttributeRow.of(attribute, name=name, title=attribute.title or name)
             for name, attribute in agent.attributes.items()

@@ -9,7 +9,9 @@ from uuid import UUID
 from pydantic import Field
 
 from ledger.web.shapes import Page, Problem, Shape
+from runs.api.agents.rows import ToolRow
 from runs.api.endings import Cancellation, JournalRow, Trouble
+from runs.api.releases.shapes import AssignedRow
 from runs.fleet.incidents import IncidentRow
 from runs.models import Firing, Schedule, State, Wait
 
@@ -189,6 +191,8 @@ class RunRow(Shape):
     blocked: str | None = Field(
         description="Why nothing drives it though it is ready: no running worker has its version."
     )
+    served: bool | None = Field(description="Whether a living worker drives its version; null: it has ended.")
+    assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
     business_key: str | None = Field(description="Of the caller's business: one run of an agent and a key lives.")
     queued_behind: UUID | None = Field(description="The run of its key whose end it waits for before it begins.")
     start_at: datetime | None = Field(description="Not begun before.")
@@ -209,9 +213,7 @@ class RunRow(Shape):
     parent: ParentRow | None = Field(description="Null: no run started it.")
     depth: int = Field(description="How many runs are above it.")
     children: ChildCounts
-    last_durable_at: datetime | None = Field(
-        description="When the last thing was put on record; null until a worker takes it first."
-    )
+    last_durable_at: datetime | None = Field(description="When the last thing was put on record; null before a claim.")
     progress: ProgressRow | None = Field(description="Null: it has said nothing of it.")
     log: LogCounts
 
@@ -381,20 +383,6 @@ class NodeRow(Shape):
     title: str
     edges: list[str]
     doc: str
-
-
-class GateRow(Shape):
-    queue: str
-    rule: str
-
-
-class ToolRow(Shape):
-    name: str
-    title: str
-    system: str
-    effect: str
-    replay_class: str
-    gate: GateRow | None
 
 
 class AttributeRow(Shape):

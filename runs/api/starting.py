@@ -26,14 +26,15 @@ from runs.services.limits.acts import start_with
 from runs.services.starts import keys
 
 
-def begin(body: StartBody, *, by: Actor, most: Budget | None) -> tuple[int, RunRow]:
-    """Start as a body asks, in the caller's transaction: the status, and the run that answers it. Raises what
-    `keys.start` raises."""
-    wanted = keys.Wanted.of(body)
+def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = None) -> tuple[int, RunRow]:
+    """Start as a body asks, in the caller's transaction: the status, and the run that answers it. `key` is the
+    request's. Raises what `keys.start` raises."""
+    wanted = keys.Wanted.of(body, key or "")
     if wanted.is_plain and wanted.deliver is None:
         accepted = lifecycle.accept(
-            body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most, attributes=body.attributes
-        )
+            body.agent, body.input, by=by, tags=body.tags, budget=body.budget, most=most, attributes=body.attributes,
+            request_key=wanted.request_key,
+        )  # fmt: skip
         start_with(accepted.run, body.priority, by=by)
         return 201, accepted_row(accepted)
     begun = keys.start(wanted, by=by, most=most)
@@ -65,7 +66,7 @@ class BulkStart(ApiView):
             body = fit(StartBody, asked)
             with transaction.atomic():
                 status, answer = idempotency.answer_once(
-                    principal, key, asked, lambda: begin(body, by=self.by, most=most)
+                    principal, key, asked, lambda: begin(body, by=self.by, most=most, key=key)
                 )
         except DurableAgentsError as error:
             problem = document(error.status, error.code, error.title, error.detail, **error.extra)

@@ -1,6 +1,9 @@
 from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
+from runs.api.releases.urls import urlpatterns as releases
+from runs.api.undo import views as undo
+from runs.api.versions.views import OneAgent
 
 urlpatterns = [
     path("runs", views.Runs.as_view(), name="api-runs"),
@@ -13,7 +16,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/live", live.Live.as_view(), name="api-run-live"),
     path("runs/<uuid:run_id>/pause", views.Steer.as_view(action="pause"), name="api-run-pause"),
     path("runs/<uuid:run_id>/resume", views.Steer.as_view(action="resume"), name="api-run-resume"),
-    path("runs/<uuid:run_id>/cancel", views.Steer.as_view(action="cancel"), name="api-run-cancel"),
+    path("runs/<uuid:run_id>/cancel", views.Cancel.as_view(action="cancel"), name="api-run-cancel"),
+    path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
@@ -55,5 +59,7 @@ urlpatterns = [
     path("pools/<int:pool_id>/off", pools.PoolOff.as_view(), name="api-pool-off"),
     path("runs/<uuid:run_id>/pools", pools.RunPools.as_view(), name="api-run-pools"),
     path("agents", views.Agents.as_view(), name="api-agents"),
+    *releases,
+    path("agents/<str:reference>", OneAgent.as_view(), name="api-agent"),
     path("fleet", views.Fleet.as_view(), name="api-fleet"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from runs.api.once import answered_once
 from runs.api.present import agent_row, log_row, one, run_rows
 from runs.api.schemas import AgentPage, LogPage, MessagePage, ProcessPage, ProcessRow, RunPage, RunRow, SentRow
 from runs.api.starting import begin
+from runs.certification import results
 from runs.engine.agents import registry
 from runs.engine.steps.telling import LEVELS
 from runs.fleet import members
@@ -31,7 +33,7 @@ from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
 from runs.queries.run_list import Filters, newest, stretch
 from runs.services import authority, callbacks, idempotency, lifecycle, questions, reconciling, signals
-from runs.services.bodies import AnswerBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
+from runs.services.bodies import AnswerBody, CancelBody, ReconcileBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
 from runs.services.forgeries import forgeries
 from runs.services.succession import chain
@@ -67,7 +69,7 @@ class Runs(ApiView):
         body = read_body(request, StartBody)
 
         def start() -> tuple[int, RunRow]:
-            return begin(body, by=self.by, most=most_of(request.auth))
+            return begin(body, by=self.by, most=most_of(request.auth), key=key)
 
         if key is None:
             with transaction.atomic():
@@ -158,14 +160,18 @@ class Steer(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described("Pause, resume, cancel or retry a run", RunRow, body=SteerRunBody)
+    @described("Pause, resume or retry a run", RunRow, body=SteerRunBody)
     def post(self, request: Request, run_id: UUID) -> Response:
+        return self._done(request, run_id, SteerRunBody)
+
+    def _done(self, request: Request, run_id: UUID, shape: type[SteerRunBody]) -> Response:
         role = self._role_at(run_id)  # before the body is looked at
-        body = read_body(request, SteerRunBody)
+        body = read_body(request, shape)
+        more = {"effects": body.effects} if isinstance(body, CancelBody) else {}
 
         def act(on: UUID) -> UUID:
             by = replace(self.by, role=role if on == run_id else self._role_at(on))
-            return _ACTS[self.action](on, by=by, justification=body.justification).id
+            return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
 
         return Response(one(chain.to_newest(run_id, act) if body.newest else act(run_id)))
 
@@ -173,6 +179,14 @@ class Steer(ApiView):
         """The role in which the person may do it to this run. Raises Forbidden."""
         user = self.request.user
         return authority.role_to(self.action, lifecycle.find(run_id), held=roles(user), person=user.pk)
+
+
+class Cancel(Steer):
+    """End a run; where it has effects that can be undone, whoever does says what becomes of them."""
+
+    @described("Cancel a run", RunRow, body=CancelBody)
+    def post(self, request: Request, run_id: UUID) -> Response:
+        return self._done(request, run_id, CancelBody)
 
 
 class Retry(Steer):
@@ -276,7 +290,9 @@ class Agents(ApiView):
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)
         rows = registry.agents()[after : after + query.limit + 1]
-        return query.page(rows, lambda row: {"after": str(after + query.limit)}, agent_row)
+        return query.page(
+            rows, lambda row: {"after": str(after + query.limit)}, partial(agent_row, found=results.newest())
+        )
 
 
 class Fleet(ApiView):

@@ -6,18 +6,28 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from ledger.web.page_base import Page, SharedPage
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.tally import Tally
+from runs.certification.results import newest
 from runs.console import budgets
 from runs.console.graph_svg import Drawing, draw
 from runs.engine.agents import Agent, registry
-from runs.fleet import agent_versions, incidents, members
+from runs.fleet import agent_versions, incidents, members, version_changes
 from runs.models import Incident, Process, Run
 from runs.queries import run_list
-from runs.queries.tool_cards import cards_of
+from runs.queries.manifest import manifest_of
+from runs.queries.tool_cards import certified_cards_of
+
+_MANIFEST = (
+    ("persisted", "On record"),
+    ("recomputed", "Made anew"),
+    ("secret", "Secret"),
+    ("external", "Outside"),
+)
 
 
 def graph_of(agent: Agent) -> Drawing:
@@ -35,7 +45,13 @@ class AgentsPage(Page):
     def get(self, request: HttpRequest) -> HttpResponse:
         served = agent_versions.served()
         cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
-        return self.show(request, {"cards": cards, "unserved": agent_versions.unserved()})
+        context = {
+            "cards": cards,
+            "unserved": agent_versions.unserved(),
+            "changes": version_changes.changed_here(),
+            "is_production": settings.DURABLEAGENTS.is_production,
+        }
+        return self.show(request, context)
 
 
 class AgentPage(Page):
@@ -47,11 +63,15 @@ class AgentPage(Page):
     def get(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         agent = registry.find(graph_id)
         versions = [other for other in registry.agents() if other.name == agent.name]
+        manifest = manifest_of(agent)
         context = {
             "agent": agent,
             "versions": versions,
-            "tools": cards_of(agent).values(),
+            "tools": certified_cards_of(agent, newest()),
             "drawing": graph_of(agent),
+            "changes": version_changes.changed_here([agent]),
+            "is_production": settings.DURABLEAGENTS.is_production,
+            "manifest": [(name, title, getattr(manifest, name)) for name, title in _MANIFEST],
             "schema": agent.input.model_json_schema(),
             "beforehand": budgets.Beforehand.of(agent),
             "recent": run_list.cards(
@@ -84,6 +104,8 @@ class FleetPage(SharedPage):
             "slots": sum(row.slots_total for row in workers),
             "recoveries": Incident.objects.order_by("-id")[:1],
             "unserved": agent_versions.unserved(),
+            "changes": version_changes.changed_here(),
+            "is_production": settings.DURABLEAGENTS.is_production,
             "gone": Process.objects.filter(ended_at__isnull=False).order_by("-ended_at")[:10],
         }
 

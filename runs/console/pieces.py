@@ -33,6 +33,7 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "not_sent": ("not sent", "hold", "Provably nothing left; tried again by itself.", "muted"),
     "committed": ("committed", "ok", "", ""),
     "failed": ("refused", "bad", "", ""),
+    "undone": ("undone", "hold", "It happened, and was undone since.", "muted"),
     "unknown": ("unknown", "unsure", "May or may not have happened; never repeated unasked.", "muted"),
     "settled_not": ("did not happen", "hold", "Settled by a person; about to be sent again.", "muted"),
 }

@@ -34,7 +34,7 @@ from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.services import authority, lifecycle, questions, reconciling
-from runs.services.bodies import AnswerBody, MessageBody, ModelsBody, ReconcileBody, SteerBody
+from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, ReconcileBody, SteerBody
 from runs.services.budgets import raising
 from runs.services.messages import reading, sending
 from runs.services.messages.recorded import agent_of
@@ -140,6 +140,10 @@ class Act(RunPage):
     verb: ClassVar[str] = ""
     done: ClassVar[str] = ""
 
+    def said(self, form: Sent) -> dict[str, Any]:
+        """What the form says, as the service takes it."""
+        return {"justification": form.read(SteerBody).justification}
+
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         form = Sent(request)
         service: Callable[..., Run] = getattr(lifecycle, self.verb)
@@ -147,7 +151,7 @@ class Act(RunPage):
             role = authority.role_to(
                 self.verb, lifecycle.find(run_id), held=roles(request.user), person=request.user.pk
             )
-            service(run_id, by=actor(request, role), justification=form.read(SteerBody).justification)
+            service(run_id, by=actor(request, role), **self.said(form))
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused(self.verb, error, form.kept))
         messages.success(request, self.done, extra_tags="ok")
@@ -164,6 +168,10 @@ class Resumptions(Act):
 
 class Cancellations(Act):
     verb, done = "cancel", "Cancellation requested. It is on the record."
+
+    def said(self, form: Sent) -> dict[str, Any]:
+        body = form.read(CancelForm)
+        return {"justification": body.justification, "effects": body.effects}
 
 
 class Retries(Act):

@@ -5,6 +5,7 @@ from django.urls import path
 from runs.console import agent_views, run_views, start_views
 from runs.console.limits import limit_views
 from runs.console.pools import views as pool_views
+from runs.console.releases import views as releases
 from runs.console.starts import schedule_views
 
 urlpatterns = [
@@ -42,6 +43,14 @@ urlpatterns = [
     path("reconcile", run_views.ReconcilePage.as_view(), name="reconcile"),
     path("agents", agent_views.AgentsPage.as_view(), name="agents"),
     path("agents/<str:graph_id>", agent_views.AgentPage.as_view(), name="agent"),
+    path("agents/<str:graph_id>/versions", releases.VersionsPage.as_view(), name="versions"),
+    path("agents/<str:graph_id>/closings", releases.VersionClosings.as_view(), name="version_closings"),
+    path("agents/<str:graph_id>/openings", releases.VersionOpenings.as_view(), name="version_openings"),
+    path("agents/<str:graph_id>/ramps", releases.NewRamp.as_view(), name="new_ramp"),
+    path("ramps/<int:ramp_id>/shares", releases.RaiseRamp.as_view(), name="ramp_shares"),
+    path("ramps/<int:ramp_id>/resumptions", releases.SteerRamp.as_view(action="resume"), name="ramp_resumptions"),
+    path("ramps/<int:ramp_id>/rollbacks", releases.SteerRamp.as_view(action="rollback"), name="ramp_rollbacks"),
+    path("ramps/<int:ramp_id>/completions", releases.SteerRamp.as_view(action="finish"), name="ramp_completions"),
     path("fleet/recoveries", agent_views.RecoveriesPage.as_view(), name="recoveries"),
     path("limits", limit_views.LimitsPage.as_view(), name="limits"),
     path("limits/settings", limit_views.LimitSettings.as_view(), name="limit_settings"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,10 @@ from runs.engine.attributes.setting import misdeclared
 from runs.engine.budget.limits import Budget
 from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
-from runs.engine.fingerprint import digest, parts
+from runs.engine.fingerprint import digest, first_scheme, is_current, parts, second_scheme
 from runs.engine.messages.declared import Message, View, message_of, view_of
-from runs.engine.tools import ReplayClass, Tool, must_be_stable
+from runs.engine.tools import ReplayClass, Tool, Undo, must_be_stable
+from runs.engine.undo.declared import check_undos, undos_of
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
@@ -69,7 +70,9 @@ class Agent:
     what a run of it may use where its start names nothing else (None: as much as it likes). `signals` are the names
     that its nodes wait for: one of another name is refused (None: any is kept, for names made while it runs). `screens`
     are hooks that look at content before it reaches a model, a tool or a node, beside those of the installation; they
-    are no part of the version, so that they can become stricter for runs under way.
+    are no part of the version, so that they can become stricter for runs under way. `undos` are those that its calls
+    name with `undo=`, beside the tools' own; `on_failure` says what becomes of effects that can be undone when a run
+    fails: "undo" or "leave".
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -90,11 +93,15 @@ class Agent:
     attributes: dict[str, Attribute] = field(default_factory=dict)
     signals: list[str] | None = None
     screens: list[Screen] = field(default_factory=list)
+    undos: list[Undo] = field(default_factory=list)
+    on_failure: str = "undo"
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     messages: dict[str, Message] = field(default_factory=dict, init=False)
     views: dict[str, View] = field(default_factory=dict, init=False)
     start: str = field(default="", init=False)
     _fingerprint: str = field(default="", init=False, repr=False)
+    _older: tuple[str, ...] = field(default=(), init=False, repr=False)
+    _parts: dict[str, Any] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -150,7 +157,7 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
             if start and self.start:
                 raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
-            self._fingerprint = ""
+            self._fingerprint, self._older = "", ()
             self.nodes[name] = node = Node(
                 name, tuple(to), function, title or name.replace("_", " "), inspect.cleandoc(function.__doc__ or "")
             )
@@ -178,7 +185,7 @@ class Agent:
             )
             if made.name in self.messages:
                 raise DefinitionError(f"{self.graph_id}: there are two messages named {made.name!r}")
-            self._fingerprint = ""
+            self._fingerprint, self._older = "", ()
             self.messages[made.name] = made
             return made
 
@@ -217,6 +224,10 @@ class Agent:
         every = [*self.tools, *(t for a in self.assistants for t in a.tools)]
         return list({t.name: t for t in every}.values())
 
+    def all_undos(self) -> dict[str, Undo]:
+        """All that it knows how to undo, by the name that journals hold."""
+        return undos_of(self.all_tools(), self.undos)
+
     def validate(self) -> None:
         """Check the whole graph. Raises DefinitionError naming what is wrong."""
         if not self.start:
@@ -233,16 +244,31 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: {t!r} is not a tool with a replay class")
             if known.setdefault(t.name, t) is not t:
                 raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
+        check_undos(self.graph_id, known, self.undos, self.on_failure)
 
     def parts(self) -> dict[str, Any]:
         """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""
-        return parts(self)
+        self.fingerprint()
+        return parts(self) if self._parts is None else self._parts
 
     def fingerprint(self) -> str:
-        """Digest of `parts`; a version never changes in place, so it is made once (schemas cost milliseconds)."""
+        """Digest of `parts`; both are made once, of the source that was loaded, which a deployment may change."""
         if not self._fingerprint:
-            self._fingerprint = digest(self.parts())
+            self._parts = parts(self)
+            self._fingerprint = digest(self._parts)
         return self._fingerprint
+
+    def older_fingerprints(self) -> tuple[str, ...]:
+        """What this very code was by the schemes of before, the latest first."""
+        if not self._older:
+            self._older = second_scheme(self), first_scheme(self)
+        return self._older
+
+    def is_own(self, fingerprint: str) -> bool:
+        """Whether a `fingerprint` is this code's, by whichever scheme it was made."""
+        if fingerprint == self.fingerprint():
+            return True
+        return not is_current(fingerprint) and fingerprint in self.older_fingerprints()
 
 
 class Registry:
@@ -251,6 +277,8 @@ class Registry:
     def __init__(self) -> None:
         self._agents: dict[str, dict[str, Agent]] = {}
         self._quarantined: set[str] = set()
+        self._closed: frozenset[str] = frozenset()
+        self._kept: Mapping[str, str] = {}
 
     def add(self, agent: Agent) -> None:
         """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be
@@ -272,6 +300,10 @@ class Registry:
         """All agents, by name, newest version first."""
         return [a for name in sorted(self._agents) for a in self._newest_first(name)]
 
+    def versions(self, name: str) -> list[Agent]:
+        """An agent's versions, the newest first."""
+        return self._newest_first(name) if name in self._agents else []
+
     def quarantine(self, graph_id: str) -> None:
         """The code here is not the version's: it is known, so that its runs can be shown, and not driven."""
         self._quarantined.add(graph_id)
@@ -290,6 +322,21 @@ class Registry:
         if version not in self._agents[name]:
             raise UnknownVersion(name, version, [a.version for a in self._newest_first(name)])
         return self._agents[name][version]
+
+    def steer(self, *, closed: Iterable[str], kept: Mapping[str, str]) -> None:
+        """Which versions (`name@version`) steps by a bare name don't get, and which one they get of an agent whose
+        starts are just going over to another."""
+        self._closed, self._kept = frozenset(closed), dict(kept)
+
+    def find_for_step(self, reference: str) -> Agent:
+        """As `find`, for a run that another one starts, or hands off to. By name it gets the newest version that is
+        open, and where all are closed the newest: whoever is under way goes on. Raises as `find` does."""
+        if "@" in reference or reference not in self._agents:
+            return self.find(reference)
+        versions = self._newest_first(reference)
+        if (kept := self._agents[reference].get(self._kept.get(reference, ""))) is not None:
+            return kept
+        return next((agent for agent in versions if agent.graph_id not in self._closed), versions[0])
 
     def _newest_first(self, name: str) -> list[Agent]:
         return sorted(self._agents[name].values(), key=lambda a: tuple(map(int, a.version.split("."))), reverse=True)

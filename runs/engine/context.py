@@ -30,6 +30,7 @@ from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, open_gate, plan_of
+from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message
 from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
@@ -140,20 +141,22 @@ class Context:
         why: str = "",
         grant: Grant | None = None,
         max_age: timedelta | None = None,
+        undo: AskedUndo = OF_THE_TOOL,
     ) -> Any:
         """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
 
         `evidence` and `why` are for whoever must approve the call; `grant` is an approval obtained before with
         `approve(tool=…)`. `max_age` is how old a pure tool's answer may be: no older one is taken from the cache, and a
-        recorded one that nothing was made of yet is read again. Raises ToolFailure (a definite refusal), Rejected (its
-        gate was denied), ContentRefused (a hook withheld the arguments), pydantic's ValidationError (wrong arguments;
-        nothing is sent).
+        recorded one that nothing was made of yet is read again. `undo`, one of the agent's `undos`, is how its effect
+        is undone where that isn't the tool's own way; None: it stands. Raises ToolFailure (a definite refusal),
+        Rejected (its gate was denied), ContentRefused (a hook withheld the arguments), pydantic's ValidationError
+        (wrong arguments; nothing is sent).
         """
         slot = self._visit.next_slot()
         check_max_age(tool, max_age)
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
         return await call_tool(
-            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age
+            self._visit, slot, tool, checked, evidence=evidence, why=why, grant=grant, max_age=max_age, undo=undo
         )
 
     @_step

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any, assert_never
+from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,6 +16,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
+from runs.engine.checkpoints.other_code import other_code, written_by_others
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.messages.changes import between, with_changes
@@ -29,12 +31,14 @@ from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
 from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape, payload_of
+from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undoing import ending
+from runs.engine.undoing.plan import Plan, Reason
+from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import Visit
 
-# What is on record has changed under a stop for an operator: read it and go on.
-_AGAIN = "again"
-# How often a run that is about to go on as another looks again at what came meanwhile.
-_LOOKS = 20
+_AGAIN = "again"  # what is on record has changed under a stop for an operator: read it and go on
+_LOOKS = 20  # of a run that is about to go on as another, at what came meanwhile
 _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 
 
@@ -59,7 +63,9 @@ class Driver:
         self.created: e.RunCreated | None = None
         self.wish: e.CancelRequested | None = None  # of whoever asked last that it be cancelled
         self.carried_on: e.RunCarriedOn | None = None  # of a run that has not entered a node yet
+        self.undo_asked: e.UndoAsked | None = None  # whoever ended it from outside wants its effects undone first
         self.depth = 0
+        self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until somebody has looked at that
         self._running: Visit | None = None
 
     async def drive(self) -> str:
@@ -85,6 +91,8 @@ class Driver:
         held = await self._held()
         if held is not None:
             return held
+        if self.undo_asked is not None:
+            return await self._fail(ending.crash_of(self.undo_asked))
         if not self.at.node:
             begun = await self._begin()
             if begun is not None:
@@ -101,11 +109,14 @@ class Driver:
         history: History = await self.journal.load()
         assert isinstance(history.created, e.RunCreated)
         self.created, self.depth = history.created, history.depth
+        self._wrote = written_by_others(self.agent, history)
         if history.snapshot is not None:
             self.at = history.snapshot
         self.carried_on = next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
+        self.at = ending.resumed(self.at, list(history.tail), self.agent.fingerprint())
         self.tape = Tape(history.tail)
-        self.wish = next((x for x in reversed(history.tail) if isinstance(x, e.CancelRequested)), None)
+        self.wish = ending.wish_in(history.tail)
+        self.undo_asked = None if self._is_undoing else ending.asked_of(history.tail)
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
@@ -154,12 +165,28 @@ class Driver:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
         if (asked := self.tape.open_budget()) is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, asked, 0, "budget", 0, self.journal.now()))
+        if self._wrote and (other := await other_code(self.agent, self.journal, self.runtime, self._wrote, self.at)):
+            return await self._operator(other)
         if late := untold(self.tape):
             return await self._operator(Broken(LATE_NEWS, {"problem": problem(self.tape, late), "late": late}))
         return None
 
-    async def _visit(self) -> Outcome:
+    @property
+    def _is_undoing(self) -> bool:
+        return self.at.node == UNDO_NODE
+
+    def _new_visit(self, node: str) -> Visit:
         assert self.created is not None
+        self._running = Visit(
+            self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
+            node=node, number=self.at.visit, generation=self.at.generation, created=self.created,
+            trace_id=self.trace_id, depth=self.depth,
+        )  # fmt: skip
+        return self._running
+
+    async def _visit(self) -> Outcome | Undone:
+        if self._is_undoing:
+            return await undo_visit(self._new_visit(UNDO_NODE), Plan.model_validate(self.at.state))
         node = self.agent.nodes.get(self.at.node)
         if node is None:
             return Broken("unknown_node", {"node": self.at.node, "problem": f"{self.agent.graph_id} has no such node"})
@@ -169,12 +196,7 @@ class Driver:
             return Broken(
                 "bad_checkpoint", {"node": self.at.node, "problem": f"the checkpoint does not fit the state: {error}"}
             )
-        running = self._running = Visit(
-            self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
-            node=node.name, number=self.at.visit, generation=self.at.generation, created=self.created,
-            trace_id=self.trace_id, depth=self.depth,
-        )  # fmt: skip
-        return await run_visit(running, node, state)
+        return await run_visit(self._new_visit(node.name), node, state)
 
     def _buffered(self) -> list[e.Event]:
         """What the visit read and no commit has taken along yet."""
@@ -182,7 +204,7 @@ class Driver:
 
     # --- from an outcome to a commit ---
 
-    async def _act(self, outcome: Outcome) -> str | None:
+    async def _act(self, outcome: Outcome | Undone) -> str | None:
         """Make an outcome durable. None: the run goes on here."""
         match outcome:
             case Advanced():
@@ -198,6 +220,10 @@ class Driver:
                 return await self._exceeded(outcome)
             case Stopped():
                 return await self._stopped(outcome.reason)
+            case Undone():
+                return await self._end_undone()
+            case Crashed() if self._is_undoing:
+                return await self._operator(Broken("undo_broken", {"problem": outcome.message}))
             case Crashed():
                 return await self._fail(outcome)
             case Broken():
@@ -243,7 +269,8 @@ class Driver:
 
     async def _park(self, parked: Parked, *, has_mail: bool = False) -> str | None:
         self.runtime.hit("CP8", "")
-        if (has_mail or self.agent.messages) and await self._answer_parked(parked):
+        has_mail = not self._is_undoing and (has_mail or bool(self.agent.messages))
+        if has_mail and await self._answer_parked(parked):
             await self._load()
             return None
         state = waiting_state({kind for _, kind, _ in parked.waits})
@@ -256,6 +283,8 @@ class Driver:
         if reply.stop is not None:
             return await self._stopped(reply.stop)
         if await self.journal.inbox() is not None:
+            if self._is_undoing:  # whoever sent it is told at the end
+                return await self._settle({i: kind for i, kind, _ in parked.waits}, event.waits) or _AGAIN
             return await self._park(parked, has_mail=True)  # it came in this very moment
         if self._refused == parked:
             waits = [slot for _, _, slot in parked.waits]
@@ -268,6 +297,10 @@ class Driver:
 
     async def _stopped(self, reason: str) -> str | None:
         match reason:
+            case "cancel" if self._is_undoing:
+                self.control.take_back("cancel")  # it was seen to: this is what came of it
+                await self._load()
+                return None
             case "cancel":
                 return await self._cancel()
             case "drain":
@@ -282,7 +315,7 @@ class Driver:
                     return "paused"
                 if reply.is_cancel_requested:
                     return await self._cancel()
-                self.control.take_back_pause()  # resumed in the meantime
+                self.control.take_back("pause")  # resumed in the meantime
                 await self._load()
                 return None
 
@@ -299,11 +332,45 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _fail(self, crash: Crashed) -> str:
-        await self._load()  # what the visit put on record is not all on its tape
+        reply = await self._load()  # what the visit put on record is not all on its tape
+        if reply.stop == "cancel":
+            return await self._cancel()  # who cancelled says what becomes of its effects
         await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
+        if self.agent.on_failure == "undo" and (how := await self._undo_first("failed", crash.code, payload)):
+            return how
         event = e.RunFailed(code=crash.code, payload=payload)
         return await self._end("failed", [*self._buffered(), event], error=crash.code)
+
+    async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
+        """Where a run that is to end has effects that can be undone, that comes first, and before it what nobody knows
+        yet. None: there is nothing to undo."""
+        if waits := await ending.open_questions(self.agent, self.journal, self.tape, self.trace_id):
+            return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
+        await self._load()  # a hook may have told what became of a call
+        end = Plan(reason=reason, code=code, in_flight=self.tape.outstanding())
+        plan = ending.plan_for(self.agent, await self.journal.effects(), end, ends_with)
+        if plan is None:
+            return None
+        self.at = await ending.begin(self.journal, self.at, self.agent.fingerprint(), plan, self._buffered())
+        self.control.take_back("cancel")
+        return _AGAIN
+
+    async def _settle(self, waits: dict[UUID, str], slots: list[str]) -> str | None:
+        """Let go until one of these has come, whatever people asked for meanwhile."""
+        state = waiting_state(set(waits.values()))
+        parked = e.RunParked(state=state, waits=slots)
+        reply = await self.journal.leave("settle", [parked], state=state, waits=list(waits))
+        return "parked" if reply.is_done else None
+
+    async def _end_undone(self) -> str:
+        """Every effect is seen to: the run ends as it would have. What came in this very moment is looked at first."""
+        known = len(self.tape.late)
+        await self._load()
+        if len(self.tape.late) > known:
+            return _AGAIN
+        state, event, code = ending.end_of(Plan.model_validate(self.at.state), self.tape)
+        return await self._end(state, [*self._buffered(), event], error=code)
 
     async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
         """The last move; a run that somebody cancelled meanwhile ends as cancelled."""
@@ -355,9 +422,7 @@ class Driver:
                 return await self._stopped(reply.stop) or _AGAIN
             return "paused" if reply.is_done else _AGAIN
         # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before that.
-        parked = e.RunParked(state="waiting_human", waits=[wait.slot])
-        reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[wait.id])
-        return "operator" if reply.is_done else _AGAIN
+        return "operator" if await self._settle({wait.id: wait.kind}, [wait.slot]) else _AGAIN
 
     # --- cancelling ---
 
@@ -369,12 +434,13 @@ class Driver:
             doubtful = [slot for _, slot in self.tape.in_doubt()]
             questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
             waits = [wait for wait in questions if wait is not None]
+            asked = ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))
+            is_undone = not waits and (asked or {}).get("effects") == "undo"
+            if is_undone and (how := await self._undo_first("cancelled", "", asked)):
+                return how
             if not waits:
-                asked = None if self.wish is None else payload_of(self.wish) | {"asked_by": self.wish.by}
                 event = e.RunCancelled(by="operator", in_flight=self.tape.outstanding(), payload=asked)
                 await self.journal.leave("end", [event], state="cancelled")
                 return "cancelled"
-            parked = e.RunParked(state="waiting_human", waits=[w.slot for w in waits])
-            reply = await self.journal.leave("settle", [parked], state="waiting_human", waits=[w.id for w in waits])
-            if reply.is_done:
-                return "parked"
+            if how := await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]):
+                return how

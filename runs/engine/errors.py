@@ -76,6 +76,19 @@ class BusinessFailure(ToolError):
         self.details = details
 
 
+class KeyRejected(ToolError):
+    """Raised by a tool: the other side knows the call's key otherwise than we do, or not any more (used with another
+    body, expired, unknown), so that an earlier try may have had its effect. No refusal of what was asked for: the
+    outcome is unknown, and a person settles it.
+
+    `message` is what the other side said, `details` any plain data that whoever settles it may need.
+    """
+
+    def __init__(self, message: str, *, details: Any = None) -> None:
+        super().__init__(message)
+        self.details = details
+
+
 class BadAnswer(Exception):
     """A tool gave something that isn't what it declared, or that can't be put on record."""
 

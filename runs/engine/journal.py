@@ -294,6 +294,15 @@ class History:
     counts_reads: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a run's whole journal tells of its effects, in order; and which runs hold effects of their own to undo:
+    children that ended well, and the run that this one goes on from."""
+
+    events: Sequence[Event] = ()
+    reversible: frozenset[str] = frozenset()
+
+
 class Journal(Protocol):
     """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost.
     Several may be asked for at once; they are made one after the other.
@@ -365,6 +374,10 @@ class Journal(Protocol):
     async def estate(self) -> Sequence[tuple[int, Event]]:
         """What an heir of the run is made of, with the events' numbers: what its first events tell, what it is found
         by, which models it asks, and the signals that no call took. Raises JournalBroken."""
+        ...
+
+    async def effects(self) -> Effects:
+        """What of the run could be undone. Raises JournalBroken."""
         ...
 
     async def succeed(self, events: Sequence[Event], heir: Heir) -> Reply:

@@ -22,6 +22,7 @@ from runs.engine.journal import (
     NOTHING_USED,
     Batch,
     ChildSpec,
+    Effects,
     Entry,
     GateOpening,
     Heir,
@@ -34,6 +35,8 @@ from runs.engine.journal import (
 )
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
+from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undoing.plan import KINDS
 
 
 @dataclass
@@ -74,6 +77,10 @@ class MemoryRun:
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
     heir: Heir | None = None  # the run that it went on as
 
+    @property
+    def at_work(self) -> str:  # the state in which a worker has it
+        return "compensating" if any(isinstance(event, e.UndoBegun) for event in self.events) else "running"
+
     def append(self, events: Sequence[e.Event]) -> None:
         """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's
         unique index."""
@@ -88,7 +95,7 @@ class MemoryRun:
 
     def claim(self) -> MemoryJournal:
         """Take the run under a new epoch, whoever had it."""
-        self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), "running"
+        self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), self.at_work
         self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
         return MemoryJournal(self, Lease(self.epoch, self.lease))
 
@@ -107,7 +114,7 @@ class MemoryRun:
             else [e.WaitResolved(slot=s.slot, attempt=s.attempt, wait=s.kind, n=s.n, resolution=resolution, by="test")]
         )
         if self.lease is None:
-            self.state = "running"
+            self.state = self.at_work
         return True
 
     def decide(
@@ -276,6 +283,8 @@ class MemoryJournal:
         self.run.used += sum((debit_of(x) for x in batch.events if isinstance(x, e.BudgetDebited)), batch.usage)
         if batch.snapshot is not None:
             self.run.snapshots.append((self.seq, batch.snapshot))
+            if batch.snapshot.node == UNDO_NODE:
+                self.run.state, self.run.is_cancel_requested, self.run.caps = "compensating", False, UNLIMITED
 
     async def leave(
         self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
@@ -310,6 +319,10 @@ class MemoryJournal:
         self._fence()
         numbered = enumerate(self.run.events, start=1)
         return [(seq, x) for seq, x in numbered if isinstance(x, _OF_AN_ESTATE) or any(x is k for k in self.run.kept)]
+
+    async def effects(self) -> Effects:
+        self._fence()
+        return Effects([event for event in self.run.events if isinstance(event, KINDS)])
 
     async def succeed(self, events: Sequence[e.Event], heir: Heir) -> Reply:
         self._fence()

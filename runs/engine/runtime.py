@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from ledger.actors import Lease
 from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import Hasher
+from runs.engine.certification.standing import Certificates
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
 from runs.engine.limits.permits import Limits
@@ -62,6 +63,10 @@ class RetryPolicy:
         return min(max(seconds, 0.0), self.asked_longest)
 
 
+async def _not_known(graph_id: str, fingerprint: str) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Runtime:
     """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
@@ -74,7 +79,9 @@ class Runtime:
     for. `overhear` gives what takes the text of a request under way, where somebody listens. `screens` are the
     installation's hooks that look at content, `reads` the cache of reads. `queues` are those that somebody decides,
     `people` the queues and roles that may be asked; None: any. `limits` gives the permits of what all workers share,
-    each waited for in place for `limit_patience` seconds."""
+    each waited for in place for `limit_patience` seconds. `certificates` say which keyed tools were seen to honour
+    keys. With `refuses_other_code` a run waits for an operator whose checkpoint other code wrote; `code_of` is what
+    such code was made of, by agent and fingerprint, if it is known."""
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -98,6 +105,9 @@ class Runtime:
     people: Collection[str] | None = None
     limits: Limits = field(default_factory=Limits)
     limit_patience: float = 2.0
+    certificates: Certificates = field(default_factory=Certificates)
+    refuses_other_code: bool = False
+    code_of: Callable[[str, str], Awaitable[Mapping[str, Any] | None]] = _not_known
 
 
 class Control:
@@ -133,9 +143,11 @@ class Control:
         finally:
             self.unsafe_calls -= 1
 
-    def take_back_pause(self) -> None:
-        """The run was resumed before it came to the boundary; other wishes stand."""
-        self._reasons.discard("pause")
+    def take_back(self, reason: StopReason) -> None:
+        """Nobody wants it any more, or it has been seen to; other wishes stand."""
+        self._reasons.discard(reason)
+        if reason == "cancel":
+            self.cancelled.clear()
         if not self._reasons:
             self.stop_asked.clear()
 

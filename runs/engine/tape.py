@@ -20,6 +20,7 @@ class Attempt:
     """What is known of one attempt at a logical call."""
 
     intent: e.Event | None = None
+    undo: e.UndoRegistered | None = None  # how it is undone, if it has its effect
     accepted: e.Event | None = None
     result: e.Event | None = None
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
@@ -168,6 +169,8 @@ class Tape:
         self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
         self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
         self.handled: list[e.MessageHandled] = []
+        self.undone: dict[str, e.EffectUndone | e.EffectLeft] = {}  # by the slot of the call, or of the question
+        self.late: list[tuple[str, int]] = []  # calls of which somebody told late that they happened
         self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
         self.last = ""  # the call that the last line is about of those that a claimant found
         for event in events:
@@ -195,9 +198,14 @@ class Tape:
             self.visits.add(event.visit)
         if isinstance(event, (e.SignalReceived, e.SignalCarried)):
             self.signals[event.name, event.n] = event
+        if isinstance(event, (e.EffectUndone, e.EffectLeft)):
+            self.undone[event.slot or ""] = event
         self.handled += [event] if isinstance(event, e.MessageHandled) else []
         if event.slot is None:
             return
+        is_news = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused" and event.contradicts != ""
+        if (is_news or isinstance(event, e.CallbackArrivedLate)) and (event.slot, event.attempt) not in self.late:
+            self.late.append((event.slot, event.attempt))
         place = event.slot.rpartition("/")[0]
         while "/" in place and place not in self.parents:
             self.parents.add(place)
@@ -407,6 +415,8 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.AttributesSet():
             slot.remember("set_attributes", event.requested_hash)
             attempt.result = event
+        case e.UndoRegistered():
+            attempt.undo = event
         case e.ToolReadAnew():
             attempt.result, attempt.anew = event, event.n + 1
         case e.ContentScreened():

@@ -197,6 +197,7 @@ class Tool:
     cache: timedelta | None = None
     shared: bool = False
     parts: dict[str, Any] = field(default_factory=dict)
+    undo: Undo | None = None
 
     @property
     def is_pure(self) -> bool:
@@ -270,6 +271,30 @@ class Tool:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """How an effect is undone: by a call of `tool`, with what `args(asked, got)` makes of the effect's own input and
+    output.
+
+    The tool is an ordinary one of the agent, with its own key, gate and hooks. `args` is a plain function that returns
+    the tool's input. `name` tells it from another one of the same tool (the tool's name unless given). Raises
+    DefinitionError.
+    """
+
+    tool: Tool
+    args: Callable[[Any, Any], Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool, Tool):
+            raise DefinitionError(f"Undo(tool={self.tool!r}): give a tool")
+        if inspect.iscoroutinefunction(self.args) or not callable(self.args):
+            raise DefinitionError(f"Undo(args={self.args!r}) by {self.tool.name!r}: give a plain function")
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name or self.tool.name):
+            raise DefinitionError(f"Undo(name={self.name!r}) by {self.tool.name!r}: give a lower_snake_case name")
+        object.__setattr__(self, "name", self.name or self.tool.name)
+
+
 def tool(
     *,
     replay_class: ReplayClass,
@@ -289,6 +314,7 @@ def tool(
     rate_limit: RateLimit | None = None,
     cache: timedelta | None = None,
     shared: bool = False,
+    undo: Undo | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
     model.
@@ -305,6 +331,7 @@ def tool(
     `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
     say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
     tool's answer from the cache, those of the same agent, or with `shared` of any (docs/agents.md says when not to).
+    `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md).
 
     Raises DefinitionError.
     """
@@ -328,14 +355,16 @@ def tool(
         _check_cache(name, replay_class, cache, shared)
         if answers_later and replay_class is ReplayClass.PURE:
             raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+        if undo is not None and (replay_class is ReplayClass.PURE or not isinstance(undo, Undo)):
+            problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
+            raise DefinitionError(f"tool {name!r}: {problem}")
         doc = inspect.cleandoc(function.__doc__ or "")
         return Tool(
             name=name, title=title or name.replace("_", " ").capitalize(), system=system, effect=effect,
             replay_class=replay_class, _function=function, input=taken, output=result, timeout=timeout,
             key_ttl=key_ttl, gate=gate, answers_later=answers_later, external_id=external_id, reconcile=reconcile,
             on_receipt=on_receipt, check_answer=check_answer, description=doc, sequential=sequential,
-            rate_limit=rate_limit,
-            cache=cache, shared=shared,
+            rate_limit=rate_limit, cache=cache, shared=shared, undo=undo,
         )  # fmt: skip
 
     return register

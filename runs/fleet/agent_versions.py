@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -28,8 +29,9 @@ from psycopg.rows import TupleRow
 from ledger.errors import DurableAgentsError
 from runs import log_messages
 from runs.engine.agents import Agent, registry
-from runs.engine.fingerprint import changed, first_scheme, is_current
+from runs.engine.fingerprint import is_current
 from runs.fleet.members import FRESH_SECONDS
+from runs.fleet.version_changes import Change, change_of
 
 log = logging.getLogger("runs.fleet.agent_versions")
 
@@ -37,12 +39,17 @@ _FIRST_USE = """
     INSERT INTO runs_agentversion (graph_id, fingerprint, parts, first_used_at)
     VALUES (%s, %s, %s::jsonb, clock_timestamp())
     ON CONFLICT (graph_id) DO NOTHING"""
+_SEEN = """
+    INSERT INTO runs_agentcode (graph_id, fingerprint, parts, first_seen_at)
+    VALUES (%s, %s, %s::jsonb, clock_timestamp())
+    ON CONFLICT (graph_id, fingerprint) DO NOTHING"""
 _STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
 # By whoever comes first: the others find it done, and compare with what was stored then.
 _ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
 _SERVE = """
-    INSERT INTO runs_served (worker, graph_id, is_quarantined) VALUES (%s, %s, %s)
-    ON CONFLICT (worker, graph_id) DO UPDATE SET is_quarantined = excluded.is_quarantined"""
+    INSERT INTO runs_served (worker, graph_id, is_quarantined, is_draining) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (worker, graph_id) DO UPDATE
+    SET is_quarantined = excluded.is_quarantined, is_draining = excluded.is_draining"""
 _SERVED = """
     SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
     WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
@@ -63,44 +70,56 @@ class VersionChanged(DurableAgentsError):
 
     status, code, title = 409, "version-changed", "The agent's code has changed under its version"
 
-    def __init__(self, graph_id: str) -> None:
+    def __init__(self, change: Change) -> None:
         super().__init__(
-            f"{graph_id} was first used with other code than this process has. "
-            "Give the changed code a version of its own."
+            f"{change.graph_id} was first used with other code than this process has: {change.told}.",
+            errors=[
+                {"field": "agent", "problem": each, "fix": f"give the changed code version {change.proposed}"}
+                for each in change.said
+            ],
         )
 
 
 class Loaded:
-    """The versions that one worker process has, checked and announced as they come."""
+    """The versions that one worker process drives, checked and announced as they come: all that it has, or `only` those
+    named (`name` or `name@version`); where it drains, none of their runs is begun."""
 
-    def __init__(self, worker: UUID) -> None:
-        self._worker = worker
+    def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
+        self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining
         self._known: set[str] = set()
+
+    def graph_ids(self) -> list[str]:
+        """The versions whose runs it may take."""
+        return [graph_id for graph_id in registry.graph_ids() if self._drives(graph_id)]
+
+    def _drives(self, graph_id: str) -> bool:
+        return not self._only or graph_id in self._only or graph_id.partition("@")[0] in self._only
 
     async def announce(self, link: psycopg.AsyncConnection[TupleRow]) -> None:
         """Check what is new in the registry, quarantine what differs, and put on record that this worker has it."""
         for agent in registry.agents():
-            if agent.graph_id in self._known:
+            if agent.graph_id in self._known or not self._drives(agent.graph_id):
                 continue
-            await link.execute(_FIRST_USE, _made_of(agent))
+            made_of = _made_of(agent)
+            await link.execute(_SEEN, made_of)
+            await link.execute(_FIRST_USE, made_of)
             stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
             if stored is not None and _is_older(agent, stored[0]):
                 if (await link.execute(_ADOPT, _adopted(agent, stored[0]))).rowcount:
                     log.warning(log_messages.VERSION_ADOPTED, agent.graph_id)
                 stored = await (await link.execute(_STORED, [agent.graph_id])).fetchone()
-            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent, stored[1])
-            await link.execute(_SERVE, [self._worker, agent.graph_id, is_quarantined])
+            is_quarantined = stored is not None and stored[0] != agent.fingerprint() and _quarantine(agent, *stored)
+            await link.execute(_SERVE, [self._worker, agent.graph_id, is_quarantined, self._is_draining])
             self._known.add(agent.graph_id)
 
 
-def _quarantine(agent: Agent, parts: Any) -> bool:
+def _quarantine(agent: Agent, fingerprint: str, parts: Any) -> bool:
     """The code differs from the version's: whether that takes it out of service here."""
-    where = list(changed(parts, agent.parts()))
-    differs = f"{agent.graph_id} ({', '.join(where[:5])}{' and more' if where[5:] else ''})"
+    change = change_of(agent, fingerprint, parts)
     if not settings.DURABLEAGENTS.is_production:
-        log.warning(log_messages.VERSION_CHANGED, differs, "in production no run of it would be driven")
+        log.warning(log_messages.VERSION_CHANGED, change, "in production no run of it would be driven")
         return False
-    log.error(log_messages.VERSION_CHANGED, differs, "no run of it is driven or started here")
+    log.error(log_messages.VERSION_CHANGED, change, "no run of it is driven or started here")
     registry.quarantine(agent.graph_id)
     return True
 
@@ -112,7 +131,7 @@ def _made_of(agent: Agent) -> list[str]:
 def _is_older(agent: Agent, stored: str) -> bool:
     """Whether what is stored was made by an older scheme of this very code. Of other code it differs, as it did
     before."""
-    return not is_current(stored) and stored == first_scheme(agent)
+    return not is_current(stored) and agent.is_own(stored)
 
 
 def _adopted(agent: Agent, stored: str) -> list[str]:
@@ -136,7 +155,7 @@ def note_use(agent: Agent) -> None:
             cursor.execute(_STORED, [agent.graph_id])
             stored = cursor.fetchone()
     if stored is not None and stored[0] != agent.fingerprint() and settings.DURABLEAGENTS.is_production:
-        raise VersionChanged(agent.graph_id)
+        raise VersionChanged(change_of(agent, *stored))
 
 
 def served() -> dict[str, bool]:
@@ -168,6 +187,12 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     if run.ready_at > datetime.now(UTC):  # it is not to be begun yet
         return None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
+
+
+def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
+    """Of a run that is parked: whether nobody could drive it if it were woken now. It loses nothing by that."""
+    is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
+    return is_parked and run.graph_id not in drivable_now
 
 
 class Watch:

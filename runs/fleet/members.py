@@ -95,7 +95,9 @@ _ROLL = f"""
            extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,
            (SELECT extract(epoch FROM clock_timestamp() - at)::float FROM runs_sweep WHERE id = 1),
            (SELECT extract(epoch FROM deadline - clock_timestamp())::float FROM runs_wait
-            WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1)
+            WHERE resolved_at IS NULL AND NOT is_overdue ORDER BY deadline LIMIT 1),
+           EXISTS (SELECT 1 FROM runs_poolmeter
+                   WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp())
     FROM runs_process p WHERE p.ended_at IS NULL"""
 # A stopped client may sit in an open transaction; its locks go with its backends.
 _HUSH = """
@@ -201,12 +203,13 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """One look at the fleet: everybody on record as alive, the database server's own age in seconds, how many ago
-    somebody swept, and in how many the next deadline of all passes."""
+    somebody swept, in how many the next deadline of all passes, and whether there is anything to do about pools."""
 
     members: list[Member]
     server_age: float
     sweep_age: float | None
     due_in: float | None
+    is_pool_waiting: bool
 
 
 def roll_call() -> Roll | None:
@@ -214,8 +217,8 @@ def roll_call() -> Roll | None:
     rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
     if rows is None:
         return None
-    server_age, sweep_age, due_in = rows[0][-3:] if rows else (0.0, None, 0.0)
-    return Roll([Member(*row[:-3]) for row in rows], server_age, sweep_age, due_in)
+    told = rows[0][-4:] if rows else (0.0, None, 0.0, True)
+    return Roll([Member(*row[:-4]) for row in rows], *told)
 
 
 def last_sweep_age_seconds() -> float | None:

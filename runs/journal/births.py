@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.append import lines
 from runs import search
-from runs.engine.journal import ChildSpec, Heir, Reply
+from runs.engine.journal import ChildSpec, Effects, Heir, Reply
 from runs.journal.lookups import Lookups
 from runs.journal.wait_hooks import on_withdraw
 
@@ -80,6 +80,9 @@ class Succession:
 
     async def estate(self: _Commits) -> Sequence[tuple[int, e.Event]]:
         return await self._lookups.estate()
+
+    async def effects(self: _Commits) -> Effects:
+        return await self._lookups.effects()
 
     async def succeed(self: _Commits, events: Sequence[e.Event], heir: Heir) -> Reply:
         (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)

@@ -14,15 +14,18 @@ from ledger.errors import StaleLease
 from ledger.events import Event, MessageReceived, ModelsChosen, RunCarriedOn, SignalCarried, SignalReceived
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
-from runs.engine.journal import History, Reply
+from runs.engine.journal import Effects, History, Reply
+from runs.engine.undoing.plan import KINDS
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 from runs.journal.reader import (
     AT_SLOT,
+    EFFECTS,
     ESTATE,
     EVENTS,
     INBOX,
     ORIGIN,
+    REVERSIBLE,
     SIGNAL,
     STANDING,
     checked,
@@ -37,6 +40,7 @@ SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
        is_pause_requested, is_cancel_requested, is_on_hold
 FROM ledger_head h WHERE run_id = %s
 """
+_OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
 class Lookups:
@@ -99,6 +103,19 @@ class Lookups:
             lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
         )
         return [(link.seq, event) for link, event in (checked(self._run_id, row) for row in rows)]
+
+    async def effects(self) -> Effects:
+        """What of the run, and of runs below and before it, could be undone. Raises JournalBroken."""
+        rows = await patiently(
+            lambda: self._rows(EFFECTS, self._run_id, _OF_EFFECTS, self._run_id),
+            f"run {self._run_id}, reading its effects",
+        )
+        if not rows:
+            return Effects()
+        roots = await patiently(
+            lambda: self._rows(REVERSIBLE, self._run_id, self._run_id), f"run {self._run_id}, looking at its family"
+        )
+        return Effects([checked(self._run_id, row)[1] for row in rows], frozenset(str(root) for (root,) in roots))
 
     async def inbox(self) -> MessageReceived | None:
         """The oldest message that wants an answer. Raises JournalBroken."""

@@ -36,8 +36,10 @@ from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.errors import JournalBroken
-from runs.engine.journal import Snapshot
+from runs.engine.journal import Effects, Snapshot
+from runs.engine.recordings.formats import STATES, UnknownFormat
 from runs.engine.tape import LAPSED, Tape
+from runs.engine.undoing.plan import KINDS
 from runs.models import Checkpoint, Run
 
 log = logging.getLogger("runs.journal.postgres")
@@ -54,7 +56,7 @@ STANDING = """
            {caps}, {used}, (SELECT depth FROM runs_run WHERE id = h.run_id),
            EXISTS (SELECT 1 FROM runs_pool p WHERE p.off_at IS NULL AND p.resource = 'tool_calls'
                    AND p.id = ANY(runs_pools_of(h.run_id, '*'))),
-           c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum
+           c.seq, c.generation, c.node, c.visit, c.fingerprint, c.state, c.checksum, c.schema_version
     FROM ledger_head h
     LEFT JOIN LATERAL (SELECT * FROM runs_checkpoint WHERE run_id = h.run_id ORDER BY seq DESC LIMIT 3) c ON true
     WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
@@ -70,6 +72,20 @@ ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarr
 ESTATE = f"""{_READ} WHERE run_id = %s AND (
     kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
     OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
+# What tells of a run's effects, where anything of it was to be undone, or stands for other runs' effects.
+EFFECTS = f"""{_READ} WHERE run_id = %s AND kind = ANY(%s) AND EXISTS (
+    SELECT 1 FROM ledger_event u WHERE u.run_id = %s
+    AND (u.kind IN ('UndoRegistered', 'ChildStarted') OR u.seq <= 3 AND u.kind = 'RunCarriedOn')) ORDER BY seq"""
+UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
+# Which children that didn't end badly, and whether the run that this one goes on from, have effects of their own to
+# undo, or runs below or before them do.
+REVERSIBLE = """
+    WITH RECURSIVE family(root, id) AS (
+        SELECT r.id, r.id FROM runs_run r WHERE r.parent = %s AND r.state NOT IN ('failed', 'cancelled')
+        UNION SELECT r.came_from, r.came_from FROM runs_run r WHERE r.id = %s AND r.came_from IS NOT NULL
+        UNION SELECT f.root, n.id FROM family f JOIN runs_run p ON p.id = f.id
+        JOIN runs_run n ON n.parent = p.id OR n.id = p.came_from)
+    SELECT DISTINCT f.root FROM family f JOIN ledger_event e ON e.run_id = f.id AND e.kind = 'UndoRegistered'"""
 CHANGES = f"""{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s AND (seq = %s OR kind = 'MessageHandled'))
     ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
@@ -132,10 +148,16 @@ class Cut:
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
-    """The newest checkpoint that passes its checksum; the journal makes up for those that don't."""
-    for seq, generation, node, visit, fingerprint, state, stored in rows:
+    """The newest checkpoint that passes its checksum, as this code writes them; the journal makes up for those that
+    don't. One that a newer version wrote is not passed over: what it stands for may be unknown here too."""
+    for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         if checksum(node, visit, bytes(state)) == bytes(stored):
-            snapshot = Snapshot(node, visit, generation, fingerprint, unpack(state))
+            try:
+                snapshot = Snapshot(
+                    node, visit, generation, fingerprint, STATES.upgraded(schema_version, unpack(state))
+                )
+            except UnknownFormat as error:
+                raise JournalBroken(f"the checkpoint at event {seq}: {error}", "unknown_format") from error
             return Cut(seq, snapshot, cut_digest(generation, node, visit, fingerprint, bytes(state)))
         log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
     if rows:
@@ -252,6 +274,31 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
     if not isinstance(event, _ENDS[state]):
         raise JournalBroken(f"the row of run {run_id} says that it is {state}, its event {seq} is {event.KIND}")
     return event, len(link.sealed or b"")
+
+
+def effects_of(run_id: UUID) -> Effects:
+    """What of a run, and of runs below and before it, could be undone, as a claimant reads it. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(EFFECTS, [run_id, [kind.KIND for kind in KINDS], run_id])
+        if not (rows := cursor.fetchall()):
+            return Effects()
+        cursor.execute(REVERSIBLE, [run_id, run_id])
+        roots = cursor.fetchall()
+    return Effects([checked(run_id, row)[1] for row in rows], frozenset(str(root) for (root,) in roots))
+
+
+def has_family_to_undo(run_id: UUID) -> bool:
+    """Whether runs below it or before it have effects of their own to undo."""
+    with connection.cursor() as cursor:
+        cursor.execute(REVERSIBLE, [run_id, run_id])
+        return bool(cursor.fetchall())
+
+
+def undo_of(run_id: UUID) -> list[Event]:
+    """What the journal tells of undoing: the plan, and what became of each effect. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNDOING, [run_id])
+        return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def origin_of(run_id: UUID) -> RunCarriedOn | None:

@@ -1,15 +1,18 @@
 """A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
 (`telling`) and models right now (`overheard`), what tools read lately (`reads`), who drives runs (`fleet`), what they
-cost (`money`) and share (`pools`), what workers share (`limits`), and what starts by the clock (`schedules`)."""
+cost (`money`) and share (`pools`), what workers share (`limits`), what starts by the clock (`schedules`), which
+version a start gets (`releases`), and what probes found (`probes`)."""
 
 from runs.models.attributes import Attribute
-from runs.models.fleet import WITHOUT_PROOF, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
 from runs.models.overheard import Listener, Overheard
 from runs.models.pools import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod
+from runs.models.probes import Probe
 from runs.models.reads import CachedRead
+from runs.models.releases import Ramp, RampStart, VersionGate
 from runs.models.run import (
     ACTIVE,
     ENDED,
@@ -28,8 +31,9 @@ from runs.models.schedules import Firing, Schedule
 from runs.models.telling import LogLine, Telling
 
 __all__ = [
-    "ACTIVE", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
+    "ACTIVE", "AgentCode", "AgentVersion", "Attribute", "BudgetDefault", "CachedRead", "Checkpoint", "ENDED", "Firing",
     "IdempotencyRecord", "Incident", "Limit", "LimitLine", "Listener", "LogLine", "Message", "Overheard", "Permit",
-    "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Process", "Run", "Schedule", "SearchTerm",
-    "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
+    "Pool", "PoolCharge", "PoolMeter", "PoolNotice", "PoolPeriod", "Price", "Probe", "Process", "Ramp", "RampStart",
+    "Run", "Schedule", "SearchTerm", "Served", "Signal", "State", "Sweep", "TIME_TO_LIVE", "Telling",
+    "VersionGate", "WAITING", "WITHOUT_PROOF", "Wait", "legal_moves",
 ]  # fmt: skip

@@ -16,12 +16,29 @@ class AgentVersion(models.Model):
     first_used_at = models.DateTimeField()
 
 
+class AgentCode(models.Model):
+    """What any worker's code of an agent version was made of, by its fingerprint: kept, so that it can be told how
+    code differs that wrote a checkpoint once."""
+
+    id = models.BigAutoField(primary_key=True)
+    graph_id = models.TextField()
+    fingerprint = models.TextField()
+    parts = models.JSONField()
+    first_seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["graph_id", "fingerprint"], name="runs_agentcode_once")]
+
+
 class Served(models.Model):
     """An agent version that a worker process has loaded. Quarantined: its code there is not the version's."""
 
     worker = models.UUIDField()
     graph_id = models.TextField()
     is_quarantined = models.BooleanField(default=False)
+    is_draining = models.BooleanField(
+        default=False, db_default=False, help_text="It drives runs of it that were begun, and begins none."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["worker", "graph_id"], name="runs_served_once")]

@@ -17,11 +17,16 @@ from django.db.models.functions import Now
 from django_fsm import FSMField, transition
 
 from ledger.models import append_only
+from runs.engine.undo.declared import UNDO_NODE
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
 KEYED = ~models.Q(business_key="")
+# In which order ready runs are looked for.
+WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
+# What goes on from another run, or is a step of one, was begun with that one.
+BEGUN = ~models.Q(state="pending") | models.Q(came_from__isnull=False) | models.Q(parent__isnull=False)
 
 
 class State(models.TextChoices):
@@ -40,7 +45,7 @@ class State(models.TextChoices):
 S = State
 WAITING = [S.WAITING_TOOL, S.WAITING_HUMAN, S.WAITING_EVENT]
 ENDED = [S.COMPLETED, S.FAILED, S.CANCELLED]
-ACTIVE = [S.PENDING, S.RUNNING, *WAITING]
+ACTIVE = [S.PENDING, S.RUNNING, *WAITING, S.COMPENSATING]
 
 
 class Run(models.Model):
@@ -130,15 +135,9 @@ class Run(models.Model):
             ),
         ]
         indexes = [
-            models.Index(
-                F("graph_id"),
-                F("is_solo"),
-                F("lane"),
-                F("priority") * -1,
-                F("ready_at"),
-                condition=models.Q(ready_at__isnull=False),
-                name="runs_run_wanted",
-            ),
+            models.Index(*WANTED, condition=models.Q(ready_at__isnull=False), name="runs_run_wanted"),
+            # The same of what was begun: for workers that drain a version.
+            models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             # Those of a key that have not ended, in the order in which they came.
             models.Index(
@@ -191,6 +190,12 @@ class Run(models.Model):
         return self.started_at is not None or self.came_from is not None
 
     @property
+    def is_undoing(self) -> bool:
+        """Whether it undoes its effects before it ends, or has. The database keeps the state of one at work at
+        `compensating`, whoever wakes it."""
+        return self.node == UNDO_NODE
+
+    @property
     def counts_from(self) -> datetime:
         """From when on the time counts that it may take."""
         return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
@@ -224,6 +229,9 @@ class Run(models.Model):
     @transition(state, source=WAITING, target=S.RUNNING)
     def wake(self) -> None: ...
 
+    @transition(state, source=WAITING, target=S.COMPENSATING)
+    def wake_to_undo(self) -> None: ...
+
     @transition(state, source=ACTIVE, target=S.PAUSED)
     def pause(self) -> None: ...
 
@@ -232,6 +240,9 @@ class Run(models.Model):
 
     @transition(state, source=S.PAUSED, target=S.RUNNING)
     def resume_running(self) -> None: ...
+
+    @transition(state, source=S.PAUSED, target=S.COMPENSATING)
+    def resume_undoing(self) -> None: ...
 
     @transition(state, source=S.PAUSED, target=S.WAITING_TOOL)
     def resume_waiting_tool(self) -> None: ...
@@ -242,7 +253,7 @@ class Run(models.Model):
     @transition(state, source=S.PAUSED, target=S.WAITING_EVENT)
     def resume_waiting_event(self) -> None: ...
 
-    @transition(state, source=[*ACTIVE, S.PAUSED, S.COMPENSATING], target=S.CANCELLED)
+    @transition(state, source=[*ACTIVE, S.PAUSED], target=S.CANCELLED)
     def cancel(self) -> None: ...
 
     @transition(state, source=S.FAILED, target=S.RUNNING)

@@ -12,6 +12,7 @@ from django.db.models import BooleanField, DateTimeField, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
+from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
 
@@ -102,20 +103,33 @@ _FOUND_BY = (
     "(SELECT jsonb_agg(jsonb_build_array(a.name, a.kind, coalesce(a.word, trim_scale(a.number)::text, '')) "
     "ORDER BY a.name, a.n) FROM runs_attribute a WHERE a.run_id = ledger_head.run_id)"
 )
+_ASSIGNED = (
+    "(SELECT jsonb_build_object('ramp', s.ramp_id, 'is_new', s.is_new, 'why', s.why, 'place', s.place)"
+    " FROM runs_rampstart s WHERE s.run_id = ledger_head.run_id)"
+)
+_DRIVABLE = f"(SELECT to_jsonb(runs_drivable({FRESH_SECONDS})))"
 _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id AND e.seq = ledger_head.seq)"
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
     """The runs' heads, each with its children counted (see `states`), what it is found by (`attributes/shown.py`), how
-    far it has come (`progress.py`), when its last event was written, and whether there are pools at all."""
+    far it has come (`progress.py`), when its last event was written, on which side of a ramp its start came out
+    (`assigned`), which versions somebody drives (`drivable`), and whether there are pools at all."""
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
         found_by=RawSQL(_FOUND_BY, (), output_field=JSONField()),
         last_at=RawSQL(_LAST_AT, (), output_field=DateTimeField()),
+        assigned=RawSQL(_ASSIGNED, (), output_field=JSONField()),
+        drivable=drivable(),
         has_pools=RawSQL("EXISTS (SELECT 1 FROM runs_pool)", (), output_field=BooleanField()),
     )
     return {head.run_id: head for head in found}
+
+
+def drivable() -> RawSQL:
+    """What tells with any rows which versions a living worker drives, asked once for all of them."""
+    return RawSQL(_DRIVABLE, (), output_field=JSONField())
 
 
 def states(head: Head | None) -> dict[str, int]:

@@ -19,7 +19,7 @@ from ledger.models import Head
 from ledger.web.cursors import Order, Place, closed, opened
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search
-from runs.fleet.agent_versions import drivable, why_not_driven
+from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
 from runs.queries import families
 from runs.queries.attributes import meaning, places
@@ -157,6 +157,7 @@ class Card:
     about: str
     blocked: str = ""
     found_by: Sequence[Told] = ()
+    is_unserved: bool = False  # it is parked, and no living worker has its version
 
     @property
     def cost(self) -> str:
@@ -242,21 +243,24 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 def cards(runs: Sequence[Run]) -> list[Card]:
     """Runs with their heads, open waits and why they stand still, in three further queries."""
     ids = [run.id for run in runs]
-    return carded(runs, Head.objects.in_bulk(ids), families.open_waits(ids))
+    heads = Head.objects.annotate(drivable=families.drivable()).in_bulk(ids)
+    return carded(runs, heads, families.open_waits(ids))
 
 
 def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
     """The same of what was read already; why they stand still is asked where one is ready."""
     runs = list(runs)
+    known = [head.drivable for head in heads.values() if hasattr(head, "drivable")]
     wants = any(run.ready_at is not None and run.owner is None for run in runs)
-    driven = drivable() if wants else frozenset()
+    driven = frozenset(known[0]) if known else drivable() if wants else frozenset()
     listed = []
     for run in runs:
         mine = [] if run.state in ENDED else waits.get(run.id, [])
         head = heads.get(run.id)
         blocked = why_not_driven(run, driven) or ""
         shown = "blocked" if blocked else look(run, head, mine)
-        listed.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked))
+        is_unserved = bool(known) and is_left_alone(run, driven)
+        listed.append(Card(run, head, mine, shown, main_wait(mine), run.about, blocked, is_unserved=is_unserved))
     return listed
 
 

@@ -3,8 +3,11 @@ can.)"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+from runs.certification.results import Found, about, standing_of
 from runs.engine.agents import Agent
 from runs.engine.tools import Tool
 
@@ -26,6 +29,39 @@ class ToolCard:
     fields: tuple[str, ...]
     result_fields: tuple[str, ...]
     external_field: str
+    certificate: Certificate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How a keyed tool stands, and what its newest probe saw."""
+
+    word: str
+    tone: str
+    until: datetime | None
+    told: str
+    by: str
+
+
+_TONES = {"certified": "ok", "ignores_keys": "bad", "refuses_repeats": "bad", "hook_denies": "bad"}
+
+
+def certificate_of(agent: Agent, tool: Tool, found: Sequence[Found]) -> Certificate | None:
+    """What people are told of a keyed tool's other side; None for any other tool."""
+    if tool.is_pure or tool.is_unsafe:
+        return None
+    stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
+    tone = "bad" if stands.is_unsafe else _TONES.get(stands.word, "hold")
+    word = {"certified": "certified", "not_probed": "not certified"}.get(
+        stands.word, f"not certified: {stands.word.replace('_', ' ')}"
+    )
+    told, by = (newest.told, newest.by) if newest else ("", "")
+    return Certificate(word, tone, stands.until if stands.is_certified else None, told, by)
+
+
+def certified_cards_of(agent: Agent, found: Sequence[Found]) -> list[ToolCard]:
+    """An agent's tools, with what probes found of them."""
+    return [replace(card_of(tool), certificate=certificate_of(agent, tool, found)) for tool in agent.all_tools()]
 
 
 def card_of(tool: Tool) -> ToolCard:

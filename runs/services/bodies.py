@@ -126,6 +126,22 @@ class SteerRunBody(SteerBody):
     )
 
 
+Effects = Literal["undo", "leave"]
+_EFFECTS = "What becomes of effects that can be undone; has to be said where there are any."
+
+
+class CancelBody(SteerRunBody):
+    """What is said with the end of a run."""
+
+    effects: Effects | None = Field(default=None, description=_EFFECTS)
+
+
+class CancelForm(SteerBody):
+    """The same, from a page."""
+
+    effects: Effects | None = None
+
+
 class BudgetBody(SteerBody):
     """Caps to be set anew. One that is null is lifted, one that isn't named stays."""
 

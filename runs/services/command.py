@@ -28,6 +28,7 @@ from runs.journal import notify, wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
+from runs.services.undo.preview import UNDO, by_policy
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
@@ -71,7 +72,7 @@ def wake(run: Run, *, now: datetime) -> None:
     if run.state == State.PAUSED:
         run.is_woken = True
     elif run.state in WAITING and not is_stopped(run):
-        run.wake()
+        run.wake_to_undo() if run.is_undoing else run.wake()
         make_ready(run, now=now)
     save(run, "is_woken", "ready_at", now=now)
 
@@ -135,7 +136,10 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
             case _:
                 run.resume_waiting_event()
     else:
-        run.resume_running() if head.epoch else run.resume_unstarted()
+        if run.is_undoing:
+            run.resume_undoing()
+        else:
+            run.resume_running() if head.epoch else run.resume_unstarted()
         make_ready(run, now=now)
     run.is_woken = False
     save(run, "is_woken", "ready_at", now=now)
@@ -152,8 +156,8 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """End a run from outside: at once, where nothing is under way and nothing in doubt; else its worker does it, once
-    that is settled. Returns the event that tells of it."""
+    """End a run from outside: at once, where nothing is under way, nothing in doubt and nothing to undo; else its
+    worker does it, once that is seen to. Returns the event that tells of it."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
@@ -165,7 +169,8 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
     in_doubt = [
         s for _, s in tape.in_doubt() if s.now.reconciled is None and (s.now.unknown is not None or s.now.is_in_doubt)
     ]
-    if run.owner is None and not in_doubt and not tape.lost_requests():
+    is_undone = payload.get("effects") == UNDO
+    if run.owner is None and not in_doubt and not tape.lost_requests() and not is_undone:
         finish_cancelled(run, head, by=by, now=now)
         return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
@@ -174,7 +179,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
     if run.owner is None and run.state == State.PAUSED:
         run.is_woken = not is_asked
         unpause(run, head, now=now)
-    elif run.owner is None and run.state in WAITING and not is_asked:
+    elif run.owner is None and run.state in WAITING and (not is_asked or is_undone):
         wake(run, now=now)
     return e.CancelRequested(by=by, payload=payload)
 
@@ -201,10 +206,11 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
     settled first. One that somebody has cancelled ends by that."""
     resolve(wait, "timed_out", by=by.ref, now=now)
     journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
-    if head.is_cancel_requested:
+    if head.is_cancel_requested or run.is_undoing:
         wake(run, now=now)
         return
     head.refresh_from_db(fields=["seq", "chain"])
+    payload = payload | by_policy(run)
     journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
 
 

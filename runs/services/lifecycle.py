@@ -26,7 +26,7 @@ from ledger.errors import InvalidInput, NotFound
 from ledger.models import Head
 from ledger.web import misfit
 from runs import search
-from runs.engine.agents import Agent, registry
+from runs.engine.agents import Agent
 from runs.engine.attributes.setting import BadAttributes, setting
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
@@ -41,7 +41,21 @@ from runs.services import retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.asked import note
 from runs.services.budgets.starting import budget_for
-from runs.services.command import Act, due_at, end_as_cancelled, held_by, make_ready, resolve, save, unpause, wake
+from runs.services.command import (
+    Act,
+    due_at,
+    end_as_cancelled,
+    held_by,
+    make_ready,
+    resolve,
+    resolved,
+    save,
+    unpause,
+    wake,
+)
+from runs.services.releases import choosing
+from runs.services.releases.choosing import Key
+from runs.services.undo.preview import UNDO, by_policy, chosen
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -92,12 +106,13 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, and the versions that somebody drives."""
+    """A new run with its head, the versions that somebody drives, and what a ramp decided about its own."""
 
     run: Run
     head: Head
     drivable: frozenset[str]
     found_by: list[e.AttributesSet]
+    assigned: e.VersionAssigned | None = None
 
 
 @transaction.atomic
@@ -105,22 +120,26 @@ def start(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
     attributes: Mapping[str, Any] = NOTHING,
 ) -> Run:  # fmt: skip
-    """Accept a run of `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion,
-    VersionChanged, InvalidInput."""
+    """Accept a run of `name` (which version: see releases/choosing.py) or `name@version`. Raises UnknownAgent,
+    UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
     return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 
 def accept(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
     most: Budget | None = None, plan: Plan | None = None, attributes: Mapping[str, Any] = NOTHING,
+    request_key: str = "",
 ) -> Accepted:  # fmt: skip
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
-    give at most; `plan` when it may begin: whoever gives one holds the lock of its key."""
+    give at most; `plan` when it may begin: whoever gives one holds the lock of its key. `request_key` is the request's
+    Idempotency-Key, by which a ramp knows it where nothing of the business does."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
-    version = registry.find(agent)
+    run_id = UUID(str(uuid_utils.uuid7()))
+    chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
+    version = chosen.agent
     payload = checked(version, input)
     run = Run(
-        id=UUID(str(uuid_utils.uuid7())), agent=version.name, version=version.version, graph_id=version.graph_id,
+        id=run_id, agent=version.name, version=version.version, graph_id=version.graph_id,
         tags=dict(tags) if isinstance(tags, dict) else list(tags), trace_id=secrets.token_hex(16), created_by=by.ref,
         creator=by.person, about=subject(payload)[:ABOUT_LENGTH],
     )  # fmt: skip
@@ -129,29 +148,15 @@ def accept(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
     )
     found_by = _found_by(version, attributes, by)
-    told = [created, *limits.events, *([plan.told()] if plan else []), *found_by]
+    told = [created, *limits.events, *([plan.told()] if plan else []), *chosen.events, *found_by]
     placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     with connection.cursor() as cursor:
-        cursor.execute(
-            _START.format(lines=placeholders),
-            [
-                f"{TIME_TO_LIVE.days} days",
-                run.id,
-                run.agent,
-                run.version,
-                run.graph_id,
-                json.dumps(run.tags),
-                run.trace_id,
-                by.ref,
-                by.person,
-                run.about,
-                words,
-                *values,
-                FRESH_SECONDS,
-            ],
-        )
+        cursor.execute(_START.format(lines=placeholders), [
+            f"{TIME_TO_LIVE.days} days", run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags),
+            run.trace_id, by.ref, by.person, run.about, words, *values, FRESH_SECONDS,
+        ])  # fmt: skip
         seq, chain, at, fingerprint, drivable, run.time_up_at = cursor.fetchone()
     if fingerprint != version.fingerprint():
         note_use(version)
@@ -161,10 +166,20 @@ def accept(
     limits.store(run, head)
     if plan is not None:
         plan.store(run, has_time=limits.time_up_at is not None)
+    chosen.store(run)
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
-    return Accepted(run, head, frozenset(drivable), found_by)
+    return Accepted(run, head, frozenset(drivable), found_by, chosen.told)
+
+
+def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
+    """What keeps a start on its side of a ramp: a customer's key first, for the next start has the same."""
+    if plan is not None and plan.schedule is not None:
+        return Key("schedule", str(plan.schedule))
+    if plan is not None and plan.business_key:
+        return Key("business_key", plan.business_key)
+    return Key("idempotency_key", request_key) if request_key else Key("run", str(run_id))
 
 
 def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
@@ -250,15 +265,31 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 @transaction.atomic
-def cancel(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """End a run; effects already committed stand. Nothing more is dispatched; a call in doubt is settled first. Raises
-    as `pause` does."""
+def cancel(
+    run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False
+) -> Run:  # fmt: skip
+    """End a run. Nothing more is dispatched; a call in doubt is settled first. `effects` says what becomes of those
+    that can be undone, where there are any: undo, or leave; of a run that the system ends, or `by_rule` (a later start
+    of its key), its agent says so. Raises InvalidInput, and as `pause` does."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     is_stopped = run.owner is None and run.waits.filter(kind="operator", resolved_at__isnull=True).exists()
     if run.state in ENDED or (act.head.is_cancel_requested and not is_stopped):
         raise act.refuse("It has been asked to cancel already." if act.head.is_cancel_requested else "")
-    return act.done(end_as_cancelled(run, act.head, by=act.by.ref, payload=act.payload, now=act.now))
+    is_policys = (by_rule or by.kind == "system") and effects is None and not run.is_undoing
+    payload = act.payload | (by_policy(run) if is_policys else chosen(run, effects))
+    event = end_as_cancelled(run, act.head, by=act.by.ref, payload=payload, now=act.now)
+    return act.done(event, *_looked_at(act, payload))
+
+
+def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
+    """A run that goes on to undo its effects stands still for nobody any more: who cancelled it has looked."""
+    if payload.get("effects") != UNDO:
+        return []
+    stops = list(act.run.waits.select_for_update().filter(kind="operator", resolved_at__isnull=True))
+    for stop in stops:
+        resolve(stop, "withdrawn", by=act.by.ref, now=act.now)
+    return [resolved(stop, "withdrawn", by=act.by.ref) for stop in stops]
 
 
 @transaction.atomic
@@ -268,6 +299,8 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     approval that is in time or a new one; callbacks that never came are waited for again. Raises as `pause` does."""
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
+    if run.state in ENDED and run.is_undoing:
+        raise act.refuse("Its effects were undone, so what it did can't be gone on from: start it anew.")
     if run.is_told:
         raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0

@@ -24,6 +24,7 @@ from runs.journal.reader import tape_of
 from runs.models import WITHOUT_PROOF, Process, Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
+from runs.services.undo.preview import by_policy
 
 VERDICTS = ("happened", "did_not", "fail")
 # After either of these the call may be on its way.
@@ -50,6 +51,8 @@ def reconcile(
         )
     act = Act("reconcile", run_id, by=by, justification=justification)
     run = act.run
+    if verdict == "fail" and run.is_undoing:
+        raise act.refuse("It undoes its effects, and fails or is cancelled anyway: say what became of this call.")
     wait, slot, invoked = _unsettled(act, wait_id)
     payload: dict[str, Any] = {"receipt": receipt, "justification": act.justification}
     if verdict == "happened":
@@ -104,16 +107,20 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     return wait, slot, invoked
 
 
-def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed:
-    """The run ends because nobody knows what became of a call. The event comes after the verdict: hence the number."""
+def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
+    """The run ends because nobody knows what became of a call; its worker undoes first what can be undone. The event
+    comes after the verdict: hence the number."""
     run = act.run
+    message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
+    if by_policy(run):
+        wake(run, now=act.now)
+        return e.UndoAsked(by=act.by.ref, code="unknown_outcome", payload={"message": message})
     run.fail()
     run.ended_at, run.end_seq, run.error_code = act.now, act.head.seq + 2, "unknown_outcome"
     run.is_woken, run.ready_at = False, None
     act.flag(pause=False)  # a worker that was to pause may have died before it did: a retry isn't to stop for that
     save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
     withdraw_waits(run, by=act.by.ref, now=act.now)
-    message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     return e.RunFailed(code="unknown_outcome", payload={"message": message})
 
 

@@ -20,10 +20,10 @@ class Effect:
     """One logical call with an effect. `status` names the template that words it.
 
     held, cleared, rejected (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
-    settled_not. What payloads tell of it is put in by `open`, from the events that the fold has noted: `asked`,
-    `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it. `late`
-    is what a witness told when it was over, of attempt `told_of`; `belied` what of the record that belies and nobody
-    has answered yet: see `findings`.
+    settled_not · undone. What payloads tell of it is put in by `open`, from the events that the fold has noted:
+    `asked`, `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it.
+    `late` is what a witness told when it was over, of attempt `told_of`; `belied` what of the record that belies and
+    nobody has answered yet: see `findings`.
     """
 
     slot: str
@@ -271,6 +271,15 @@ def _reconciled(effects: Effects, line: Fact) -> None:
         effect.answered = line.seq
 
 
+def _undone(effects: Effects, line: Fact) -> None:
+    """The call at this line's slot undid an effect: it was done when it was done, and stands no more."""
+    effect = None if line.clear["of_run"] else effects.by_slot.get(line.clear["of_slot"])
+    if effect is not None:
+        since = effect.changed_at
+        effects.turn(effect, "undone", line)
+        effect.changed_at = since
+
+
 def _told(effects: Effects, line: Fact) -> None:
     """The worker that sent the call, or the other side, tells when it is over. What belies the record stays told until
     somebody has answered it."""
@@ -331,4 +340,5 @@ STEPS: dict[str, Callable[[Effects, Fact], None]] = {
     "CallbackArrivedLate": _told,
     "WaitOpened": _asked,
     "WorkerLost": _lost,
+    "EffectUndone": _undone,
 }

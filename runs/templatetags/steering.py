@@ -14,11 +14,14 @@ from ledger.templatetags.console import datum, visible
 from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
 from runs.console.tables import late_words, looks
-from runs.models import LogLine, Wait
+from runs.console.tables.release_words import WHY
+from runs.models import LogLine, Run, Wait
 from runs.queries import display
 from runs.queries.attributes.shown import Told
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
+from runs.services.undo import preview as undo
+from runs.services.undo.preview import Preview
 from runs.story import Effect, Line
 from runs.story.scale import Placed
 from runs.story.transcript import Said
@@ -121,6 +124,12 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 
 
 @register.simple_tag
+def undoable(run: Run) -> Preview | None:
+    """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
+    return undo.offered(run)
+
+
+@register.simple_tag
 def chip(look: str) -> SafeString:
     """The word for what a run does, in its tone."""
     return looks.chip(look)
@@ -136,6 +145,13 @@ def row_words(card: Card) -> SafeString:
 def why(context: template.Context) -> SafeString:
     """Why nothing moves in the run that the page is about, or what does."""
     return looks.why(context["d"])
+
+
+@register.filter
+def assigned_why(assigned: Mapping[str, Any]) -> str:
+    """Why a ramp gave the run its version."""
+    side = "the newer side" if assigned["is_new"] else "the older side"
+    return f"{side}, {WHY.get(assigned['why'], assigned['why'])}"
 
 
 @register.filter

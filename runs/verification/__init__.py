@@ -10,6 +10,7 @@ from runs.verification.effects import Effects
 from runs.verification.messages import Messages
 from runs.verification.pools import Charges, every_pool
 from runs.verification.reads import CachedReads
+from runs.verification.releases import Assigned, every_release
 from runs.verification.rows import RunFields
 from runs.verification.screening import Screened
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
@@ -21,9 +22,11 @@ def register() -> None:
     """Plug into the verification of runs."""
     add(
         Effects, RunFields, Checkpoints, Signals, Messages, Incidents, Waits, Attributes, Charges, Succession, Screened,
-        CachedReads,
+        CachedReads, Assigned,
         runs_run="id", runs_wait="run_id", runs_checkpoint="run_id", runs_signal="run_id", runs_incident="run_id",
         runs_message="run_id", runs_attribute="run_id", runs_poolcharge="run_id", runs_cachedread="run_id",
+        runs_rampstart="run_id",
     )  # fmt: skip
-    if every_pool not in registers.more:
-        registers.more.append(every_pool)
+    for check in (every_pool, every_release):
+        if check not in registers.more:
+            registers.more.append(check)

@@ -48,6 +48,8 @@ class Effects:
             self.retried_by = event.by if isinstance(event, e.RunRetried) else ""
         if isinstance(event, e.ToolInvoked):
             self.intents[event.slot, event.attempt] = (event, payload_of(event).get("key"))
+        if isinstance(event, e.EffectUndone) and not event.of_run:
+            self._expect_undone(line, event)
         fact = _FACTS.get(type(event))
         intent, key = self.intents.get((event.slot, event.attempt), (None, None))
         if fact is None or intent is None or intent.replay_class == "pure":
@@ -60,6 +62,16 @@ class Effects:
         }  # fmt: skip
         expected = _Expected(line.seq, event.KIND, event.slot, event.attempt, fact, columns)
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
+
+    def _expect_undone(self, line: Line, event: e.EffectUndone) -> None:
+        """The fact is about the effect, not about the call that undid it."""
+        intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
+        columns = {
+            "tool": event.tool, "replay_class": intent.replay_class if intent else None, "key": None,
+            "input_hash": None, "actor": self._actor(line), "external_id": event.external_id, "digest": None,
+        }  # fmt: skip
+        place = event.of_slot, event.of_attempt, "compensated"
+        self.expected.setdefault(place, []).append(_Expected(line.seq, event.KIND, *place, columns))
 
     def _actor(self, line: Line) -> str:
         match line.event:

@@ -9,12 +9,13 @@ from uuid import UUID
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.tape import payload_of
+from runs.engine.undo.declared import UNDO_NODE
 from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 
 _RESOLVE = (
     e.WaitResolved, e.ApprovalDecided, e.InputAnswered, e.CallbackReceived, e.SignalReceived, e.SignalTaken,
-    e.ToolReconciled, e.CancelRequested, e.ChildEnded, e.MessageReceived,
+    e.ToolReconciled, e.CancelRequested, e.ChildEnded, e.MessageReceived, e.UndoAsked,
 )  # fmt: skip
 
 
@@ -79,6 +80,12 @@ class RunFields:
         self.states, self.owner, self.end_seq = {names[type(event)]}, None, seq
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
+    def _states(self) -> set[str]:
+        """Where it stands: one that undoes its effects is at work as that."""
+        if self.node != UNDO_NODE:
+            return self.states
+        return {"compensating" if state == "running" else state for state in self.states}
+
     def _creator(self) -> int | None:
         """Whoever started it; a child's is its parent's, and an heir's its origin's."""
         before = self.come.origin if self.come else self.child.parent if self.child else None
@@ -99,7 +106,7 @@ class RunFields:
         # before there was an `about` have none.
         yield from compared("the run's row", row, {
             "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}",
-            "created_by": made.by, "state": self.states, "generation": 0, "node": self.node, "visit": self.visit,
+            "created_by": made.by, "state": self._states(), "generation": 0, "node": self.node, "visit": self.visit,
             "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
             "creator": self._creator(), "about": {self.about, ""},
         })  # fmt: skip

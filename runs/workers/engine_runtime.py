@@ -8,6 +8,7 @@ from django.conf import settings
 
 from ledger.web.roles import ROLES
 from runs import failpoints
+from runs.certification import recorder
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.journal import wait_hooks
@@ -23,6 +24,8 @@ def callback_url(token: str) -> str:
 
 def runtime(threads: Executor | None = None) -> Runtime:
     """The engine's surroundings in a worker process."""
+    if settings.DURABLEAGENTS.call_record is not None:
+        recorder.install(settings.DURABLEAGENTS.call_record)
     return Runtime(
         hasher=hasher(),
         request_model=request_model,
@@ -35,4 +38,5 @@ def runtime(threads: Executor | None = None) -> Runtime:
         screens=installed(),
         queues=frozenset(wait_hooks.queues),
         people=frozenset({*wait_hooks.queues, *ROLES}),
+        refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

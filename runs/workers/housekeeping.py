@@ -30,6 +30,7 @@ from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.families import ends, wishes
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
+from runs.services.releases import watching
 from runs.services.starts import turns
 from runs.workers import failover, starts, timers
 
@@ -47,6 +48,17 @@ SWEPT_SECONDS = 0.9
 TELL_SHARE, TELL_SECONDS = 5, 0.25
 # Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
 SHOWN_SECONDS = 4.0
+# What is looked for every few seconds, and whether there is any of it: runs whose time is up; children at work, and
+# those whose end nobody was told of; keys to pass on, starts that come too late, planned times. All by index.
+_IS_THERE = """
+    SELECT EXISTS (SELECT 1 FROM runs_run WHERE time_up_at <= statement_timestamp() AND ended_at IS NULL),
+        EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL)
+            OR EXISTS (SELECT 1 FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NOT NULL AND NOT is_told),
+        EXISTS (SELECT 1 FROM runs_run WHERE business_key <> '' AND ended_at IS NOT NULL AND NOT is_passed_on)
+            OR EXISTS (SELECT 1 FROM runs_run WHERE start_before <= statement_timestamp() AND started_at IS NULL
+                       AND ended_at IS NULL)
+            OR EXISTS (SELECT 1 FROM runs_schedule WHERE next_at <= statement_timestamp())
+            OR EXISTS (SELECT 1 FROM django_q_schedule WHERE next_run <= statement_timestamp())"""
 
 
 class House:
@@ -57,7 +69,7 @@ class House:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="housekeeping")
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
-        self._versions_at = self._watched_at = self._gates_at = 0.0
+        self._versions_at = self._watched_at = 0.0
         self._sweeps = False  # it knows of something that is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
@@ -102,7 +114,7 @@ class House:
     def _pass(self) -> float:
         now = time.monotonic()
         # What is rare happens in one pass: it takes a connection, which costs more than what is asked on it.
-        is_thorough, is_needless = now >= self._versions_at, False
+        is_thorough, is_needless, called = now >= self._versions_at, False, None
         if now - self._watched_at >= PASS_SECONDS:
             self._watched_at = now
             called = members.roll_call()
@@ -115,11 +127,10 @@ class House:
             self._versions_at = now + WATCH_SECONDS
             self._versions.check()
             prices.table.refresh()
-            timers.ask_for_time()
-            if max(timers.tell_parents(), wishes.align(), starts.sweep()) >= ends.BATCH:
+            watching.sweep()
+            if _look_around() >= ends.BATCH:
                 self._versions_at = now  # there is more of it
-        if now - self._gates_at >= timers.IDLE_SECONDS / 2:
-            self._gates_at = now
+        if called is not None and called.is_pool_waiting:
             timers.open_gates()
         if is_needless:
             return _about(timers.IDLE_SECONDS)
@@ -202,6 +213,18 @@ class House:
                     "run %s: a late answer could not be handed in (%s); trying on", late.run_id, first_line(error)
                 )
             await asyncio.sleep(patience.seconds())
+
+
+def _look_around() -> int:
+    """Do what is looked for every few seconds. Returns of how many runs there was something to do, of the more frequent
+    kind."""
+    with connection.cursor() as cursor:
+        cursor.execute(_IS_THERE)
+        is_time_up, are_children, are_starts = cursor.fetchone()
+    if is_time_up:
+        timers.ask_for_time()
+    told = max(timers.tell_parents(), wishes.align()) if are_children else 0
+    return max(told, starts.sweep()) if are_starts else told
 
 
 def _tell_of(ended: list[UUID]) -> None:

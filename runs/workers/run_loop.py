@@ -28,6 +28,7 @@ import psycopg
 # fork. Importing it lazily from several threads at once also trips over its own circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -36,12 +37,14 @@ from ledger.errors import StaleLease, first_line
 from runs import failpoints, log_messages
 from runs.background import kept
 from runs.backoff import Patience
+from runs.certification.known import KnownProbes
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.engine.canonical import printable
 from runs.engine.driver import Driver
 from runs.engine.runtime import Control, Runtime
 from runs.engine.succession.declared import LARGE_JOURNAL
+from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
 from runs.fleet.procfs import host as this_host
@@ -56,6 +59,7 @@ from runs.journal.warm import rehearse
 from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.limits.permits import Permits
+from runs.services.releases.steps import Known
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House
@@ -100,8 +104,11 @@ class Host:
         self._is_busy = False  # something may be ready that the last look left lying
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
-        self._loaded, self._house = Loaded(incarnation), House(incarnation)
+        known = settings.DURABLEAGENTS
+        self._loaded = Loaded(incarnation, only=known.serve, is_draining=known.drain_only)
+        self._house = House(incarnation)
         self._permits = Permits(incarnation)
+        self._releases = Known()
         self._drain_at: float | None = None
         self._threads = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
 
@@ -154,6 +161,8 @@ class Host:
                         limits=self._permits,
                         overhear=texts.overhear,
                         reads=ReadCache(pool),
+                        certificates=KnownProbes(pool),
+                        code_of=partial(version_changes.code_of, pool),
                     ),
                     bell,
                 )
@@ -237,7 +246,7 @@ class Host:
             await self._claim_alone(pool, lent, bell)
             return False
         wanted = min(room, MOST_CLAIMED)
-        claimed = await claim(pool, self.worker, registry.graph_ids(), wanted, on_damaged=self._note_damaged)
+        claimed = await claim(pool, self.worker, self._loaded.graph_ids(), wanted, on_damaged=self._note_damaged)
         for one in claimed:
             self._start(one, pool, lent, bell)
         # Fewer than it asked for is what there is, but for those that others are just taking: many of them, if it got
@@ -251,7 +260,9 @@ class Host:
         if self._active:
             return
         self._makes_room = False
-        for one in await claim(pool, self.worker, registry.graph_ids(), 1, solo=True, on_damaged=self._note_damaged):
+        for one in await claim(
+            pool, self.worker, self._loaded.graph_ids(), 1, solo=True, on_damaged=self._note_damaged
+        ):
             self._alone_with = one.run_id
             log.warning("run %s: workers keep dying on it; this one drives nothing beside it", one.run_id)
             self._start(one, pool, lent, bell)
@@ -263,7 +274,8 @@ class Host:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
             await self._permits.refresh(link)
-            news = await read_round(link, self.worker.id, registry.graph_ids(), list(self._active))
+            await self._releases.refresh_with(link)
+            news = await read_round(link, self.worker.id, self._loaded.graph_ids(), list(self._active))
         self._make_room(news)
         for run_id in news.owned:
             if run_id not in self._active:

@@ -49,7 +49,7 @@ def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> N
 
     integrator.get("runs")  # which notes that the key is used
     integrator.post("runs", START)  # and that the version is
-    whose, kept_answer, defaults, start, act, keep = costs()
+    whose, kept_answer, _version, defaults, start, act, keep = costs()
     assert "runs_budgetdefault" in defaults
     assert "durableagents_apikey" in whose and "runs_start(" in start and "ledger_actrecord" in act
     assert "runs_answer_to(" in kept_answer and "INSERT INTO runs_idempotencyrecord" in keep

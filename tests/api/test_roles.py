@@ -50,6 +50,7 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-limit-open", "POST"): OPERATE,
     ("api-limit-close", "POST"): OPERATE,
     ("api-run-priority", "POST"): OPERATE,
+    ("api-run-undo", "GET"): EVERY,
     ("api-run-retry", "POST"): OPERATE,
     ("api-run-reconcile", "POST"): OPERATE,
     ("api-run-signals", "POST"): frozenset({"integrator", "operator"}),
@@ -73,6 +74,17 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-pool-off", "POST"): frozenset({"operator"}),
     ("api-run-pools", "GET"): EVERY,
     ("api-agents", "GET"): EVERY,
+    ("api-versions", "GET"): EVERY,
+    ("api-version-close", "POST"): OPERATE,
+    ("api-version-open", "POST"): OPERATE,
+    ("api-ramps", "GET"): EVERY,
+    ("api-ramps", "POST"): OPERATE,
+    ("api-ramp", "GET"): EVERY,
+    ("api-ramp-raise", "POST"): OPERATE,
+    ("api-ramp-resume", "POST"): OPERATE,
+    ("api-ramp-rollback", "POST"): OPERATE,
+    ("api-ramp-finish", "POST"): OPERATE,
+    ("api-agent", "GET"): EVERY,
     ("api-schema", "GET"): EVERY,
     ("api-fleet", "GET"): frozenset({"operator", "auditor"}),
     ("api-incidents", "GET"): frozenset({"operator", "auditor"}),
@@ -106,10 +118,11 @@ def address(path: str) -> str:
         "<uuid:wait_id>",
         "<str:token>",
         "<str:name>",
+        "<str:reference>",
         "<uuid:schedule_id>",
     ):
         path = path.replace(placeholder, str(NOWHERE))
-    path = path.replace("<int:pool_id>", "404")
+    path = path.replace("<int:pool_id>", "404").replace("<int:ramp_id>", "404").replace("<str:version>", "9.9.9")
     return f"/{path}"
 
 

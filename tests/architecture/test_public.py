@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import durableagents
+import durableagents.testing
 
 PUBLIC = {name: getattr(durableagents, name) for name in durableagents.__all__}
+PUBLIC |= {name: getattr(durableagents.testing, name) for name in durableagents.testing.__all__}
 
 
 def unsaid(names: list[str], doc: str | None) -> list[str]:

@@ -37,6 +37,8 @@ SHIPPED = {
     "runs/sql/0028_shares.sql": "3bf6a748c5065df6399163cce5a3423dc64fd925bf951550024f7a4a7b19bce8",
     "runs/sql/0030_succession.sql": "39209d1dca4efafadfb877b450e931c34f55801a8830d45fd9e886f940f36383",
     "runs/sql/0033_limit_patterns.sql": "6473308406d3f6f9b84bfb5d9ce46f1f7f20c04dcdc0d33ab095953d879bb1aa",
+    "runs/sql/0038_releases.sql": "410aa0eadaf7cb955c120e4453b7cbd1a373746707bbd170d01169d5080e8cd0",
+    "runs/sql/0039_drains.sql": "26074e4ae18ea8a76ef292b6a14eef3f41517f5501a6b6c1553ffccfc7e7f90f",
     "runs/sql/0022_attributes.sql": "68d15c0a212ef57d2adbf225adbf59a74cd9078cdd995342fcf1f31eee891283",
     "runs/sql/0023_messages.sql": "429e2b76960f4a0a130dc6131350bd00b5131fe1940ea2e5406ded2b556e1820",
     "runs/sql/0014_starts.sql": "fcd5462dc821139e49dfe32a45155ef0df29b1376965b36914a9a334fe797775",
@@ -44,6 +46,7 @@ SHIPPED = {
     "durableagents/sql/0002_accounts.sql": "9b31274b7a26d3fc0744899837063d839333fc05da172447842f65bc2ee9cfb5",
     "durableagents/sql/0007_key_budget.sql": "9fbf37c22e48e9817c6aa59aeda73c4e1acf7cc95963f2341b80a1db93012592",
     "durableagents/sql/0008_document.sql": "bb9e49e2488de118e6221f4b6498120f0c5be6812443bdfda906cfcff8e53c27",
+    "runs/sql/0034_undo.sql": "dc43935819143e216b590ecd0e7addc147d06e78c1f6bb08b09cd29b029b37fa",
     "runs/sql/signals.sql": "261f3afeec06204cc44dad64081ecf7cfb2ae351b42cbd5bc731b5b00adb7c4a",
     "runs/sql/steps.sql": "e5728a80ac461c1d22116da9149ab699e17ef889c7bc300a4f85d57b26b05a72",
 }

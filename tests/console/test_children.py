@@ -191,7 +191,9 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         with CaptureQueriesContext(connection) as found:
             assert operator.client.get(path).status_code == 200
         asked = [query["sql"][:150] for query in found.captured_queries]
-        assert len(asked) <= MOST_STATEMENTS, (path, "\n".join(asked))
+        # A page of one run asks besides who has its version, and whether it or its children have effects to undo.
+        more = 2 if path.startswith("/runs/") else 0
+        assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))
 
 
 def test_a_child_that_was_raised_past_its_parent_says_which_is_the_narrow_one(

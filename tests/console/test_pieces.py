@@ -196,6 +196,11 @@ STANDS: dict[str, Callable[[], list[e.Event]]] = {
         e.ToolOutcomeUnknown(slot="0.1/1", tool="buy", is_sender_done=True),
         e.ToolReconciled(slot="0.1/1", tool="buy", by="user:o", verdict="did_not"),
     ],
+    "undone": lambda: [
+        sent(),
+        e.ToolReturned(slot="0.1/1", tool="buy", external_id=None),
+        e.EffectUndone(slot="0.2/1", of_run="", of_slot="0.1/1", of_attempt=0, tool="buy"),
+    ],
 }
 
 

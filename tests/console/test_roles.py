@@ -19,7 +19,8 @@ ALL = set(ROLES)
 STOP = ALL - {"auditor"}
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
-    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "start": {"integrator", "operator"},
+    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "versions": ALL,
+    "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
@@ -35,6 +36,9 @@ ACT = {
     "new_pool": {"operator"}, "pool_limits": {"operator"}, "pool_closings": {"operator"},
     "limit_settings": {"operator"}, "limit_resets": {"operator"},
     "breaker_openings": {"operator"}, "breaker_closings": {"operator"},
+    "version_closings": {"operator"}, "version_openings": {"operator"}, "new_ramp": {"operator"},
+    "ramp_shares": {"operator"}, "ramp_resumptions": {"operator"}, "ramp_rollbacks": {"operator"},
+    "ramp_completions": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -56,6 +60,11 @@ PATHS = {
     "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
     "limits": "/limits", "limit_settings": "/limits/settings", "limit_resets": "/limits/resets",
     "breaker_openings": "/limits/openings", "breaker_closings": "/limits/closings",
+    "versions": "/agents/buyer@1.0.0/versions",
+    "version_closings": "/agents/buyer@1.0.0/closings", "version_openings": "/agents/buyer@1.0.0/openings",
+    "new_ramp": "/agents/buyer@1.0.0/ramps", "ramp_shares": "/ramps/404/shares",
+    "ramp_resumptions": "/ramps/404/resumptions", "ramp_rollbacks": "/ramps/404/rollbacks",
+    "ramp_completions": "/ramps/404/completions",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

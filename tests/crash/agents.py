@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from durableagents import (
     Agent,
     Assistant,
+    ChildFailure,
     ContentRefused,
     Context,
     End,
@@ -48,6 +49,7 @@ from tests.crash.calls import (
     unmarked,
 )
 from tests.crash.steps import FAMILIES, GATHERED, OF
+from tests.crash.undoer import undoer as undoer
 
 # --- the agent ------------------------------------------------------------------------------------
 
@@ -253,6 +255,12 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case "renewed":
             return str((await ctx.child(renewer, Arguments(n=100 * state.at))).id)
+        case "undone" | "undone_mailed":
+            try:
+                await ctx.child(undoer, Arguments(n=100 * state.at, mark="mail" if step != "undone" else ""))
+            except ChildFailure as failed:
+                return failed.code
+            raise RuntimeError("it came to a good end")
         case _ if step in FAMILIES:
             children = [ctx.child(helper, Arguments(n=100 * state.at + n)) for n in range(FAMILIES[step])]
             return " ".join(str(answer.id) for answer in await ctx.gather(*children))

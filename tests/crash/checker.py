@@ -406,13 +406,18 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     if facts.run["state"] in ENDED and len(ends) - _retries(facts) != 1:
         yield "broken", f"{len(ends)} ends: {ends}"
     cancelled = next((event["seq"] for event in facts.events if event["kind"] == "CancelRequested"), len(facts.events))
-    for event in facts.events[cancelled:]:
+    for event in facts.events[cancelled : _undoing(facts)]:
         if event["kind"] in ("ToolInvoked", "ToolRedispatched", "ChildStarted"):
             yield "broken", f"{event['kind']} at event {event['seq']}, after the cancel at event {cancelled}"
     facts_said = Counter((e["slot"], e["attempt"], e["fact"]) for e in facts.events if e["fact"] is not None)
     for said, times in facts_said.items():
         if times > 1:
             yield "broken", f"{said} is on record {times} times"
+
+
+def _undoing(facts: Facts) -> int:
+    """From where on it undoes what it did, which is what was asked for."""
+    return next((event["seq"] for event in facts.events if event["kind"] == "UndoBegun"), len(facts.events))
 
 
 def _retries(facts: Facts) -> int:

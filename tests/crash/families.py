@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
+from tests.crash.undone import expected_of_undoer, is_undoer, judge_undone
 
 # What each child of the crash-test agent does to the outside, once.
 CHILDS_EFFECTS = {"erp.create_vendor": 1}
@@ -22,6 +23,10 @@ def judge_family(
     found = judge(parent, expected)
     theirs = replace(expected, effects=childs, gates=0, denied={})
     for child in children:
+        if is_undoer(child):
+            found += judge(child, expected_of_undoer(child, theirs))
+            found += [Finding(kind, child.run_id, what) for kind, what in judge_undone(child)]
+            continue
         found += judge(child, _failed(theirs, child) if child.run and child.run["state"] == "failed" else theirs)
     return found + [Finding(kind, parent.run_id, what) for kind, what in between(parent, children, expected)]
 

@@ -6,7 +6,12 @@ Used by `python -m tests.crash.mutants`, which applies them to a copy of the che
 from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
+from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
+from tests.crash.mutations_testing import TESTING
+from tests.crash.mutations_undo import UNDOING
+from tests.crash.mutations_versions import VERSIONS
 
 LATE, NEWS, DRIVE, SWEEPER = (
     "runs/services/late_results.py",
@@ -25,7 +30,7 @@ REVIEW, READS, REVIEWED = (
     "durableagents/demo/literature/paper_reader.py",
     "tests/demo/test_literature.py",
 )
-PLANNED = "runs/sql/0028_shares.sql"
+PLANNED = "runs/sql/0039_drains.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
@@ -88,11 +93,11 @@ MUTANTS = [
     Mutant("an intent has no ledger entry", CALLS, "[] if tool.is_pure else [call.intent().entry(\"pending\")]", "[]", LIGHT),
     # --- what may be repeated, and how
     Mutant(
-        "an unsafe call in doubt is simply sent again", DOUBT, "    elif not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif call.is_key_spent:", LIGHT,
+        "an unsafe call in doubt is simply sent again", DOUBT, "    elif is_distrust or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif is_distrust or call.is_key_spent:", LIGHT,
     ),
     Mutant(
         "an unsafe call without an answer is sent again", SEND,
-        "        if tool.is_unsafe:\n            known = await lost_answer", "        if False:\n            known = await lost_answer", LIGHT,
+        "        if tool.is_unsafe or await is_distrusted(call):\n            known = await lost_answer", "        if await is_distrusted(call):\n            known = await lost_answer", LIGHT,
     ),
     Mutant(
         "a repeat has a key of its own", DOUBT, "call.key, call.token = stored.get(\"key\"), stored.get(\"callback_token\")",
@@ -208,8 +213,8 @@ MUTANTS = [
     Mutant("a debit is booked twice", POOLS, "            h := runs_debit(h, line);\n", "            h := runs_debit(runs_debit(h, line), line);\n", LIGHT),
     Mutant("a result is debited without its number", "runs/engine/steps/spending.py", "attempt=route.attempt, n=route.n, model", "attempt=route.attempt, n=0, model", LIGHT),
     Mutant("a lost request isn't debited", THINK, "            await self._lose(past.route)\n", "            past.route = None\n", LIGHT),
-    Mutant("a run that fails forgets its lost request", DRIVE, "is not all on its tape\n        await debit_lost(self.journal, self.tape)\n", "is not all on its tape\n", "tests/engine/test_budget.py -k left_behind"),
-    Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests():", "not in_doubt:", "tests/runs/test_budget_time.py -k lost_request"),
+    Mutant("a run that fails forgets its lost request", DRIVE, "of its effects\n        await debit_lost(self.journal, self.tape)\n", "of its effects\n", "tests/engine/test_budget.py -k left_behind"),
+    Mutant("a run that is cancelled forgets its lost request", "runs/services/command.py", "not in_doubt and not tape.lost_requests() and", "not in_doubt and", "tests/runs/test_budget_time.py -k lost_request"),
     Mutant("what is set aside isn't counted", METER, "self.used, others, wanted)", "self.used, NOTHING_USED, wanted)", LIGHT),
     Mutant("a cap that was lowered meanwhile is not held", POOLS, "        PERFORM runs_afford(h, p_lines);\n", "        NULL;\n", "tests/runs/test_journal.py tests/runs/test_budgets.py -k 'cap or afforded'"),
     Mutant("a worker minds no cap", METER, "        if self.caps == UNLIMITED:\n", "        if True:\n", LIGHT),
@@ -257,7 +262,7 @@ MUTANTS = [
     Mutant("a child that its parent paused stays so when that has failed", WISHES, "above NOT IN ('paused', 'cancelled') AND", "above NOT IN ('paused', 'cancelled', 'failed', 'completed') AND", f"{ATTACKED} -k said_so"),
     Mutant("children that nothing can be done to stand in the way", WISHES, "        after = ids[-1]\n        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n", "        yield from Run.objects.filter(pk__in=ids).order_by(\"id\")\n        return\n", f"{ATTACKED} -k keep_no_other"),
     Mutant("ends aren't looked for", SWEEPER, "    return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())\n", "    return 0\n", f"{ATTACKED} -k housekeeping"),
-    Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align(), ", "max(wishes.align(), ", f"{ATTACKED} -k housekeeping"),
+    Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),
     Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
     Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
     Mutant("an end that a retry took back is told", READER, "AND later.kind = 'RunRetried')", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
@@ -269,7 +274,7 @@ MUTANTS = [
     Mutant("what takes nothing of a budget that is used up is refused for ever", "runs/sql/0017_budgets.sql", "WHEN (said ->> 'tool_calls')::bigint > 0 AND h.tool", "WHEN h.tool", f"{ATTACKED} -k used_more"),
     Mutant("an undone transaction spoils the statements after it", "runs/journal/libpq.py", "        _prepared.pop(link, None)\n", "", "tests/runs/test_pool.py -k undone"),
     # --- starts by key and by the clock
-    Mutant("a queued run is claimed out of turn", PLANNED, "(r.state = 'pending' AND (r.is_queued OR r.start_before", "(r.state = 'pending' AND (r.start_before", f"{BY_KEY} -k not_claimed"),
+    Mutant("a queued run is claimed out of turn", PLANNED, "r.parent IS NULL OR r.is_queued OR r.start_before", "r.parent IS NULL OR r.start_before", f"{BY_KEY} -k not_claimed"),
     Mutant("whoever lost to the index is told of a fault", KEYS, "            if _ONE not in str(error):\n                raise\n", "            raise\n", f"{BY_KEY} -k cross"),
     Mutant("starts of a key take no lock", KEYS, "    lock(name, wanted.business_key)\n", "", f"{BY_KEY} -k 'many or cross'"),
     Mutant("a replaced run is left alive", KEYS, "    for run in reversed(alive):\n        _cancel(", "    for run in ():\n        _cancel(", f"{BY_KEY} -k replacing"),
@@ -356,4 +361,9 @@ MUTANTS = [
     Mutant("who has lost the run goes on telling of it", "runs/sql/0022_attributes.sql", "(lease = p_lease OR lease IS NULL)) THEN\n        RETURN false;", "(lease = p_lease OR lease IS NULL)) AND false THEN\n        RETURN false;", f"{TELLING} -k adds_nothing"),
     Mutant("a long log stays as long as it is", "runs/sql/0022_attributes.sql", "    IF t.lines > p_most THEN\n", "    IF false THEN\n", f"{TELLING} -k newest_stay"),
     *MORE,
+    *RELEASES,
+    *CERTIFIED,
+    *VERSIONS,
+    *UNDOING,
+    *TESTING,
 ]  # fmt: skip

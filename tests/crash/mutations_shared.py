@@ -8,9 +8,10 @@ APPEND, STEPS, STORE, CALLS, SEND, RECONCILE, CALLBACKS = (
     "ledger/sql/append.sql", "runs/sql/0016_steps.sql", "runs/journal/postgres.py", "runs/engine/steps/call.py", "runs/engine/steps/send.py", "runs/services/reconciling.py",
     "runs/services/callbacks.py",
 )  # fmt: skip
-PLANNED = "runs/sql/0028_shares.sql"
+PLANNED = "runs/sql/0039_drains.sql"
 COMMITTER = "runs/journal/committer.py"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
+DRAWN = "runs/sql/0034_undo.sql"
 SET_POOLS = "tests/runs/test_pool_acts.py"
 BUDGETS, METER, THINK, RAISING = (
     "runs/sql/0018_steps.sql", "runs/engine/budget/meter.py", "runs/engine/thinking/question.py", "runs/services/budgets/raising.py",
@@ -68,19 +69,19 @@ MORE = [
     Mutant("a cap of a tag keeps everybody waiting", PLANNED, " WHERE coalesce(o.agent_room, 1) > 0 AND coalesce(o.lane_room, 1) > 0\n", "\n", f"{SHARES} -k lines_that_are_full"),
     Mutant("a share's weight is not looked at", PLANNED, "t.priority DESC, t.version_turn, t.ready_at)) / t.weight AS turn", "t.priority DESC, t.version_turn, t.ready_at)) AS turn", f"{SHARES} -k by_weight"),
     # --- what many runs share
-    Mutant("a pool counts nothing of what is set aside", POOLS, "IF m.used + m.reserved + wanted > m.most OR", "IF m.used + wanted > m.most OR", f"{POOLED} -k comes_back"),
+    Mutant("a pool counts nothing of what is set aside", DRAWN, "(m.used + m.reserved + wanted > m.most OR", "(m.used + wanted > m.most OR", f"{POOLED} -k comes_back"),
     Mutant("a debit settles nothing in a pool", POOLS, "            PERFORM runs_settle(p_run, line);\n", "", LIGHT),
     Mutant("what is settled stays set aside", POOLS, "UPDATE runs_poolmeter SET reserved = reserved - c.reserved, used = used + p_used", "UPDATE runs_poolmeter SET used = used + p_used", LIGHT),
     Mutant("what is settled late counts in the new period", POOLS, "WHERE pool_id = c.pool_id AND starts_at = c.starts_at;\n    IF NOT FOUND", "WHERE pool_id = c.pool_id;\n    IF NOT FOUND", f"{POOLED} -k in_which_it_was_begun"),
-    Mutant("of several pools the first is enough", POOLS, "(pools) ORDER BY pool_id FOR UPDATE LOOP", "(pools) ORDER BY pool_id LIMIT 1 FOR UPDATE LOOP", LIGHT),
-    Mutant("a pool refuses nobody", POOLS, "IF m.used + m.reserved + wanted > m.most OR", "IF false OR", LIGHT),
-    Mutant("newcomers overtake who waits", POOLS, " OR m.gate_at IS NOT NULL AND NOT is_let_in THEN", " THEN", f"{POOLED} -k one_gate"),
+    Mutant("of several pools the first is enough", DRAWN, "(pools) ORDER BY pool_id FOR UPDATE LOOP", "(pools) ORDER BY pool_id LIMIT 1 FOR UPDATE LOOP", LIGHT),
+    Mutant("a pool refuses nobody", DRAWN, "(m.used + m.reserved + wanted > m.most OR", "(false OR", LIGHT),
+    Mutant("newcomers overtake who waits", DRAWN, " OR m.gate_at IS NOT NULL AND NOT is_let_in) THEN", ") THEN", f"{POOLED} -k one_gate"),
     Mutant("who waits is let in without room", POOLS, "        EXIT WHEN m.is_on AND due.wanted > room;\n", "", f"{POOLED} -k no_more_than"),
     Mutant("the last who came is let in first", POOLS, "ORDER BY w.opened_at, w.id LIMIT p_limit", "ORDER BY w.opened_at DESC, w.id LIMIT p_limit", f"{POOLED} -k no_more_than"),
     Mutant("a call that is too large keeps everybody waiting", POOLS, "    IF NOT m.is_on OR runs_pool_wanted(p_detail) <= m.most THEN", "    IF true THEN", f"{POOLED} -k holds_nobody_up"),
     Mutant("what is let in counts as room", POOLS, "                    m.promised := m.promised + due.wanted;\n", "", f"{POOLED} -k no_more_than"),
     Mutant("a new period begins with what the last had used", POOLS, "ends_at = m.ends_at, used = 0, reserved = 0,", "ends_at = m.ends_at, reserved = 0,", f"{POOLED} -k new_period"),
-    Mutant("nobody is warned of a pool", POOLS, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF false AND (m.used + m.reserved) * 5", f"{POOLED} -k told_once"),
+    Mutant("nobody is warned of a pool", DRAWN, "IF m.warned_at IS NULL AND (m.used + m.reserved) * 5", "IF false AND (m.used + m.reserved) * 5", f"{POOLED} -k told_once"),
     Mutant("a run that has ended leaves what it had set aside", POOLS, "        PERFORM runs_settle_charge(c, c.reserved);\n", "        NULL;\n", f"{POOLED} -k can_t_be_read"),
     Mutant("between two midnights there is no day", POOLS, "    IF first AT TIME ZONE p_zone > p_at THEN", "    IF false THEN", f"{SET_POOLS} -k 'clocks or periods'"),
     Mutant("a replay asks a pool anew", "runs/engine/steps/sharing/pools.py", "    if (n := waiting.open_wait(\"pool\")) is not None:\n", "    if (n := waiting.open_wait(\"pool\")) == -1:\n", f"{POOLED} -k one_place"),

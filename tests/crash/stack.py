@@ -29,7 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
-from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE
+from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, UNDONE
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
@@ -306,7 +306,7 @@ def expected_of(steps: Sequence[str]) -> Expected:
     effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
     return Expected(
         effects, gates=sum(call in GATED for call in calls), denied={call: EFFECTS[call] for call in GATED},
-        children=sum(FAMILIES.get(step, 0) for step in steps),
+        children=sum((FAMILIES | UNDONE).get(step, 0) for step in steps),
     )  # fmt: skip
 
 

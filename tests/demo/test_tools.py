@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from durableagents import (
     BusinessFailure,
     Happened,
+    KeyRejected,
     NotSent,
     Pending,
     ReplayClass,
@@ -136,10 +137,10 @@ async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: Make
     assert (await first).status == "active"
 
 
-async def test_the_same_key_with_another_body_is_a_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
+async def test_a_key_that_is_rejected_is_told_from_a_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
     vendor_id, call = await a_vendor(make_call), make_call("file_purchase_order")
     await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id), call)
-    with pytest.raises(BusinessFailure, match="another body"):
+    with pytest.raises(KeyRejected, match="another body"):
         await tools.file_purchase_order.opened(FOR_DISPATCH)(an_order(vendor_id, "80000.00"), call)
 
 

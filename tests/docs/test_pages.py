@@ -101,7 +101,7 @@ def test_every_problem_code_is_in_the_api_page() -> None:
 def test_pages_show_shells_as_sh_or_console() -> None:
     """`sh` blocks are run by the tests; what can't be is shown as a `console` session."""
     assert all(
-        block.language in ("sh", "console", "json", "text", "python", "sql", "ini", "")
+        block.language in ("sh", "console", "json", "text", "python", "sql", "ini", "yaml", "")
         for page in PAGES
         for block in blocks(page)
     )

@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from durableagents import Assistant, BusinessFailure, ChildFailure, Context, End, NotSent, Refused, TransportError
+from durableagents import (
+    Assistant,
+    ChildFailure,
+    Context,
+    End,
+    Refused,
+)
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, UNLIMITED, Caps, Usage
@@ -29,6 +35,7 @@ from runs.engine.content.memory_reads import MemoryReads
 from runs.engine.errors import Rejected, ToolFailure
 from runs.engine.memory import MemoryRun
 from runs.engine.tools import Tool
+from tests.engine.fickle import Fickle
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened
 from tests.engine.story import Story
@@ -50,10 +57,10 @@ from tests.world import (
 
 Op = Literal["look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now", "random",
              "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message", "kept", "cleaned", "cached",
-             "doubtful", "stale"]  # fmt: skip
+             "doubtful", "stale", "rejected"]  # fmt: skip
 OPS: tuple[Op, ...] = ("look", "order", "mail", "pay", "wire", "hooked", "ask", "refused", "flaky", "away", "now",
                        "random", "uuid", "sleep", "signal", "form", "think", "child", "orphan", "message",
-                       *SCREENED)  # fmt: skip
+                       "rejected", *SCREENED)  # fmt: skip
 UNSAFE = ("mail", "wire")
 # A thousandth of a cent a token in, a hundredth out.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
@@ -133,33 +140,13 @@ async def perform(ctx: Context, tools: Toolbox, glance: Tool, op: Op, name: str)
                 return failure.code
         case "kept" | "cleaned" | "cached" | "doubtful" | "stale":
             return await perform_screened(ctx, tools, glance, op, name)
-        case "refused" | "flaky" | "away":
+        case "refused" | "flaky" | "away" | "rejected":
             try:
                 return (await ctx.call(tools.order, Item(name=f"{op} {name}"))).ref
             except ToolFailure as failure:
                 return failure.code
         case _:
             return (await ctx.call(getattr(tools, op), Item(name=name))).ref
-
-
-class Fickle(Outside):
-    """The other side, with a mind of its own about some bodies: refuses them, or fails them at first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failed: Counter[str] = Counter()
-
-    def _serve(self, name: str, args: Item, call: Any) -> Any:
-        if args.name.startswith("refused"):
-            raise BusinessFailure("never", code="refused")
-        if args.name.startswith("flaky") and self.failed[args.name] < 2:
-            self.failed[args.name] += 1
-            raise NotSent("refused connection")
-        if args.name.startswith("away") and self.failed[args.name] < 2:
-            self.failed[args.name] += 1
-            super()._serve(name, args, call)
-            raise TransportError("cut after it was done")
-        return super()._serve(name, args, call)
 
 
 async def tell(
@@ -413,6 +400,8 @@ def _restore(run: MemoryRun, whole: Story) -> None:
                 resolved[event_.slot, event_.attempt, "signal", 0] = "received"
             case e.ChildEnded():
                 resolved[event_.slot, event_.attempt, "child", 0] = event_.state
+            case e.ToolReconciled(by=by) if by != "hook":
+                resolved[event_.slot, event_.attempt, "reconcile", event_.n] = event_.verdict
             case e.InputAnswered():
                 resolved[event_.slot, event_.attempt, "input", event_.n] = "answered"
     opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}

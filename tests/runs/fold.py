@@ -13,6 +13,7 @@ from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.meter import debit_of
 from runs.engine.driver import waiting_state
 from runs.engine.tape import Tape
+from runs.engine.undo.declared import UNDO_NODE
 from runs.models import Run
 from tests.runs.stage import events, fresh, head, problems, waiting
 
@@ -72,6 +73,8 @@ class Told:
                 self.state, self.is_claimed = ENDS[event.KIND], False
             case _:
                 self._resolution(event)
+        if self.state == "running" and self.node == UNDO_NODE:
+            self.state = "compensating"
 
     def _waits(self, event: e.Event) -> None:
         slot, attempt = event.slot or "", event.attempt
@@ -210,6 +213,9 @@ def _check_ledger(run: Run) -> None:
                 fact = "unknown"
             case e.ToolReconciled():
                 fact = "reconciled"
+            case e.EffectUndone(of_run=""):
+                expected.append((event.of_slot, event.of_attempt, "compensated", event.tool))
+                continue
             case _:
                 continue
         expected.append((event.slot or "", event.attempt, fact, event.tool))

@@ -34,7 +34,7 @@ from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
 from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
-from runs.fleet import members
+from runs.fleet import members, version_changes
 from runs.fleet.procfs import boot, host
 from runs.journal.claims import Claim, Worker, claim
 from runs.journal.libpq import Pool
@@ -76,6 +76,7 @@ class Stage:
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
         self.late: list[LateAnswer] = []
+        self.is_strict = False  # as in production, which it is also where the settings say so
         self.teller = Teller()
         self.texts = Texts()
         self.screens: tuple[Screen, ...] = ()
@@ -166,8 +167,12 @@ class Stage:
         return replace(
             runtime(), hit=self._hit, retry=self.retry, request_model=self.ask_model, hand_in=self.late.append,
             keep=self.teller.keep, overhear=self.texts.overhear, screens=self.screens, reads=self.reads,
-            price_patience=0.0,
+            price_patience=0.0, code_of=self._code_of,
+            refuses_other_code=self.is_strict or runtime().refuses_other_code,
         )  # fmt: skip
+
+    async def _code_of(self, graph_id: str, fingerprint: str) -> Any:
+        return await version_changes.code_of(await self.connected(), graph_id, fingerprint)
 
     def _hit(self, point: str, tool: str) -> None:
         self.at(point, tool)

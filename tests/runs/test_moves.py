@@ -39,7 +39,9 @@ def test_the_table_is_the_one_that_the_design_draws() -> None:
     assert [target for source, target in LEGAL if source == "failed"] == ["running"]
     assert {source for source, target in LEGAL if target == "pending"} == {"paused"}
     assert {source for source, target in LEGAL if target == "completed"} == {"running"}
-    assert {source for source, target in LEGAL if target == "compensating"} == {"running"}
+    assert {source for source, target in LEGAL if target == "compensating"} == {
+        "running", "paused", "waiting_event", "waiting_human", "waiting_tool"
+    }  # fmt: skip
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
 

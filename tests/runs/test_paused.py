@@ -38,7 +38,7 @@ def test_nothing_has_come_for_a_run_that_its_worker_paused_in_the_middle(
     outside.trouble("look", pause)
     run = stage.start(agent_of(node, tools=tools.all()))
     assert stage.drive() == "paused" and [w.kind for w in waiting(run)] == ["approval"]
-    assert "come" not in said_of(run) and AT_ONCE in said_of(run)
+    assert "has come" not in said_of(run) and AT_ONCE in said_of(run)
     act("resume", run)
     assert stage.drive() == "parked" and len(outside.seen("look")) == 1
 

@@ -262,6 +262,6 @@ def test_pools_are_what_the_model_says_whatever_is_done_to_them(stage: Stage, to
     run_state_machine_as_test(
         lambda: Machine(stage, tools),
         settings=settings(
-            max_examples=many(6, 15), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=many(15, 6), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -16,8 +16,9 @@ from durableagents.identity.auth import issue_key
 from ledger import events as e
 from runs import log_messages
 from runs.engine.agents import Agent, registry
-from runs.engine.fingerprint import first_scheme
-from runs.fleet import agent_versions
+from runs.engine.fingerprint import first_scheme, second_scheme
+from runs.engine.fingerprint.schemes import second_parts
+from runs.fleet import agent_versions, version_changes
 from runs.fleet.agent_versions import Loaded, VersionChanged, Watch
 from runs.models import AgentVersion, Process, Run, Served
 from runs.services import lifecycle
@@ -256,7 +257,7 @@ def test_a_version_whose_gate_was_dropped_is_quarantined(
     with caplog.at_level(logging.ERROR, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
     assert agent.graph_id not in registry.graph_ids()
-    assert "gated@1.0.0 (tools.pay.gate)" in caplog.records[-1].getMessage()
+    assert "gated@1.0.0: pay: gate dropped; bump to 1.0.1 (" in caplog.records[-1].getMessage()
 
 
 def test_the_first_use_may_be_many_at_once(stage: Stage) -> None:
@@ -279,3 +280,56 @@ def test_which_versions_are_ready_costs_a_look_for_each_and_not_for_each_run(sta
     before = rows_read()
     assert agent_versions.unserved() == sorted(["gone@1.0.0", agent.graph_id])
     assert rows_read()["runs_run"] - before["runs_run"] <= 20
+
+
+def test_of_two_codes_that_the_scheme_before_took_for_one_the_first_process_wins(
+    stage: Stage, production: None, tmp_path: Any
+) -> None:
+    """It didn't see other modules. Whoever comes first after the upgrade is the version; the other is named."""
+    from tests.runs import desk
+    from tests.runs.stage import at_once
+
+    try:
+        one = desk.loaded(desk.written(tmp_path / "one"))
+        desk.forget()
+        other = desk.loaded(desk.written(tmp_path / "other", "a helper of the package"))
+        assert second_scheme(one) == second_scheme(other) and one.fingerprint() != other.fingerprint()
+        AgentVersion.objects.create(
+            graph_id=one.graph_id, fingerprint=second_scheme(one), parts=second_parts(one),
+            first_used_at=versions_now(),
+        )  # fmt: skip
+        users = [one, other] * 8
+        answers = at_once(*(lambda agent=agent: agent_versions.note_use(agent) for agent in users))
+    finally:
+        desk.forget()
+    stored = AgentVersion.objects.get(graph_id=one.graph_id)
+    winner = one if stored.fingerprint == one.fingerprint() else other
+    assert stored.fingerprint == winner.fingerprint() and stored.parts == winner.parts()
+    for agent, answer in zip(users, answers, strict=True):
+        assert (answer is None) == (agent is winner), answer
+        if agent is not winner:
+            assert isinstance(answer, VersionChanged) and "helper fee() in desk/rules.py" in answer.detail
+
+
+def test_a_version_of_a_later_release_is_refused_and_said_so(stage: Stage, production: None) -> None:
+    agent = agent_of(ends_with(1))
+    AgentVersion.objects.create(
+        graph_id=agent.graph_id, fingerprint="9:" + "0" * 64, parts={"odd": 1}, first_used_at=versions_now()
+    )
+    with pytest.raises(VersionChanged, match="stored by another release"):
+        lifecycle.start(agent.graph_id, {}, by=SHOP)
+
+
+def test_web_says_at_its_start_what_it_will_refuse_and_stands_an_outage(
+    stage: Stage, production: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agent_of(ends_with(1), name="told")
+    stage.start(agent)
+    changed(agent)
+    with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
+        version_changes.say_changes()
+        assert [r.levelname for r in caplog.records] == ["ERROR"]
+        assert "told@1.0.0: node another: new; node finish: gone" in caplog.records[0].getMessage()
+        monkeypatch.setattr(version_changes, "_STORED", "SELECT no_such FROM nowhere WHERE graph_id = ANY(%s)")
+        version_changes.say_changes()
+    assert "can't be read" in caplog.records[-1].getMessage()

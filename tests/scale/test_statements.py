@@ -17,7 +17,7 @@ from django.utils import timezone
 from approvals.models import Approval
 from durableagents.identity.auth import issue_key
 from ledger.web.roles import ROLES
-from runs.models import Firing, Run, Schedule, Wait
+from runs.models import Firing, Ramp, Run, Schedule, Wait
 from tests.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.runs.sharing import pool
 from tests.scale.fill import fill
@@ -35,6 +35,8 @@ READY = 1
 UNCODED = 1
 # A run that belongs to pools: which these are, and where they stand.
 POOLED = 2
+# What agents' tools were found to do with keys.
+PROBED = 1
 # No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
 # one run, named by it: a message, a view; tests/api/test_messages.py reads them.
 ELSEWHERE = {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"} | {
@@ -83,14 +85,34 @@ def samples(name: str) -> list[Any]:
         case "approval_id":
             late = Approval.objects.filter(state="open").order_by("-deadline")[0]
             return [late.id, Approval.objects.filter(state="approved")[0].id, Approval.objects.filter(revision=2)[0].id]
-        case "graph_id":
+        case "graph_id" | "reference":
             return ["buyer@1.0.0"]
         case "schedule_id":
             return [scheduled().id]
+        case "name":
+            return ["buyer"]
+        case "ramp_id":
+            return [ramp().pk]
         case "pool_id":
             return [pool(limit=10**6).pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
+
+
+def ramp() -> Ramp:
+    """The newest of several, under way."""
+    now = timezone.now()
+    given = {
+        "agent": "buyer",
+        "share": 1000,
+        "bounds": {"failed": 5},
+        "least": 20,
+        "made_at": now,
+        "set_by": "user:olga",
+    }
+    for _ in range(5):
+        Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", state="done", ended_at=now, **given)
+    return Ramp.objects.create(from_version="0.9.0", to_version="1.0.0", **given)
 
 
 def addresses() -> Iterator[str]:
@@ -139,10 +161,10 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
 def test_who_asks_is_one_statement(reader: Callable[..., Reader]) -> None:
     person = reader("operator")
     person.client.get("/agents")
-    assert len(counted(person.client, "/api/v1/agents")[1]) == 1
+    assert len(counted(person.client, "/api/v1/agents")[1]) == 1 + PROBED
     headers = {"Authorization": f"Bearer {issue_key(person.user, 'program')}"}
     Client().get("/api/v1/agents", headers=headers)
-    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1
+    assert len(counted(Client(), "/api/v1/agents", headers=headers)[1]) == 1 + PROBED
 
 
 def test_the_walk_finds_the_pages_that_everybody_knows() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ledger.templatetags.console import short, visible, words
 from runs.console.tables.links import to_run
+from runs.console.tables.release_words import assigned
 from runs.engine.budget.limits import usd_of
 from runs.story import Line, findings
 
@@ -168,6 +169,16 @@ def _carried_on(f: Facts, attempt: int) -> str:
     return f"{_words(f['how'])} of {_run(f['origin'])} · number {_plain(f['turn'])} since {_run(f['first'])}{at}"
 
 
+def _effect(f: Facts) -> str:
+    of = f" of {_run(f['of_run'])}" if f["of_run"] else ""
+    return f"{visible(f['tool'])} at {visible(f['of_slot'])}{of}"
+
+
+def _undo_begun(f: Facts, attempt: int) -> str:
+    why = f"{_words(f['reason'])} {visible(words(f['code']))}".strip()
+    return f"{_plain(f['effects'])} effects looked at, the last first; then it ends as {why}"
+
+
 def _screened(f: Facts, attempt: int) -> str:
     """Who looked, and what came of it."""
     hooks = ", ".join(visible(each) for each in f["hooks"]) if isinstance(f["hooks"], list) else ""
@@ -189,9 +200,15 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
     "StartPlanned": _planned,
     "RunAdmitted": _admitted,
+    "VersionAssigned": assigned,
     "RunRenewed": lambda f, _: f"it goes on as {_run(f['successor'])}, with an empty journal",
     "RunHandedOff": lambda f, _: f"it goes on as {_run(f['successor'])} of {visible(f['agent'])}",
     "RunCarriedOn": _carried_on,
+    "UndoRegistered": lambda f, _: f"can be undone by {visible(f['tool'])}",
+    "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",
+    "UndoBegun": _undo_begun,
+    "EffectUndone": lambda f, _: f"{_effect(f)} is undone",
+    "EffectLeft": lambda f, _: f"{_effect(f)} stands, by {visible(f['by'])}",
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
     "RunParked": lambda f, _: f"{_words(f['state'])}; the worker let go",

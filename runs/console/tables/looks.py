@@ -17,9 +17,10 @@ from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
+from runs.console.tables import unserved
 from runs.console.tables.late_words import belied, witness
 from runs.console.tables.links import to_run
-from runs.console.tables.waits import began, sentence, sentences, spent, stopped
+from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
 from runs.queries.display import detail_text, name_of
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
@@ -65,13 +66,13 @@ def verbs(look: str) -> dict[str, Verb]:
 def row(card: Card) -> SafeString:
     """What a list says of a run."""
     known = LOOKS.get(card.look)
-    return SafeString(known.row(card) if known else _node(card))
+    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card))
 
 
 def why(dossier: Dossier) -> SafeString:
     """Why nothing moves, or what does."""
     known = LOOKS.get(dossier.look)
-    return SafeString(known.why(dossier) if known else _is_so(dossier))
+    return SafeString((known.why(dossier) if known else _is_so(dossier)) + unserved.sentence(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def _unknown(d: Dossier) -> str:
     news = f" But {belied(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.belied else ""
     return (
         f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so a person"
-        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}.{news} No worker is held."
+        f" settles it;\nwaiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)} No worker is held."
     )
 
 
@@ -310,7 +311,7 @@ LOOKS: dict[str, Look] = {
     ),
     "exceeded": Look("needs budget", "wait", _STOP, _exceeded_row, _exceeded),
     "paused": Look("paused", "hold", ("resume", "cancel"), _at, _paused),
-    "compensating": Look("undoing", "hold", (), _node, _is_so),
+    "compensating": Look("undoing", "hold", ("pause",), _node, _is_so),
     "completed": Look(
         "completed", "ok", (), lambda card: _muted(f"took {took(card.run.ended_at, card.run.created_at)}"), _completed
     ),
@@ -336,7 +337,7 @@ VERBS: dict[str, Verb] = {
     ),
     "cancel": Verb(
         "Cancel", "cancellations", opener="stop", button="stop full",
-        means="Nothing more is sent. Effects already committed stay as they are; a call in flight is settled first."
+        means="Nothing new is sent; a call in flight is settled first. Effects that can't be undone stay as they are."
         " This is final.",
         for_children="cancelled with it, and all runs below.",
     ),

@@ -101,7 +101,16 @@ def amount_of(resource: str, number: int | None) -> str:
 
 
 def _reconcile(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    return f"A person has to settle what became of <b>{visible(name_of(wait))}</b>."
+    return f"A person has to settle what became of <b>{visible(name_of(wait))}</b>.{suspicion(wait)}"
+
+
+def suspicion(wait: Wait | None) -> str:
+    """What a call is suspected of whose key the other side rejected; nothing of any other."""
+    if detail_text(wait, "suspicion") != "duplicate":
+        return ""
+    said = detail_text(wait, "said")
+    told = f": <q>{visible(said)}</q>" if said else ""
+    return f" The other side rejected its key{told}. <b>A duplicate is suspected</b>: look there before you settle it."
 
 
 def _signal(wait: Wait, tools: Mapping[str, ToolCard]) -> str:

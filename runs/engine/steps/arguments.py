@@ -1,4 +1,5 @@
-"""Screening of what a tool is called with, before anybody is asked and before anything leaves.
+"""What is looked at before a call is intended: whether its tool may be called at all, and what it is called with.
+Before anybody is asked, and before anything leaves.
 
 What stands for the arguments is on record before it is shown to an approver or sent, in the same commit or in one
 before. A call whose intent is on record is not looked at again: its bytes may be with the other side.
@@ -14,11 +15,39 @@ from runs.engine.budget.amounts import A_CALL
 from runs.engine.content.hooks import Piece
 from runs.engine.content.shipped import ALWAYS, may_pass_to_tool
 from runs.engine.journal import Batch
+from runs.engine.outcomes import Broken
+from runs.engine.runtime import log
 from runs.engine.screening.verdicts import Finding, due, look, recorded, refusal
 from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
 
 
-async def screen_arguments(call: LogicalCall, source: str, name: str) -> None:
+async def admit(call: LogicalCall, source: str, name: str) -> None:
+    """Let a call come to its gate and its intent. Raises ContentRefused; unwinds where an operator has to look."""
+    if call.visit.runtime.certificates.policy != "allow" and not (call.tool.is_pure or call.tool.is_unsafe):
+        await _check_certificate(call)
+    await _screen_arguments(call, source, name)
+
+
+async def _check_certificate(call: LogicalCall) -> None:
+    """A keyed tool whose other side nobody has seen to honour keys: refused by name, or marked, as the installation
+    says. Nothing has left, so the run goes on from here once it was probed."""
+    visit, tool, certificates = call.visit, call.tool, call.visit.runtime.certificates
+    standing = await certificates.standing(visit.agent.name, tool)
+    if not standing.is_certified:  # what this process has known for a moment may be out of date
+        standing = await certificates.standing(visit.agent.name, tool, is_fresh=True)
+    if standing.is_certified:
+        return
+    told = f"{tool.name} is not certified ({standing.word.replace('_', ' ')})"
+    if certificates.policy == "refuse":
+        problem = f"{told}, and this installation calls no keyed tool that isn't: nothing was sent"
+        fix = f"manage.py probe {tool.name} --agent {visit.agent.graph_id} --input FILE, then retry the run"
+        payload = {"tool": tool.name, "slot": call.slot, "standing": standing.word, "problem": problem, "fix": fix}
+        visit.stop(Broken("uncertified_tool", payload))
+    log.warning("run %s: %s, and is called all the same", visit.run_id, told)
+    call.marks = {"uncertified": standing.word}
+
+
+async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     """Have a call's arguments looked at, and go on with what stands for them. Raises ContentRefused."""
     visit, past = call.visit, call.past
     screens = due(visit, past)

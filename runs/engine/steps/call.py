@@ -22,8 +22,8 @@ from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext,
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
-from runs.engine.steps.arguments import screen_arguments
-from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
+from runs.engine.steps.arguments import admit
+from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
 from runs.engine.steps.sharing import pools
@@ -35,13 +35,13 @@ from runs.engine.visit import Visit
 async def call_tool(
     visit: Visit, slot: str, tool: Tool, args: BaseModel, *,
     evidence: Sequence[Evidence] = (), why: str = "", grant: Grant | None = None, source: str = "node", name: str = "",
-    max_age: timedelta | None = None,
+    max_age: timedelta | None = None, undo: AskedUndo = OF_THE_TOOL,
 ) -> BaseModel:  # fmt: skip
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
-    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age)
+    call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     with call.hold:
@@ -51,7 +51,7 @@ async def call_tool(
         else:
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
-            await screen_arguments(call, source, name or visit.node)
+            await admit(call, source, name or visit.node)
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
             await _intend(call, await _passed(call) if call.may_be_gated else None)
@@ -115,7 +115,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
     wait = None
-    stored: dict[str, Any] = {"arguments": call.arguments, "key": call.key}
+    stored: dict[str, Any] = {"arguments": call.arguments, "key": call.key} | call.marks
     if tool.key_ttl is not None:
         call.intended_at = visit.journal.now()
         stored["intended_at"] = call.intended_at.isoformat()
@@ -128,7 +128,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
         slot=call.slot, attempt=call.attempt, payload=stored, tool=tool.name, replay_class=str(tool.replay_class),
         requested_hash=call.requested_hash, executed_hash=call.executed_hash, grant=grant[0] if grant else None,
     )  # fmt: skip
-    events = [event] if wait is None else [event, wait.opened()]
+    events = [event, *call.registered(), *([] if wait is None else [wait.opened()])]
     entries = [] if tool.is_pure else [call.intent().entry("pending")]
     try:
         await pools.begin(visit, Batch(events, entries, wait, grant=grant, is_intent=True))

@@ -75,7 +75,7 @@ def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> A
 def _found(wanted: str) -> Agent:
     """The version that the child will be of; it stays so, whatever is released meanwhile."""
     try:
-        return registry.find(wanted)
+        return registry.find_for_step(wanted)
     except (UnknownAgent, UnknownVersion) as error:
         raise MisusedContext(error.detail) from error
 

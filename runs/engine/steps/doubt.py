@@ -18,14 +18,17 @@ from pydantic import BaseModel
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import A_CALL
-from runs.engine.canonical import digest_of, plain
-from runs.engine.errors import ToolFailure, brief
+from runs.engine.canonical import digest_of, plain, printable
+from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import log
 from runs.engine.steps.logical_call import LogicalCall, Settled
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
+
+KEY_REJECTED = "key_rejected"
+_HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
 
 # --- what a replay class allows ---------------------------------------------------------------------------------------
 
@@ -39,6 +42,16 @@ def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
             return not is_key_spent
         case ReplayClass.UNSAFE_ON_REPLAY:
             return False
+
+
+async def is_distrusted(call: LogicalCall) -> bool:
+    """Whether a keyed call's repeat can't be told from a further order: its other side was seen to take it for one, or
+    it has to be known that it doesn't, and isn't. Then it counts as unsafe."""
+    tool, certificates = call.tool, call.visit.runtime.certificates
+    if tool.is_pure or tool.is_unsafe:
+        return False
+    standing = await certificates.standing(call.visit.agent.name, tool, is_fresh=True)
+    return standing.is_unsafe or (certificates.policy == "refuse" and not standing.is_certified)
 
 
 def intended_at(intent: e.Event) -> datetime | None:
@@ -83,18 +96,23 @@ def witnessed(
     return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
 
 
-def unknown(intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool) -> Batch:
-    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more."""
+def unknown(
+    intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
+) -> Batch:
+    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more. `rejection` is
+    what the other side said of its key, where it rejected that."""
+    payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
-        slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done,
-        payload={"reason": reason, "arguments": arguments},
-    )  # fmt: skip
+        slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
+    )
     return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
 
 
-def question(intent: Intent, run_id: str, n: int, title: str, now: datetime) -> WaitSpec:
-    """The `n`-th wait for a person's verdict on a call."""
+def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
+    """The `n`-th wait for a person's verdict on a call. Where its key was rejected, a duplicate is suspected."""
     detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
+    if rejection:
+        detail |= {"reason": KEY_REJECTED, "suspicion": "duplicate", "said": rejection["message"]}
     return WaitSpec(run_id, intent.slot, intent.attempt, "reconcile", n, now + ATTENTION, detail)
 
 
@@ -129,14 +147,17 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     answer = await ask_upstream(call.tool, call.args, call.tool_call())
     if isinstance(answer, Happened):
         return await _settle(call, answer)
-    if isinstance(answer, DidNotHappen):
+    is_distrust = await is_distrusted(call)
+    if isinstance(answer, DidNotHappen) and not is_distrust:
         # Nothing is there under the key: its time begins with the next send.
         call.intended_at = call.visit.journal.now()
-    elif not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
+    elif is_distrust or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
         why = "the worker ended after the intent and before an outcome was recorded"
         if call.is_key_spent:
             limit = call.tool.key_ttl
             why = f"it is longer ago than the other side remembers keys ({limit}), and no outcome is on record"
+        elif is_distrust:
+            why += ", and the other side is not known to honour keys"
         await ask_person(call, why, is_sender_done=is_sender_done)
     return None
 
@@ -153,10 +174,32 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
     return None
 
 
-async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool) -> NoReturn:
+async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
+    """The other side rejected the key: an earlier try may have had its effect, so neither is it a refusal nor may
+    another key be made. Its hook is asked first; where that finds nothing, a person decides none the less."""
+    found = await ask_upstream(call.tool, call.args, call.tool_call())
+    if isinstance(found, Happened):
+        return await _settle(call, found)
+    message = printable(error.message)[:2000]
+    rejection = {"message": message, "details": _told(error.details), "found_by_hook": _HOOK_SAID[type(found)]}
+    why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
+    await ask_person(call, why, is_sender_done=not call.lingers, rejection=rejection)
+
+
+def _told(details: Any) -> Any:
+    """What a tool said besides, as it can be put on record; no mistake in it may cost the question."""
+    try:
+        return plain(details)
+    except ValueError:
+        return printable(repr(details)[:2000])
+
+
+async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
     """Never repeated unasked: a person settles it."""
-    wait = _question(call)
-    batch = unknown(call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done)
+    wait = _question(call, rejection)
+    batch = unknown(
+        call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
+    )
     if not (await call.visit.commit(batch)).is_done:
         call.visit.stop(Stopped("overtaken"))
     call.visit.park(wait)
@@ -201,9 +244,14 @@ async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
     call.visit.park(wait)
 
 
-def _question(call: LogicalCall) -> WaitSpec:
-    n = call.past.waits_of("reconcile")
-    return question(call.intent(), call.visit.run_id, n, call.tool.title, call.visit.journal.now())
+def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
+    n, rejection = call.past.waits_of("reconcile"), rejection or rejection_in(call.past.unknown)
+    return question(call.intent(), call.visit.run_id, n, call.tool.title, call.visit.journal.now(), rejection)
+
+
+def rejection_in(event: e.Event | None) -> Any:
+    """What the other side said of a call's key, where the unknown outcome on record tells that it rejected that."""
+    return None if event is None else payload_of(event).get(KEY_REJECTED)
 
 
 # --- a run that is to end ---------------------------------------------------------------------------------------------
@@ -220,7 +268,8 @@ async def settle_before_end(agent: Agent, journal: Journal, slot: Slot, trace_id
     intent, tool, arguments = Intent.of(invoked), agent.tool(invoked.tool), payload_of(invoked)["arguments"]
     open_question = now.open_wait("reconcile")
     n = now.waits_of("reconcile") if open_question is None else open_question
-    wait = question(intent, journal.run_id, n, tool.title if tool else intent.tool, journal.now())
+    title = tool.title if tool else intent.tool
+    wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None:
         return wait
     if now.unknown is not None:

@@ -19,7 +19,9 @@ from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
-from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall
+from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
+from runs.engine.undo.declared import OF_THE_TOOL as OF_THE_TOOL
+from runs.engine.undo.declared import OfTheTool, name_of
 from runs.engine.visit import Visit
 
 
@@ -40,6 +42,7 @@ class Settled:
 
 
 ARGUMENTS = "arguments"  # the one place that hooks look at of a call
+AskedUndo = Undo | OfTheTool | None
 Outcome = Answer | Pending | Refusal | Settled
 
 
@@ -49,10 +52,11 @@ class LogicalCall:
     def __init__(
         self, visit: Visit, slot: str, tool: Tool, args: BaseModel,
         evidence: Sequence[Evidence], why: str, grant: Grant | None, max_age: timedelta | None = None,
+        undo: AskedUndo = OF_THE_TOOL,
     ) -> None:  # fmt: skip
         self.visit, self.slot, self.tool = visit, slot, tool
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
-        self.max_age = max_age
+        self.max_age, self.undo = max_age, undo
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
         self.arguments = plain(args)
         self.args = tool.input.model_validate(self.arguments)
@@ -68,6 +72,7 @@ class LogicalCall:
         self.is_resumed = False  # an earlier claim announced it
         self.hold = Hold(visit, slot, (f"tool:{tool.name}",))
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
+        self.marks: dict[str, Any] = {}  # what its intent says besides
         self.announced = 0  # tries that the journal has told of and that were not made yet
         # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
         # address.
@@ -117,6 +122,15 @@ class LogicalCall:
         """What all facts about the attempt name it by."""
         replay_class = str(self.tool.replay_class)
         return Intent(self.slot, self.attempt, self.tool.name, replay_class, self.key, self.requested_hash)
+
+    def registered(self) -> list[e.Event]:
+        """What tells, with the intent, how its effect is undone. Raises MisusedContext."""
+        if self.undo is None or (isinstance(self.undo, OfTheTool) and self.tool.undo is None):
+            return []
+        agent = self.visit.agent
+        known = agent.all_undos()
+        name = name_of(known, self.tool, self.undo, agent.graph_id)
+        return [e.UndoRegistered(slot=self.slot, attempt=self.attempt, undo=name, tool=known[name].tool.name)]
 
     def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
         """The ledger's fact of its outcome, where one is due."""

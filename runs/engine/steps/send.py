@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 
 from ledger import events as e
 from runs.engine.canonical import TooLarge, plain, printable
-from runs.engine.errors import BadAnswer, BusinessFailure, NotSent, TransportError, brief, traceback_of
+from runs.engine.errors import BadAnswer, BusinessFailure, KeyRejected, NotSent, TransportError, brief, traceback_of
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.doubt import ask_person, find_out, lost_answer
+from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing.holds import NotBegun
@@ -29,7 +29,8 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
     """One try, told as it can be put on record. What it raises says what is known of it."""
     await call.enter()  # the first try has its permit from before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
-        known = await _announce_in_time(call, is_sender_done=number > 1 and not call.lingers)
+        is_distrust = number == 1 and await is_distrusted(call)  # found out since it went out before
+        known = await _announce_in_time(call, is_distrust, is_sender_done=number > 1 and not call.lingers)
         if known is not None:
             return known
     tool = call.tool
@@ -39,9 +40,13 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
         if tool.is_unsafe:
             await _not_sent(call, error)
         raise
+    except KeyRejected as error:
+        if tool.is_pure:
+            await _bug(call, error)
+        return await rejected(call, error)
     except (TransportError, TimeoutError) as error:
         is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
-        if tool.is_unsafe:
+        if tool.is_unsafe or await is_distrusted(call):
             known = await lost_answer(call, traceback_of(error), is_sender_done=is_sender_done)
             if known is not None:
                 return known
@@ -56,6 +61,8 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
 def _recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
     """What a try gave, in the form in which it is recorded. Raises BadAnswer for what can't be."""
     tool = call.tool
+    if isinstance(answer, KeyRejected):
+        raise answer
     if isinstance(answer, BusinessFailure):
         return Refusal(printable(answer.code), printable(answer.message), _plain(call, answer.details))
     if not tool.answers_later:
@@ -159,13 +166,15 @@ async def _no_exit(calling: Awaitable[Any]) -> Any:
         raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
-async def _announce_in_time(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
+async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_done: bool) -> Settled | None:
     """Announce a repeat while its key still protects. To put it on record may take as long as an outage of the
     database, so the key is looked at afterwards too. What the other side says of the call is the answer, if it has to
     be asked and knows."""
     while True:
-        if call.is_key_spent and (known := await find_out(call, is_sender_done=is_sender_done)) is not None:
+        is_doubtful = call.is_key_spent or is_distrust
+        if is_doubtful and (known := await find_out(call, is_sender_done=is_sender_done)) is not None:
             return known
+        is_distrust = False
         await _announce(call)
         if not call.is_key_spent:
             return None

@@ -11,6 +11,8 @@ from typing import Any
 
 from runs.engine.canonical import printable
 from runs.engine.errors import MisusedContext
+from runs.engine.journal import Journal
+from runs.engine.runtime import Runtime, log
 from runs.engine.visit import Visit
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -53,6 +55,12 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
     if of is not None and (of == 0 or done > of):
         raise ValueError(f"progress({done!r}, {of!r}): done is more than the whole, or the whole is nothing")
     _tell(visit, "progress", {"text": _cut(note), "done": float(done), "of": None if of is None else float(of)})
+
+
+def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> None:
+    """Keep a warning of the engine's own among a visit's lines, once, and in the worker's log."""
+    log.warning("run %s: %s", journal.run_id, problem)
+    runtime.keep(journal.run_id, journal.lease, Told(f"{visit}/code", 0, journal.now(), _cut(problem), "warning"))
 
 
 def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def handoff(agent: Agent, node: Node, returned: Handoff) -> HandedOver | Crashed
     """The same for one that hands off. What the other agent would refuse at a start is refused here."""
     wanted = returned.agent.graph_id if isinstance(returned.agent, Agent) else str(returned.agent)
     try:
-        to = registry.find(wanted)
+        to = registry.find_for_step(wanted)
     except (UnknownAgent, UnknownVersion) as unknown:
         return Crashed("bad_handoff", f"node {node.name!r} handed off to {wanted}: {unknown.detail}", "")
     try:

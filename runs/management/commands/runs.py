@@ -2,6 +2,8 @@
 
 In the words of the API and the console. A line for each run: id, state, agent, start, and its attributes as JSON, in
 which no sign can do anything to a terminal. It only reads.
+
+`manage.py runs to-test RUN`: one run as a test of its agent.
 """
 
 from __future__ import annotations
@@ -9,14 +11,20 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_bytes
 from typing import Any
+from uuid import UUID
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from ledger.errors import NotFound
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
 from runs.queries.attributes.shown import attributes_of
+from runs.queries.recordings.telling import told_as_test
 from runs.queries.run_list import Filters, stretch
 
 AT_ONCE = 200
@@ -26,6 +34,11 @@ class Command(BaseCommand):
     help = "List runs by their attributes: exit code 0, or 2 for a search that can't be read, with the place."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("verb", nargs="?", choices=["to-test"], help="to-test: a run as a test of its agent")
+        parser.add_argument("run", nargs="?", default="", help="of to-test: the run's id")
+        parser.add_argument("--out", type=Path, default=None, help="of to-test: a file that isn't there (else: here)")
+        parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="of to-test")
+        parser.add_argument("--redact", action="append", default=[], metavar="PATH", help="of to-test: a private field")
         parser.add_argument("--where", default="", help="such as: customer = ACME and (score > 3 or urgent = true)")
         parser.add_argument("--sort", default=NEWEST, help="an attribute, or -attribute for the highest first")
         parser.add_argument(
@@ -34,8 +47,11 @@ class Command(BaseCommand):
         parser.add_argument("--agent", default="", help="name, or name@version")
         parser.add_argument("--limit", type=int, default=100, help="how many at most (100)")
 
-    def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **_: Any) -> None:
+    def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
         """Exit code 2, and one line, for what can't be read."""
+        if options["verb"] is not None:
+            self._to_test(options["run"], options["out"], options["payloads"], options["redact"])
+            return
         filters = Filters(state=state, agent=agent, where=where, sort=sort or NEWEST)
         try:
             for runs in _pages(filters, limit):
@@ -48,6 +64,28 @@ class Command(BaseCommand):
         except BadSearch as error:
             self.stderr.write(f"runs: {error.detail}")
             raise SystemExit(2) from error
+
+    def _to_test(self, run: str, out: Path | None, payloads: str, redact: list[str]) -> None:
+        """The test is told once before it is written; what can't be told is refused by name, and nothing is written."""
+        try:
+            paths = (*settings.DURABLEAGENTS.redact, *redact)
+            text = told_as_test(UUID(run), paths=paths, salt=token_bytes(16), payloads=payloads)
+            if out is None:
+                self.stdout.write(text)
+            else:
+                with out.open("x") as file:
+                    file.write(text)
+            return
+        except FileExistsError:
+            problem = f"{out} is there already"
+        except OSError as error:
+            problem = f"cannot write {out}: {error.strerror}"
+        except NotFound as error:
+            problem = error.detail
+        except ValueError as error:  # also of a BadRecording, and of an id that is none
+            problem = f"no test can be made of {run!r}: {error}"
+        self.stderr.write(f"runs: {problem}")
+        raise SystemExit(2)
 
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:

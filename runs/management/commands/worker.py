@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from ledger.errors import DurableAgentsError
+from runs.engine.agents import registry
 from runs.management.start import refuse_what_does_not_fit
 
 
@@ -22,6 +24,15 @@ class Command(BaseCommand):
         known = settings.DURABLEAGENTS
         parser.add_argument("--processes", default=known.workers, help="worker processes (default: %(default)s)")
         parser.add_argument("--slots", default=known.slots, help="runs per worker process (default: %(default)s)")
+        parser.add_argument(
+            "--only",
+            action="append",
+            metavar="AGENT",
+            help="drive only runs of name@version, or of name; may be repeated",
+        )
+        parser.add_argument(
+            "--drain-only", action="store_true", help="drive what was begun, and begin no run: others do"
+        )
         parser.add_argument("--report-fd", type=int, help="write a line here at each renewal's end")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -31,9 +42,24 @@ class Command(BaseCommand):
         processes, slots = _count("--processes", options["processes"]), _count("--slots", options["slots"])
         # Clusters are forked from here, or from a process that reads its settings from the environment, as this one
         # did.
+        only = options["only"] or settings.DURABLEAGENTS.serve
+        drains = options["drain_only"] or settings.DURABLEAGENTS.drain_only
+        for reference in only:
+            _check(reference)
+        told = {"slots": slots, "serve": list(only), "drain_only": drains}
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update=told)
         os.environ["DURABLEAGENTS_SLOTS"] = str(slots)
-        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"slots": slots})
+        os.environ |= {"DURABLEAGENTS_SERVE": ",".join(only), "DURABLEAGENTS_DRAIN_ONLY": str(drains)}
         sys.exit(Supervisor(processes=processes, slots=slots, report_fd=options["report_fd"]).run())
+
+
+def _check(reference: str) -> None:
+    """Raises CommandError where this process has no such agent or version: it would drive nothing, and nobody would
+    know why."""
+    try:
+        registry.find(reference)
+    except DurableAgentsError as unknown:
+        raise CommandError(f"--only {reference}: {unknown.detail}", returncode=2) from None
 
 
 def _count(name: str, value: object) -> int:

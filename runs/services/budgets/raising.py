@@ -57,6 +57,8 @@ def set_budget(
     run, head = act.run, act.head
     if run.state in ENDED or head.is_cancel_requested:
         raise act.refuse("It is over.")
+    if run.is_undoing:
+        raise act.refuse("It undoes its effects, and no cap keeps it from that.")
     _check_named(budget, "budget")
     _check_most(budget, most)
     asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))

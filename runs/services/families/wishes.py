@@ -14,10 +14,12 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle
 from runs.services.families.ends import BATCH, FAMILY, tell_parent
+from runs.services.undo.preview import UNDO, said_at_end
 
 log = logging.getLogger("runs.services.families")
 FEW = 50
@@ -26,7 +28,8 @@ FEW = 50
 # head by their ids, however many have ended. What is asked already, or waits for a budget, would be refused: it is not
 # looked at again and again.
 _PAIRS = """
-    FROM (SELECT id, state, parent, (SELECT state FROM runs_run p WHERE p.id = runs_run.parent) AS above,
+    FROM (SELECT id, state, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
+                 FROM runs_run p WHERE p.id = runs_run.parent) AS above,
                  (SELECT ARRAY[is_pause_requested, is_cancel_requested] FROM ledger_head h WHERE h.run_id = runs_run.id)
                  AS asked
           FROM runs_run WHERE parent IS NOT NULL AND ended_at IS NULL
@@ -55,10 +58,19 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
     moved."""
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
-        _each(_rows(_CANCEL, parent), lifecycle.cancel, "its parent was cancelled", most)
+        _each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
         + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
         + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
     )
+
+
+def _cancel(child: UUID, *, by: Actor, justification: str) -> Run:
+    """As its parent was: whoever let that one's effects stand, or had them undone, meant the child's too. Where nobody
+    had to say, the child's agent does."""
+    row = lifecycle.find(child)
+    above = None if row.parent is None else Run.objects.filter(pk=row.parent).first()
+    effects = None if above is None else UNDO if above.is_undoing else said_at_end(above)
+    return lifecycle.cancel(child, by=by, justification=justification, effects=effects)
 
 
 def _ids(which: str, parent: UUID | None, **more: Any) -> list[UUID]:

@@ -22,8 +22,10 @@ from ledger.web.roles import INTEGRATOR, OPERATOR, roles
 from runs.engine.agents import registry
 from runs.engine.budget.limits import Budget
 from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.fleet.agent_versions import VersionChanged
 from runs.models import Firing, Schedule
 from runs.services.bodies import OF_SCHEDULE
+from runs.services.releases.choosing import VersionClosed, elsewhere
 from runs.services.schedules import cron, doorbell
 from runs.services.schedules.due import due
 from runs.services.starts import keys
@@ -59,12 +61,19 @@ def fire(schedule_id: UUID) -> bool:
     except (UnknownAgent, UnknownVersion) as unknown:
         _note_trouble(schedule, unknown.detail)
         return False
+    if newer := elsewhere(schedule.agent):
+        _note_trouble(schedule, f"This process has not {newer}, which others drive: one of them starts it.")
+        return False
     plan = due(cron.read(schedule.cron), cron.zone_of(schedule.zone), schedule.next_at, now, schedule.missed)
     schedule.next_at, schedule.trouble = plan.next_at, ""
     if plan.missed_at is not None and not schedule.firings.filter(planned_at=plan.missed_at).exists():
         _note(schedule, plan.missed_at, Firing.Outcome.MISSED, now=now, n=plan.missed)
     if plan.start_for is not None and not schedule.firings.filter(planned_at=plan.start_for).exists():
-        _start(schedule, plan.start_for, now=now)
+        try:
+            _start(schedule, plan.start_for, now=now)
+        except (UnknownVersion, VersionChanged) as other:
+            _note_trouble(schedule, other.detail)
+            return False
     schedule.save(update_fields=["next_at", "trouble", "stopped", "updated_at"])
     doorbell.hang(schedule)
     return True
@@ -83,8 +92,10 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
     except KeyTaken as taken:
         run = UUID(taken.extra["run"])
         _note(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="the run before it has not ended")
-    except KeyBusy:
+    except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have what this one lacks
         raise
+    except VersionClosed as closed:  # not the schedule's fault, and not for ever: the next planned time asks again
+        _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
         told = refused.detail if isinstance(refused, DurableAgentsError) else "its budget can't be read"
         stop(schedule, told, now=now)

@@ -81,9 +81,10 @@ class Wanted:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     schedule: UUID | None = None
     planned_at: datetime | None = None
+    request_key: str = ""  # the Idempotency-Key that it came under
 
     @classmethod
-    def of(cls, body: StartBody) -> Self:
+    def of(cls, body: StartBody, request_key: str = "") -> Self:
         """What a body asks for. Raises InvalidInput for what doesn't go together."""
         _check_rule(body)
         signal, seconds = body.signal, body.debounce_seconds
@@ -93,7 +94,7 @@ class Wanted:
             window=None if seconds is None else timedelta(seconds=seconds),
             start_at=body.start_at, start_before=body.start_before,
             deliver=None if signal is None else Delivery(signal.name, signal.payload, signal.id),
-            attributes=body.attributes,
+            attributes=body.attributes, request_key=request_key,
         )  # fmt: skip
 
     @property
@@ -159,8 +160,11 @@ def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) ->
 
 
 def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """The run that lives is the answer; what can't be its input is refused all the same."""
-    lifecycle.checked(registry.find(wanted.agent), wanted.input)
+    """The run that lives is the answer; what can't be its input is refused all the same, by its version's rules where
+    none is named and this process has it."""
+    is_known = alive[0].graph_id in registry.graph_ids()
+    which = alive[0].graph_id if is_known and "@" not in wanted.agent else wanted.agent
+    lifecycle.checked(registry.find(which), wanted.input)
     return Begun(alive[0], is_new=False)
 
 
@@ -206,7 +210,7 @@ def _cancel(run: Run, *, by: Actor, why: str) -> None:
     again. Raises Forbidden for who may not cancel it."""
     try:
         with transaction.atomic():
-            lifecycle.cancel(run.id, by=by, justification=why)
+            lifecycle.cancel(run.id, by=by, justification=why, by_rule=True)
     except IllegalTransition as past:
         if Run.objects.filter(pk=run.pk, goes_on_as__isnull=False).exists():
             raise _Moved from past
@@ -215,7 +219,7 @@ def _cancel(run: Run, *, by: Actor, why: str) -> None:
 def _accept(wanted: Wanted, plan: Plan | None, *, by: Actor, most: Budget | None) -> Accepted:
     return lifecycle.accept(
         wanted.agent, wanted.input, by=by, tags=wanted.tags, budget=wanted.budget, most=most, plan=plan,
-        attributes=wanted.attributes,
+        attributes=wanted.attributes, request_key=wanted.request_key,
     )  # fmt: skip
 
 

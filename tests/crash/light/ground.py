@@ -158,9 +158,17 @@ async def _warm_up(outside: Any) -> None:
     from runs.engine.assistants import responses
     from runs.engine.thinking.request import request_model
     from runs.journal.digests import hasher
-    from tests.crash.agents import agent, helper, renewer, thinker
+    from tests.crash.agents import agent, helper, renewer, thinker, undoer
 
-    responses(), hasher(), upstream._tls(), agent.fingerprint(), helper.fingerprint(), renewer.fingerprint()
+    (
+        responses(),
+        hasher(),
+        upstream._tls(),
+        agent.fingerprint(),
+        helper.fingerprint(),
+        renewer.fingerprint(),
+        undoer.fingerprint(),
+    )
     await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
     async with (
         await AsyncConnection.connect(dsn()) as link,
@@ -207,11 +215,11 @@ def _take_graph(number: int, n: int) -> str:
     """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
     real claim."""
     from runs.engine.agents import registry
-    from tests.crash.agents import agent, helper, renewer
+    from tests.crash.agents import agent, helper, renewer, undoer
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
-    for each in (agent, helper, renewer):
+    for each in (agent, helper, renewer, undoer):
         each.version = f"1.{number}.{n}"
         registry.add(each)
     return agent.graph_id

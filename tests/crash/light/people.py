@@ -128,7 +128,7 @@ class People:
         """Pause or cancel. Raises IllegalTransition where it is too late."""
         if what == "cancel":
             self.cancelled.add(run_id)  # said before, for its answer may get lost
-            lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY)
+            lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY, effects="undo")
         else:
             lifecycle.pause(UUID(run_id), by=OLGA, justification=WHY)
 
@@ -186,7 +186,10 @@ class People:
 
     def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
         """Tell it three times at once: one is taken, the others are the same or too late."""
-        if name is None:
+        if name is None and Wait.objects.filter(pk=wait_id, detail__schema__properties__has_key="decision").exists():
+            said = {"decision": "leave", "justification": WHY}
+            _at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
+        elif name is None:
             by = (OLGA, LENA, OLGA)
             _at_once(
                 [partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)]

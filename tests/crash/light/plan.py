@@ -109,6 +109,7 @@ def draw(seed: str) -> Schedule:
         # wait for it.
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
+    jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
     return Schedule(
         seed, jobs, points, acts, _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
@@ -125,6 +126,23 @@ def draw(seed: str) -> Schedule:
         **_shared(seed),
         limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
     )  # fmt: skip
+
+
+def _undone(
+    seed: str, jobs: tuple[tuple[str, ...], ...], points: tuple[str, ...], *, has_zombies: bool
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Drawn apart, too: in some a run has a child that fails and undoes what it did, and is killed meanwhile."""
+    dice = random.Random(f"light undo {seed}")
+    if dice.random() < 0.7:
+        return jobs, points
+    step, at = dice.choice(("undone", "undone_mailed")), dice.randint(0, len(jobs[0]))
+    first = (*jobs[0][:at], "undone" if has_zombies else step, *jobs[0][at:])
+    tools = ("booked", "bought", "unbooked", "refunded", *(("mailed", "unmailed") if first[at] != "undone" else ()))
+    more = [
+        f"{dice.choice(_AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
+        for _ in range(dice.choice((0, 1, 1, 2)))
+    ]
+    return (first, *jobs[1:]), (*points, *more)
 
 
 def _shared(seed: str) -> dict[str, Any]:

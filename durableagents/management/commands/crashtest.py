@@ -1,0 +1,198 @@
+"""`manage.py crashtest AGENT`: kill its workers at every crash point of every tool, on a private stack, and report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from durableagents.crashtest import report
+from durableagents.crashtest.asked import AT_RUN, AT_TOOL, Asked, filled
+from durableagents.env import CHECKOUT, EnvironmentProblem
+from durableagents.server import child_processes
+from ledger.errors import DurableAgentsError
+from runs.engine.agents import registry
+from runs.services.lifecycle import checked
+
+# What the stack inside is about comes from here alone.
+_ELSEWHERE = ("DATABASE_URL", "DATABASE_OWNER_URL", "DATABASE_DIRECT_URL", "DURABLEAGENTS_FAILPOINTS",
+              "DURABLEAGENTS_BASE_URL", "DURABLEAGENTS_DB_ROLE", "DURABLEAGENTS_UNCERTIFIED_TOOLS")  # fmt: skip
+MIGRATE_SECONDS = 300.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Kill an agent's workers at every crash point of every tool, on a private stack, and report what was doubled or"
+        " lost. It REALLY calls the tools' other sides. Exit code 0 only if nothing was."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("agent", nargs="?", help="name or name@version")
+        parser.add_argument(
+            "--input", metavar="FILE", help="the runs' input as JSON; {case} is another word in each run"
+        )
+        parser.add_argument("--tools", default="", help="only these, with commas between them")
+        parser.add_argument("--points", default="", help=f"only these of {', '.join([*AT_TOOL, *AT_RUN])}")
+        parser.add_argument("--answers", metavar="FILE", help="what people say: approve, answers, signals, receipts")
+        parser.add_argument(
+            "--effects", default="", help="the other side's record: a file, an address, module:function"
+        )
+        parser.add_argument("--report", metavar="FILE", help="where the report goes: .md or .json")
+        parser.add_argument("--workers", type=int, default=3, help="worker processes, one run each (default: 3)")
+        parser.add_argument("--patience", type=float, default=60.0, help="seconds for a run to end (default: 60)")
+        parser.add_argument("--inside", help=SUPPRESS)
+
+    def handle(self, **given: Any) -> None:
+        if given["inside"]:
+            _inside(Path(given["inside"]))
+            return
+        asked = _asked(given)
+        target = Path(given["report"])
+        with _stack(asked) as folder:
+            self.stdout.write(f"{asked.agent} on a private stack; its tools are really called")
+            told = _told(folder, asked)
+        told["passed"] = report.is_passed(told)
+        target.write_text(json.dumps(told, indent=1) if target.suffix == ".json" else report.markdown(told))
+        self.stdout.write(report.markdown(told).split("\n")[2])
+        self.stdout.write(f"report: {target}")
+        if not told["passed"]:
+            raise CommandError("Not passed.", returncode=1)
+
+
+def _asked(given: dict[str, Any]) -> Asked:
+    """What is asked for, before anything is started. Raises CommandError, code 2."""
+    if settings.DURABLEAGENTS.is_production:
+        raise CommandError("crash points are refused in production: test where nothing is real", returncode=2)
+    if not given["agent"] or not given["input"] or not given["report"]:
+        raise CommandError("name an agent, --input FILE and --report FILE", returncode=2)
+    if Path(given["report"]).suffix not in (".md", ".json"):
+        raise CommandError("--report is a file that ends in .md or .json", returncode=2)
+    if not 1 <= given["workers"] <= 16 or not 1 <= given["patience"] <= 3600:
+        raise CommandError("--workers is 1 to 16, --patience 1 to 3600 seconds", returncode=2)
+    points, tools = _words(given["points"]), _words(given["tools"])
+    if wrong := [each for each in points if each not in (*AT_TOOL, *AT_RUN)]:
+        raise CommandError(f"--points {', '.join(wrong)}: known are {', '.join([*AT_TOOL, *AT_RUN])}", returncode=2)
+    input_, answers = _json("--input", given["input"]), _json("--answers", given["answers"]) if given["answers"] else {}
+    if not isinstance(answers, dict) or answers.keys() - {"approve", "answers", "signals", "receipts"}:
+        raise CommandError("--answers is an object: approve, answers, signals, receipts", returncode=2)
+    try:
+        agent = registry.find(given["agent"])
+        checked(agent, filled(input_, "case"))
+    except DurableAgentsError as refused:
+        raise CommandError(refused.detail, returncode=2) from None
+    if wrong := [each for each in tools if agent.tool(each) is None]:
+        raise CommandError(f"--tools: {agent.graph_id} has no {', '.join(wrong)}", returncode=2)
+    return Asked(agent.graph_id, input_, tools, points, answers, given["effects"], given["patience"], given["workers"])
+
+
+@contextmanager
+def _stack(asked: Asked) -> Iterator[Path]:
+    """A database, workers and, where tools answer later, a web process of its own, in a folder that is gone
+    afterwards."""
+    from durableagents.dev.embedded import Server
+
+    folder = Path(tempfile.mkdtemp(prefix="durableagents-crashtest-"))
+    server, children = Server(folder), []
+    try:
+        (folder / "asked.json").write_text(json.dumps(asked.as_json()))
+        (folder / "points").mkdir()
+        server.prepare()
+        server.start()
+        env = _environment(folder, asked)
+        _run(["migrate", "--noinput", "--verbosity=0"], {**env, "DURABLEAGENTS_DB_ROLE": "owner"}, MIGRATE_SECONDS)
+        argvs = {"worker": ["worker"]}
+        if any(tool.answers_later for tool in registry.find(asked.agent).all_tools()):
+            argvs["web"] = ["web"]
+        for name, argv in argvs.items():
+            command = [sys.executable, "manage.py", *argv]
+            children.append(child_processes.spawn(command, env=env, log=folder / "logs" / f"{name}.log", cwd=CHECKOUT))
+        yield folder
+    finally:
+        for child in children:
+            child_processes.send(child.pid, signal.SIGTERM)
+        for child in children:
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        server.stop(patience_seconds=2)
+        server.close()
+        shutil.rmtree(server.layout.socket_dir, ignore_errors=True)
+        if server.layout.account:
+            shutil.rmtree(server.layout.pgdata.parent, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment(folder: Path, asked: Asked) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    return kept | {
+        "DJANGO_SETTINGS_MODULE": "durableagents.settings", "DURABLEAGENTS_DATA": str(folder),
+        "PORT": str(_free_port()),
+        "DURABLEAGENTS_FAILPOINT_DIR": str(folder / "points"), "DURABLEAGENTS_CALL_RECORD": str(folder / "calls.jsonl"),
+        "DURABLEAGENTS_WORKERS": str(asked.workers), "DURABLEAGENTS_SLOTS": "1", "DURABLEAGENTS_DRAIN_SECONDS": "2",
+        "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+def _told(folder: Path, asked: Asked) -> dict[str, Any]:
+    """What the process inside has to tell. Raises CommandError, code 2, with its one line."""
+    _run(["crashtest", "--inside", str(folder)], _environment(folder, asked), None)
+    told: dict[str, Any] = json.loads((folder / "told.json").read_text())
+    if problem := told.get("problem"):
+        raise CommandError(problem, returncode=2)
+    told["about"]["command"] = " ".join(sys.argv[1:])
+    return told
+
+
+def _inside(folder: Path) -> None:
+    """In the private stack: its folder says what is asked, and takes what is told."""
+    if folder != settings.DURABLEAGENTS.data or not (folder / "asked.json").exists():
+        raise CommandError("--inside is for the command itself", returncode=2)
+    from durableagents.crashtest.inside import crashtest
+
+    try:
+        told = crashtest(Asked(**json.loads((folder / "asked.json").read_text())))
+    except EnvironmentProblem as problem:
+        told = {"problem": str(problem)}
+    (folder / "told.json").write_text(json.dumps(told, default=str))
+
+
+def _run(argv: list[str], env: dict[str, str], seconds: float | None) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *argv], env=env, cwd=CHECKOUT, timeout=seconds, capture_output=True, text=True
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise CommandError(f"{argv[0]} failed in the private stack: {last}", returncode=2)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _json(option: str, name: str) -> Any:
+    try:
+        return json.loads(Path(name).read_text())
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{option} {name}: {error}", returncode=2) from None

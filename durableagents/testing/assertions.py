@@ -1,0 +1,229 @@
+"""What a story is held against, in the field's words. Each says what is, and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from durableagents.testing.clock import Clock
+from durableagents.testing.family import HASHER, Family, Member
+from durableagents.testing.loops import to_its_end
+from durableagents.testing.oracle import Effect, Sent, effects_of, twice
+from durableagents.testing.words import now_in_words, wait_in_words
+from ledger import events as e
+from runs.engine.canonical import plain
+from runs.engine.recordings.differences import call_in_words, first_misfit, shown
+from runs.engine.recordings.recording import recordings_of
+from runs.engine.recordings.replaying import replay
+
+ANY: Any = object()  # nothing is asked of it
+Expected = str | tuple[str, Any] | Mapping[str, Any]
+
+
+class Assertions:
+    """What happened outside, how the run stands, and what it is expected to be."""
+
+    _family: Family
+    clock: Clock
+
+    @property
+    def _current(self) -> Member:
+        raise NotImplementedError
+
+    @property
+    def now(self) -> str:
+        raise NotImplementedError
+
+    # --- looking ---
+
+    @property
+    def state(self) -> str:
+        """The run's state, as the API names it."""
+        return self._current.run.state
+
+    @property
+    def output(self) -> Any:
+        """What the run ended with."""
+        self.assert_completed()
+        return self._current.run.events[-1].payload
+
+    @property
+    def effects(self) -> list[Effect]:
+        """What was carried out outside, in order, each once: told by the tools, not by the record."""
+        return effects_of(self._family.hands.sent)
+
+    @property
+    def sent(self) -> list[Sent]:
+        """Every request that left, also reads and repeats."""
+        return list(self._family.hands.sent)
+
+    @property
+    def events(self) -> list[e.Event]:
+        """The run's journal."""
+        return list(self._current.run.events)
+
+    @property
+    def prompts(self) -> list[tuple[str, Any]]:
+        """Every request to a model: the assistant, and the messages."""
+        return list(self._family.minds.asked)
+
+    # --- how it stands ---
+
+    def assert_completed(self, output: Any = ANY) -> None:
+        """The run has ended well, with this `output` if one is given."""
+        if self.state != "completed":
+            raise AssertionError(f"expected: the run completed. It is otherwise: {self.now}")
+        if output is not ANY:
+            found, wanted = self._current.run.events[-1].payload, _plain(output)
+            misfit = first_misfit(wanted, found)
+            if misfit:
+                raise AssertionError(f"expected: the run ends with {shown(wanted)}. It ended with {shown(found)}")
+
+    def assert_failed(self, code: str = "") -> None:
+        """The run has ended in a failure, with this `code` if one is given."""
+        failed = self._current.last(e.RunFailed)
+        if self.state != "failed" or code not in ("", failed.code):
+            wanted = f" with {code}" if code else ""
+            raise AssertionError(f"expected: the run failed{wanted}. It is otherwise: {self.now}")
+
+    def assert_cancelled(self) -> None:
+        """The run has ended by somebody's wish."""
+        if self.state != "cancelled":
+            raise AssertionError(f"expected: the run was cancelled. It is otherwise: {self.now}")
+
+    def assert_stopped(self, reason: str = "") -> None:
+        """The run stands still for an operator, for this `reason` if one is given."""
+        found = [w.spec.detail.get("reason") for _, _, w in self._family.open_waits("operator")]
+        if not found or (reason and reason not in found):
+            wanted = f" for {reason}" if reason else ""
+            raise AssertionError(f"expected: the run stopped for an operator{wanted}. It is otherwise: {self.now}")
+
+    def assert_waits_for_approval(self, queue: str = "", *, tool: str = "") -> None:
+        """It waits for the people of this `queue`, for a yes to this `tool`."""
+        self._waits("approval", "an approval", queue=queue, tool=tool)
+
+    def assert_waits_for_answer(self, of: str = "", *, title: str = "") -> None:
+        """It waits for an answer `of` somebody, to a question of this `title`."""
+        self._waits("input", "an answer", of=of, title=title)
+
+    def assert_waits_for_signal(self, name: str = "") -> None:
+        """It waits for a signal of this `name`."""
+        self._waits("signal", "a signal", name=name)
+
+    def assert_waits_for_message(self) -> None:
+        """It waits for a message."""
+        self._waits("message", "a message")
+
+    def assert_waits_for_callback(self, tool: str = "") -> None:
+        """It waits for the other side's answer to a call of this `tool`."""
+        self._waits("webhook", "a callback", tool=tool)
+
+    def assert_waits_for_verdict(self, tool: str = "") -> None:
+        """It waits for somebody to say what became of a call of this `tool`."""
+        self._waits("reconcile", "a verdict", tool=tool)
+
+    def assert_waits_for_budget(self) -> None:
+        """It waits for a higher budget."""
+        self._waits("budget", "a higher budget")
+
+    def assert_sleeps(self, until: datetime | None = None) -> None:
+        """It sleeps, `until` then if that is given."""
+        deadlines = [wait.spec.deadline for _, _, wait in self._family.open_waits("timer")]
+        if not deadlines or (until is not None and until not in deadlines):
+            wanted = f" until {until:%Y-%m-%d %H:%M:%S %Z}" if until else ""
+            raise AssertionError(f"expected: the run sleeps{wanted}. It is otherwise: {self.now}")
+
+    def _waits(self, kind: str, what: str, **detail: str) -> None:
+        open_ones = self._family.open_waits(kind)
+        for _, _, wait in open_ones:
+            if all(value in ("", str(wait.spec.detail.get(name))) for name, value in detail.items()):
+                return
+        told = ", ".join(f"{name}={value!r}" for name, value in detail.items() if value)
+        others = f" ({', '.join(wait_in_words(w) for _, _, w in open_ones)})" if open_ones else ""
+        raise AssertionError(
+            f"expected: the run waits for {what}{f' ({told})' if told else ''}. It is otherwise: {self.now}{others}"
+        )
+
+    # --- what left ---
+
+    def assert_effects(self, expected: Sequence[Expected], *, in_order: bool = True) -> None:
+        """These effects were carried out, in this order (unless `in_order` is False) and no others: each `expected` one
+        is a tool's name, or (name, arguments), of which those are compared that you give."""
+        found = self.effects
+        if not in_order:
+            expected = sorted(expected, key=lambda each: _sorting(*_wanted(each)))
+            found = sorted(found, key=lambda each: _sorting(each.tool, each.args))
+        for i, (want, have) in enumerate(zip(expected, found, strict=False), start=1):
+            tool, args = _wanted(want)
+            misfit = _args_misfit(args, have.args)
+            if tool != have.tool or misfit:
+                raise AssertionError(
+                    f"effect {i}: expected {call_in_words(tool, args)}, and {call_in_words(have.tool, have.args)} was"
+                    f" carried out{f': {misfit}' if misfit and tool == have.tool else ''}"
+                )
+        if len(found) != len(expected):
+            more = found[len(expected) :]
+            rest = [call_in_words(*_wanted(want)) for want in expected[len(found) :]]
+            told = f"not expected: {', '.join(call_in_words(x.tool, x.args) for x in more)}" if more else ""
+            raise AssertionError(
+                f"expected {len(expected)} effects, and {len(found)} were carried out;"
+                f" {told or f'missing: {chr(44).join(rest)}'}; {self.now}"
+            )
+
+    def assert_each_effect_once(self) -> None:
+        """No call was carried out twice, and no key was used for two bodies, whoever died and whatever was repeated."""
+        problems = twice(self._family.hands.sent)
+        if problems:
+            raise AssertionError(f"expected: each effect once. It is otherwise: {'; '.join(problems)}")
+
+    def assert_follows_record(self) -> None:
+        """Of a story that is answered from a record: every call on it was made."""
+        record = self._family.record
+        left = [] if record is None else record.left_out()
+        if record is None or left:
+            told = f"on record, and not made: {'; '.join(left)}" if left else "the story has no record"
+            raise AssertionError(f"expected: all that is on record is done. It is otherwise: {told}; {self.now}")
+
+    def assert_replays(self) -> None:
+        """Every visit so far, driven again from its checkpoint, does what is on record: asks for nothing else, and
+        comes to the same state. Nothing is sent."""
+        for member in self._family.members:
+            cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]
+            events, depth = member.run.events, member.run.depth
+            for recording in recordings_of(member.run.id, events, cuts, depth=depth):
+                found = to_its_end(replay(recording, member.agent, hasher=HASHER))
+                if found.difference is not None:
+                    raise AssertionError(
+                        f"expected: node {recording.node!r} replays. It does not: {found.difference};"
+                        f" {now_in_words(member)}"
+                    )
+
+
+def _plain(value: Any) -> Any:
+    return plain(value) if isinstance(value, BaseModel) else value
+
+
+def _wanted(expected: Expected) -> tuple[str, Any]:
+    if isinstance(expected, str):
+        return expected, None
+    if isinstance(expected, Mapping):
+        return str(expected["tool"]), _plain(expected.get("args"))
+    return expected[0], _plain(expected[1])
+
+
+def _sorting(tool: str, args: Any) -> tuple[str, str]:
+    return tool, shown(args)
+
+
+def _args_misfit(wanted: Any, found: Any) -> str | None:
+    if wanted is None:
+        return None
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            return f"there is no {missing[0]!r}"
+        return first_misfit(dict(wanted), {name: found[name] for name in wanted})
+    return first_misfit(wanted, found)

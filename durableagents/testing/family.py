@@ -1,0 +1,301 @@
+"""The runs of a story: the one that was started, those that it started, those that they go on as; each on a journal in
+memory, driven by the engine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from pydantic import ValidationError
+
+from durableagents.testing.clock import RETRY, Clock
+from durableagents.testing.hands import Hands
+from durableagents.testing.minds import Minds
+from durableagents.testing.problems import Killed, Stopped, StoryProblem
+from durableagents.testing.recorded import Record
+from ledger import events as e
+from runs.engine import memory
+from runs.engine.agents import Agent, registry
+from runs.engine.assistants import SCRIPTED
+from runs.engine.budget.amounts import Caps
+from runs.engine.budget.prices import Price, Route
+from runs.engine.canonical import keyed_hasher
+from runs.engine.content.hooks import Screen
+from runs.engine.driver import Driver
+from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
+from runs.engine.journal import Batch, ChildSpec, Reply
+from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
+from runs.engine.replay import Outcome
+from runs.engine.runtime import Control, Runtime
+from runs.engine.tape import Slot, Tape
+from runs.engine.undoing.visit import Undone
+
+HASHER = keyed_hasher(b"durableagents.testing")
+MOST_ROUNDS = 2000
+ENDED = ("completed", "failed", "cancelled")
+POINTS = {
+    "before_intent": "CP1", "before_effect": "CP2", "after_effect": "CP4", "after_record": "CP6",
+    "after_node": "CP7", "before_wait": "CP8",
+}  # fmt: skip
+
+
+@dataclass(eq=False)
+class Member:
+    """One run of the story. `child` is what it was started with by another; `told` that its parent knows of its end."""
+
+    run: MemoryRun
+    agent: Agent
+    parent: Member | None = None
+    child: ChildSpec | None = None
+    origin: Member | None = None
+    heir: Member | None = None
+    told: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to do."""
+        return self.run.state in ("pending", "running")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be done any more."""
+        return self.run.state in ENDED
+
+    def last(self, kind: type[Any]) -> Any:
+        """The newest event of a kind; None where there is none."""
+        return next((event for event in reversed(self.run.events) if isinstance(event, kind)), None)
+
+
+@dataclass
+class Death:
+    """The worker dies at its `nth` write from now: before it took effect, or after."""
+
+    nth: int
+    is_after: bool
+
+
+class _Journal(MemoryJournal):
+    """Goes by the story's clock, and dies as the story wants."""
+
+    family: Family
+
+    def now(self) -> Any:
+        return self.family.clock.now
+
+    async def _dying(self, writing: Any) -> Reply:
+        death = self.family.deaths[0] if self.family.deaths else None
+        if death is not None:
+            death.nth -= 1
+            if death.nth <= 0:
+                self.family.deaths.pop(0)
+                if not death.is_after:
+                    writing.close()
+                    raise Killed("before a write")
+                await writing
+                raise Killed("after a write")
+        return await writing  # type: ignore[no-any-return]
+
+    async def commit(self, batch: Batch) -> Reply:
+        return await self._dying(super().commit(batch))
+
+    async def leave(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().leave(*args, **kwargs))
+
+    async def answer(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().answer(*args, **kwargs))
+
+    async def succeed(self, *args: Any, **kwargs: Any) -> Reply:
+        return await self._dying(super().succeed(*args, **kwargs))
+
+
+class _Lending(Tape):
+    """A visit's past, to which a record lends a value when the visit comes to it; it is put on record as one that was
+    read."""
+
+    def __init__(self, tape: Tape, lent: dict[str, tuple[str, Any]], buffer: Callable[[e.Event], None]) -> None:
+        self.__dict__.update(tape.__dict__)
+        self._lent, self._buffer = lent, buffer
+
+    def slot(self, name: str) -> Slot:
+        known, told = super().slot(name), self._lent.pop(name, None)
+        if told is not None and known.now.result is None:
+            value, what = told
+            event = e.ValueRead(slot=name, what=what, payload=value)
+            self.add(event)
+            self._buffer(event)
+        return known
+
+
+class _Driver(Driver):
+    """The engine's own, to which a record lends the values that a visit read."""
+
+    lent: Callable[[str], dict[str, tuple[str, Any]]] | None = None
+
+    async def _visit(self) -> Outcome | Undone:
+        if self.lent is not None:
+            self.tape = _Lending(self.tape, self.lent(f"{self.at.generation}.{self.at.visit}"), self._take_down)
+        return await super()._visit()
+
+    def _take_down(self, event: e.Event) -> None:
+        assert self._running is not None
+        self._running.buffer(event)
+
+
+@dataclass
+class Family:
+    """All runs of a story, and what they are driven with."""
+
+    clock: Clock
+    hands: Hands
+    minds: Minds
+    prices: dict[str, Price] = field(default_factory=dict)
+    screens: Sequence[Screen] = ()
+    queues: Sequence[str] | None = None
+    drives_children: bool = True
+    record: Record | None = None
+    members: list[Member] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    kill_at: list[tuple[str, str]] = field(default_factory=list)
+
+    # --- beginning ---
+
+    def begin(self, agent: Agent, input: Any, *, by: str, caps: Caps, run_id: str = "") -> Member:
+        """The first run. Raises StoryProblem for an agent that is not whole, and for an input that doesn't fit."""
+        try:
+            agent.validate()
+        except DefinitionError as error:
+            raise StoryProblem(str(error)) from None
+        given = input.model_dump(mode="json") if hasattr(input, "model_dump") else input
+        try:
+            run = memory.start(agent, given, by=by, caps=caps)
+            agent.begin(agent.input.model_validate(run.events[0].payload))
+        except ValidationError as error:
+            raise StoryProblem(f"the input does not fit {agent.graph_id}: {_problems(error)}") from None
+        run.id = run_id or str(uuid5(NAMESPACE_URL, f"durableagents.testing|{agent.graph_id}"))
+        return self._join(Member(run, agent))
+
+    def _join(self, member: Member) -> Member:
+        self.members.append(member)
+        return member
+
+    @property
+    def runtime(self) -> Runtime:
+        """What the shell lends the engine in a story."""
+        return Runtime(
+            hasher=HASHER, request_model=self.minds.request, retry=RETRY, hit=self._hit,
+            callback_url=lambda token: f"https://testing.invalid/callbacks/{token}",
+            models=lambda assistant: [f"{SCRIPTED}{assistant.name}"],
+            route=lambda model: Route(model, self.prices.get(model.removeprefix(SCRIPTED))),
+            model_rest=0.0, price_patience=0.0, limit_patience=0.0, screens=self.screens, queues=self.queues,
+        )  # fmt: skip
+
+    def _hit(self, point: str, tool: str) -> None:
+        if (point, tool) in self.kill_at:
+            self.kill_at.remove((point, tool))
+            raise Killed(f"{point} {tool}")
+
+    # --- driving ---
+
+    async def settle(self) -> None:
+        """Until nobody has anything to do but wait. The dead are replaced at once."""
+        for _ in range(MOST_ROUNDS):
+            ready = next((member for member in self.members if member.is_ready), None)
+            if ready is not None:
+                await self._drive(ready)
+                self._grow(ready)
+            elif not (self._tell_parents() or self._ring()):
+                return
+        raise Stopped(f"it goes round in circles: {MOST_ROUNDS} rounds, and still something to do")
+
+    async def _drive(self, member: Member) -> None:
+        claimed = member.run.claim()
+        journal = _Journal(member.run, claimed.lease)
+        journal.family = self
+        self.minds.begin(each.run.events for each in self.members)
+        driver = _Driver(member.agent, journal, self.runtime, Control(), trace_id="0" * 32)
+        driver.lent = None if self.record is None else self.record.values_of
+        with self.hands.on(member.agent):
+            try:
+                await driver.drive()
+            except Killed:
+                member.run.state = "running"  # the next worker takes it
+
+    def _grow(self, member: Member) -> None:
+        """Runs that it started, or goes on as."""
+        known = {each.child.run_id for each in self.members if each.child is not None}
+        for spec in member.run.children.values():
+            if self.drives_children and spec.run_id not in known:
+                self._join(_born(spec, member))
+        heir = member.run.heir
+        if heir is not None and member.heir is None:
+            run = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, depth=member.run.depth)
+            run.append(heir.events)
+            run.kept = [event for event in run.events if isinstance(event, e.SignalCarried)]
+            member.heir = self._join(
+                Member(run, _agent(run.graph_id), parent=member.parent, child=member.child, origin=member)
+            )
+
+    def _tell_parents(self) -> bool:
+        for member in self.members:
+            if member.child is None or member.parent is None or member.told or not member.has_ended or member.heir:
+                continue
+            member.told = True
+            end, state = member.run.events[-1], member.run.state
+            code = end.code if isinstance(end, e.RunFailed) else ""
+            output = end.payload if state == "completed" else None
+            if member.parent.run.end_child(member.child.run_id, state, output=output, code=code, used=member.run.used):
+                return True
+        return False
+
+    def _ring(self) -> bool:
+        """Timers of calls that are tried again: the clock goes on to the next of them."""
+        timers = [
+            (wait.spec.deadline, member, wait_id)
+            for member, wait_id, wait in self.open_waits("timer")
+            if "retry" in wait.spec.detail
+        ]
+        if not timers:
+            return False
+        deadline, member, wait_id = min(timers, key=lambda each: each[0])
+        self.clock.move_to(deadline)
+        return member.run.resolve(wait_id, "fired")
+
+    # --- what is waited for ---
+
+    def open_waits(self, *kinds: str) -> list[tuple[Member, UUID, MemoryWait]]:
+        """Of these kinds, of all runs that have not ended."""
+        return [
+            (member, wait_id, wait)
+            for member in self.members
+            if not member.has_ended
+            for wait_id, wait in member.run.waits.items()
+            if wait.resolution is None and wait.spec.kind in kinds
+        ]
+
+
+def _agent(graph_id: str) -> Agent:
+    try:
+        return registry.find(graph_id)
+    except (UnknownAgent, UnknownVersion) as error:
+        raise Stopped(error.detail) from None
+
+
+def _born(spec: ChildSpec, parent: Member) -> Member:
+    """The run that another one's step makes, with its journal's first events."""
+    by = f"run:{spec.parent}"
+    run = MemoryRun(spec.run_id, f"{spec.agent}@{spec.version}", caps=spec.caps, depth=spec.depth)
+    events: list[e.Event] = [
+        e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
+        e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
+    ]
+    if spec.caps.stated():
+        events.append(e.BudgetSet(by=by, caps=spec.caps.stated(), until=""))
+    run.append([*events, *([spec.attributes] if spec.attributes is not None else [])])
+    return Member(run, _agent(run.graph_id), parent=parent, child=spec)
+
+
+def _problems(error: ValidationError) -> str:
+    found = error.errors(include_url=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'value'}: {each['msg']}" for each in found)

@@ -1,0 +1,368 @@
+"""A story of one agent: a run of it, the people and systems around it, and the clock, all in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ValidationError
+
+from durableagents.testing.assertions import Assertions
+from durableagents.testing.clock import BEGINNING, Clock
+from durableagents.testing.deadlines import acts_on, fire
+from durableagents.testing.family import POINTS, Death, Family, Member
+from durableagents.testing.hands import Hands
+from durableagents.testing.loops import to_its_end
+from durableagents.testing.minds import Minds, Script
+from durableagents.testing.people import misfit_of, settled
+from durableagents.testing.problems import Killed, Stopped, StoryProblem
+from durableagents.testing.recorded import Record
+from durableagents.testing.words import all_in_words, wait_in_words
+from ledger import events as e
+from runs.engine.agents import Agent, registry
+from runs.engine.budget.amounts import UNLIMITED, Caps
+from runs.engine.budget.limits import Budget
+from runs.engine.budget.prices import Price
+from runs.engine.canonical import plain
+from runs.engine.content.hooks import Screen
+from runs.engine.errors import BusinessFailure, Refused, TransportError, UnknownAgent, UnknownVersion
+from runs.engine.memory import MemoryWait
+from runs.engine.tape import Tape, payload_of
+from runs.engine.tools import Tool
+
+SOMEBODY = "user:somebody"
+Found = tuple[Member, UUID, MemoryWait]
+
+
+class Harness(Assertions):
+    """A run of an `agent` (itself, its name, or name@version) with this `input`, driven by the engine on a journal in
+    memory until it waits or ends; and again after each thing that you do. No server, no database, no network.
+
+    `tools` stand in for tools' own functions, by name: a function of (args, call), or a list of what they give in turn
+    (results, or exceptions). `models` are what assistants say, by name: a list of turns (`calls`, `answers`, `says`,
+    `together`, or an exception), or a function of (messages, info). `hooks` stand in for reconcile hooks. `at` is the
+    clock's beginning; it stands still until you `advance` it. `by` is who started the run, `budget` what it may use,
+    `prices` what a million tokens cost in millionths of a dollar, (in, out) by model or assistant, `screens` the
+    installation's hooks, `queues` those that somebody decides (None: any). `children` says whether runs that it starts
+    are driven too, or are yours to end. `record` is what `manage.py runs to-test` wrote; `kill` lists where the worker
+    dies in the first drive, as `kill(…)` does later; `run_id` is the run's, the same in each story unless given.
+
+    Raises StoryProblem, an AssertionError, where the story can't go on as it is told.
+    """
+
+    def __init__(
+        self, agent: Agent | str, input: Any, *, tools: Mapping[str, Any] | None = None,
+        models: Mapping[str, Script] | None = None, hooks: Mapping[str, Any] | None = None,
+        at: datetime | str = BEGINNING,
+        by: str = SOMEBODY, budget: Budget | None = None, prices: Mapping[str, tuple[int, int]] | None = None,
+        screens: Sequence[Screen] = (), queues: Sequence[str] | None = None,
+        children: Literal["driven", "played"] = "driven", record: Mapping[str, Any] | None = None,
+        kill: Sequence[tuple[str, str]] = (), run_id: str = "",
+    ) -> None:  # fmt: skip
+        self.agent = _found(agent)
+        known = {tool.name for tool in _every_tool(self.agent, is_wide=children == "driven")}
+        for name in (*(tools or {}), *(hooks or {})):
+            if name not in known:
+                raise StoryProblem(f"there is no tool {name!r}: there are {', '.join(sorted(known)) or 'none'}")
+        recorded = None if record is None else Record(record)
+        given = dict(models or {})
+        if recorded is not None:
+            given |= recorded.turns()
+        self.clock = Clock(datetime.fromisoformat(at) if isinstance(at, str) else at)
+        self._family = Family(
+            self.clock, Hands(dict(tools or {}), dict(hooks or {}), recorded), Minds(given), screens=tuple(screens),
+            prices={name: Price(0, name, *each) for name, each in (prices or {}).items()}, queues=queues,
+            drives_children=children == "driven" and recorded is None, record=recorded,
+        )  # fmt: skip
+        limits = budget or self.agent.budget
+        self._first = self._family.begin(self.agent, input, by=by, caps=_caps(limits), run_id=run_id)
+        for point, tool in kill:
+            self._family.kill_at.append((POINTS.get(point, point), tool))
+        self._go_on()
+
+    # --- driving ---
+
+    def _go_on(self) -> None:
+        try:
+            to_its_end(self._family.settle())
+        except Stopped as stopped:
+            raise StoryProblem(str(stopped)) from None
+
+    def advance(self, delta: timedelta | None = None, /, **parts: float) -> None:
+        """Move the clock: by a `delta`, a timedelta, or by its `parts` (`hours=2`). Timers ring and deadlines
+        pass on the way, in their order."""
+        self._pass(self.clock.after(timedelta(**parts) if delta is None else delta))
+
+    def let_pass(self, slot: str = "") -> None:
+        """Move the clock to the next deadline, or to that of what is waited for at this `slot`."""
+        found = [wait for _, _, wait in self._family.open_waits(*acts_on()) if slot in ("", wait.spec.slot)]
+        if not found:
+            raise StoryProblem(f"nothing waits for a time{_of(slot=slot)}: {self.now}")
+        self._pass(min(wait.spec.deadline for wait in found))
+
+    def _pass(self, until: datetime) -> None:
+        while True:
+            due = [found for found in self._family.open_waits(*acts_on()) if found[2].spec.deadline <= until]
+            if not due:
+                break
+            member, wait_id, wait = min(due, key=lambda found: found[2].spec.deadline)
+            self.clock.move_to(wait.spec.deadline)
+            fire(member, wait_id, wait)
+            self._go_on()
+        self.clock.move_to(until)
+
+    def kill(self, point: str, tool: str = "") -> None:
+        """The worker dies the next time that it comes to this `point` with this `tool`: before_intent, before_effect,
+        after_effect, after_record (a tool's name, or "model" for a model's request), after_node, before_wait (no
+        tool); or CP1 to CP8 as docs/step-protocol.md names them. Another takes the run over."""
+        if point not in POINTS and point not in POINTS.values():
+            raise StoryProblem(f"there is no crash point {point!r}: there are {', '.join(POINTS)}")
+        self._family.kill_at.append((POINTS.get(point, point), tool))
+
+    def kill_at_write(self, nth: int = 1, *, after: bool = False) -> None:
+        """The worker dies at its `nth` write from now, before it took effect or `after`."""
+        self._family.deaths.append(Death(nth, after))
+
+    # --- tools ---
+
+    def fail(
+        self, tool: str, error: BaseException | None = None, *, after_effect: bool = False, times: int = 1
+    ) -> None:
+        """The next calls of this `tool`, so many `times`, end in an `error` (a TransportError unless given), before
+        anything left; or `after_effect`, so that the answer is lost."""
+        self._must_know(tool)
+        for _ in range(times):
+            what = TransportError("the line is down") if error is None else error
+            self._family.hands.trouble(tool, what, is_after=after_effect)
+
+    def refuse(self, tool: str, message: str = "no", *, code: str = "refused", details: Any = None) -> None:
+        """The next call of this `tool` is refused for good, with this `message`, `code` and `details`."""
+        self.fail(tool, BusinessFailure(message, code=code, details=details))
+
+    def crash(self, tool: str, when: Literal["before_effect", "after_effect"] = "after_effect") -> None:
+        """The worker dies in the next call of this `tool`: `when` it has left, or just before."""
+        self.fail(tool, Killed(f"in {tool}"), after_effect=when == "after_effect")
+
+    def _must_know(self, name: str) -> None:
+        known = {tool.name for tool in _every_tool(self.agent, is_wide=True)}
+        if name not in known:
+            raise StoryProblem(f"there is no tool {name!r}: there are {', '.join(sorted(known)) or 'none'}")
+
+    # --- people ---
+
+    def approve(
+        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
+        justification: str = "as tested",
+    ) -> None:  # fmt: skip
+        """Say yes to the one open gate; `queue`, `tool` or `slot` say which where there are several. `by`, `role` and
+        `justification` go on record."""
+        self._decide("approved", queue, tool, slot, by, role, justification)
+
+    def reject(
+        self, queue: str = "", *, tool: str = "", slot: str = "", by: str = SOMEBODY, role: str = "approver",
+        justification: str = "as tested",
+    ) -> None:  # fmt: skip
+        """Say no: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
+        self._decide("rejected", queue, tool, slot, by, role, justification)
+
+    def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
+        wanted = f"an approval{_of(queue=queue, tool=tool, slot=slot)}"
+        member, wait_id, wait = self._one("approval", wanted, slot=slot, queue=queue, tool=tool)
+        assert wait.gate is not None
+        event = e.ApprovalDecided(
+            slot=wait.spec.slot, n=wait.spec.n, approval_id=str(wait.gate.approval_id), verdict=verdict,
+            plan_hash=wait.gate.plan_hash, by=by, role=role, payload={"justification": why},
+        )  # fmt: skip
+        granted = wait.gate.plan_hash if verdict == "approved" else None
+        member.run.resolve(wait_id, verdict, event=event, grant_hash=granted)
+        self._go_on()
+
+    def answer(
+        self, given: Any, *, of: str = "", title: str = "", slot: str = "", by: str = SOMEBODY, role: str = "operator"
+    ) -> None:
+        """Answer the one open question with what is `given`; `of` whom, its `title` or `slot` say which. `by` and
+        `role` go on record."""
+        wanted = f"an answer{_of(of=of, title=title, slot=slot)}"
+        member, wait_id, wait = self._one("input", wanted, slot=slot, of=of, title=title)
+        given = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
+        if problem := misfit_of(wait.spec.detail["schema"], given):
+            raise StoryProblem(f"the answer does not fit {wait.spec.detail.get('title')!r}: {problem}")
+        s = wait.spec
+        event = e.InputAnswered(slot=s.slot, attempt=s.attempt, n=s.n, by=by, role=role, payload={"answer": given})
+        member.run.resolve(wait_id, "answered", event=event)
+        self._go_on()
+
+    def settle(
+        self, verdict: Literal["happened", "did_not", "fail"], *, result: Any = None, receipt: Any = None,
+        tool: str = "", slot: str = "", by: str = SOMEBODY,
+    ) -> None:  # fmt: skip
+        """Say what became of the one call of which nobody knows (`tool` or `slot` say which): it happened, with its
+        `result` or a `receipt` that gives it; it did not, and is made again; or the run is to fail. `by` goes on
+        record. This is the `verdict`."""
+        member, wait_id, wait = self._one("reconcile", f"a verdict{_of(tool=tool, slot=slot)}", slot=slot, tool=tool)
+        event = settled(member, wait, verdict, result=result, receipt=receipt, by=by)
+        member.run.resolve(wait_id, verdict, event=event)
+        self._go_on()
+
+    def message(self, name: str, request: Any = None, *, by: str = SOMEBODY) -> Any:
+        """Send the run the message `name` with this `request`, `by` somebody; gives the answer. Raises Refused where
+        the agent refuses it, StoryProblem for one that it doesn't take."""
+        member = self._current
+        declared = member.agent.messages.get(name)
+        if declared is None or member.has_ended:
+            known = ", ".join(member.agent.messages) or "none"
+            raise StoryProblem(f"nobody takes the message {name!r}: the messages are {known}; {self.now}")
+        try:
+            checked = plain(
+                declared.takes.model_validate(plain(request) if isinstance(request, BaseModel) else request)
+            )
+        except ValidationError as error:
+            raise StoryProblem(f"the request does not fit the message {name!r}: {error}") from None
+        n = member.run.message(name, checked, by=by)
+        self._go_on()
+        handled = next((x for x in member.run.events if isinstance(x, e.MessageHandled) and x.n == n), None)
+        if handled is None:
+            raise StoryProblem(f"the message {name!r} was not handled: {self.now}")
+        told = payload_of(handled)
+        if handled.outcome != "answered":
+            raise Refused(told.get("message", handled.outcome), code=told.get("code", handled.outcome))
+        return told.get("answer")
+
+    # --- the outside ---
+
+    def signal(self, name: str, payload: Any = None, *, by: str = SOMEBODY) -> None:
+        """Send the run a signal of this `name` with this `payload`, `by` somebody; it is kept until a node takes it."""
+        member = self._current
+        names = member.agent.signals
+        if member.has_ended:
+            raise StoryProblem(f"nobody waits for the signal {name!r} any more: {self.now}")
+        if names is not None and name not in names:
+            raise StoryProblem(f"{member.agent.graph_id} waits for no signal {name!r}: {', '.join(names) or 'none'}")
+        payload = plain(payload) if isinstance(payload, BaseModel) else payload
+        member.run.signal(name, payload, by=by)
+        self._go_on()
+
+    def call_back(self, body: Any, *, tool: str = "", slot: str = "") -> None:
+        """Deliver the `body` by which the other side answers the one call that it had taken; `tool` or `slot` say
+        which."""
+        wanted = f"a callback{_of(tool=tool, slot=slot)}"
+        member, wait_id, wait = self._one("webhook", wanted, slot=slot, tool=tool)
+        s, name = wait.spec, str(wait.spec.detail.get("tool") or self._tool_at(member, wait.spec.slot))
+        known, body = member.agent.tool(name), plain(body) if isinstance(body, BaseModel) else body
+        accepted = next((x for x in member.run.events if isinstance(x, e.ToolAccepted) and x.slot == s.slot), None)
+        try:
+            if known is not None:
+                known.output_from_callback(payload_of(accepted).get("receipt"), body)
+        except ValueError as error:
+            raise StoryProblem(f"the body is no answer to {name}: {error}") from None
+        event = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=name, payload=body)
+        member.run.resolve(wait_id, "received", event=event)
+        self._go_on()
+
+    def end_child(
+        self, agent: str = "", *, output: Any = None, code: str = "", state: str = "", slot: str = ""
+    ) -> None:
+        """End the one child run that is yours to end (`children="played"`): with this `output`, or as failed with a
+        `code`, or in this `state`; `agent` or `slot` say which."""
+        played = [
+            (member, spec)
+            for member, _, wait in self._family.open_waits("child")
+            for spec in [member.run.children[wait.spec.detail["child"]]]
+            if spec.agent.startswith(agent.partition("@")[0]) and slot in ("", spec.slot)
+        ]
+        if len(played) != 1 or self._family.drives_children:
+            why = "they are driven" if self._family.drives_children else f"{len(played)} fit"
+            raise StoryProblem(f"no child{_of(agent=agent, slot=slot)} is yours to end: {why}; {self.now}")
+        member, spec = played[0]
+        output = plain(output) if isinstance(output, BaseModel) else output
+        member.run.end_child(spec.run_id, state or ("failed" if code else "completed"), output=output, code=code)
+        self._go_on()
+
+    # --- operators ---
+
+    def cancel(self, *, by: str = SOMEBODY) -> None:
+        """Ask for the end of the run and of those that it started, `by` somebody."""
+        for member in self._family.members:
+            if not member.has_ended:
+                member.run.append([e.CancelRequested(by=by)])
+                member.run.is_cancel_requested, member.run.state = True, "running"
+        self._go_on()
+
+    def retry(self, *, by: str = SOMEBODY) -> None:
+        """Let a failed run go on, `by` somebody: what was committed is not done again."""
+        member = self._current
+        if member.run.state != "failed":
+            raise StoryProblem(f"only a failed run is retried: {self.now}")
+        since = member.run.snapshots[-1][0] if member.run.snapshots else 0
+        member.run.append([e.RunRetried(by=by, reopened=Tape(member.run.events[since:]).to_reopen())])
+        member.run.state = "running"
+        self._go_on()
+
+    def raise_budget(self, budget: Budget, *, by: str = SOMEBODY) -> None:
+        """Set what the run may use to this `budget`, `by` somebody; one that waits for that goes on."""
+        self._current.run.raise_budget(_caps(budget), by=by)
+        if self._current.run.state == "paused":
+            self._current.run.state = "running"
+        self._go_on()
+
+    # --- finding ---
+
+    @property
+    def _current(self) -> Member:
+        """The first run, or what it goes on as."""
+        member = self._first
+        while member.heir is not None:
+            member = member.heir
+        return member
+
+    @property
+    def now(self) -> str:
+        """What the story's runs are doing, in words."""
+        return all_in_words(self._family)
+
+    def _tool_at(self, member: Member, slot: str) -> str:
+        return next((x.tool for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == slot), "")
+
+    def _one(self, kind: str, wanted: str, *, slot: str, **detail: str) -> Found:
+        """The one open wait of a kind that fits. Raises StoryProblem."""
+        open_ones = self._family.open_waits(kind)
+        found = [
+            (member, wait_id, wait)
+            for member, wait_id, wait in open_ones
+            if slot in ("", wait.spec.slot)
+            and all(
+                value in ("", str(wait.spec.detail.get(name) or self._tool_at(member, wait.spec.slot)))
+                for name, value in detail.items()
+            )
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise StoryProblem(f"nothing waits for {wanted}: {self.now}")
+        several = ", ".join(wait_in_words(wait) for _, _, wait in found)
+        raise StoryProblem(f"{len(found)} wait for {wanted}, so say which: {several}")
+
+
+def _found(agent: Agent | str) -> Agent:
+    if isinstance(agent, Agent):
+        return agent
+    try:
+        return registry.find(agent)
+    except (UnknownAgent, UnknownVersion) as error:
+        raise StoryProblem(f"{error.detail} Import its module first.") from None
+
+
+def _every_tool(agent: Agent, *, is_wide: bool) -> list[Tool]:
+    """Its own, and those of whatever it may start or hand off to."""
+    return [tool for each in (agent, *(registry.agents() if is_wide else ())) for tool in each.all_tools()]
+
+
+def _caps(budget: Budget | None) -> Caps:
+    return UNLIMITED if budget is None else budget.caps()
+
+
+def _of(**said: str) -> str:
+    told = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
+    return f" ({told})" if told else ""

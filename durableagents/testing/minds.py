@@ -1,0 +1,117 @@
+"""Models that say what the test tells them to. No request ever leaves."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from durableagents.testing.problems import Stopped
+from ledger import events as e
+from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn, responses
+from runs.engine.thinking.request import request_model
+from runs.engine.tools import FINAL
+
+Turn = Any  # a ModelResponse, one as plain data, a text, or an error that the request ends in
+Script = Sequence[Turn] | Callable[..., Any]
+_ids = itertools.count(1)
+
+
+def calls(tool: str, **arguments: Any) -> Any:
+    """A model's turn that asks for one call of this `tool` with these `arguments`. Several in one turn:
+    `together(calls(…), calls(…))`."""
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+    return ModelResponse(parts=[ToolCallPart(tool, arguments, tool_call_id=f"call-{next(_ids)}")])
+
+
+def answers(**fields: Any) -> Any:
+    """A model's turn that gives the assistant's final answer, with these `fields` of its output."""
+    return calls(FINAL, **fields)
+
+
+def says(text: str) -> Any:
+    """A model's turn of `text` alone, as `ctx.model` takes it."""
+    from pydantic_ai.messages import ModelResponse, TextPart
+
+    return ModelResponse(parts=[TextPart(content=text)])
+
+
+def together(*turns: Any) -> Any:
+    """One turn of the parts of several `turns`: calls that a model asks for at once."""
+    from pydantic_ai.messages import ModelResponse
+
+    return ModelResponse(parts=[part for turn in turns for part in turn.parts])
+
+
+class Minds:
+    """The assistants of a story, by name: a list of turns each, or a function of (messages, info). One that has none
+    answers by its own `offline`."""
+
+    def __init__(self, scripts: Mapping[str, Script]) -> None:
+        self._turns: dict[str, list[Turn]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        for name, script in scripts.items():
+            if callable(script):
+                self._functions[name] = script
+            else:
+                self._turns[name] = list(script)
+        self._cursor: dict[str, int] = {}
+        self.asked: list[tuple[str, Any]] = []  # assistant and prompt, as they left
+
+    def begin(self, runs: Iterable[Sequence[e.Event]]) -> None:
+        """A worker takes a run: a turn that is on record is not said again, one that isn't is."""
+        self._cursor = {}
+        for events in runs:
+            whose = {(x.slot, x.attempt): x.model for x in events if isinstance(x, e.ModelRequested)}
+            for x in (x for x in events if isinstance(x, e.ModelResponded)):
+                name = whose.get((x.slot, x.attempt), "")
+                self._cursor[name] = self._cursor.get(name, 0) + 1
+
+    async def request(self, assistant: Assistant, messages: list[Any], model: str = SCRIPTED, *_: Any) -> ModelTurn:
+        """In the place of the provider."""
+        self.asked.append((assistant.name, messages))
+        if assistant.name in self._turns:
+            return _as_turn(assistant, self._next(assistant.name))
+        if assistant.name in self._functions:
+            own = copy.copy(assistant)
+            object.__setattr__(own, "offline", self._functions[assistant.name])
+            object.__setattr__(own, "request", assistant.request)
+            return await request_model(own, messages, f"{SCRIPTED}{assistant.name}")
+        own_model = None if assistant.request is None else assistant.request.own_model(f"{SCRIPTED}{assistant.name}")
+        if assistant.offline is None and own_model is None:
+            raise Stopped(
+                f"assistant {assistant.name!r} is asked and has nothing to say: "
+                f"give models={{{assistant.name!r}: [turns]}}"
+            )
+        return await request_model(assistant, messages, f"{SCRIPTED}{assistant.name}")
+
+    def _next(self, name: str) -> Turn:
+        turns, at = self._turns[name], self._cursor.get(name, 0)
+        if at >= len(turns):
+            raise Stopped(f"assistant {name!r} is asked for its turn number {at + 1}, and its script has {len(turns)}")
+        turn = turns[at]
+        if isinstance(turn, BaseException):
+            del turns[at]  # trouble is said once, and stands on no record
+            raise turn
+        self._cursor[name] = at + 1
+        return turn
+
+
+def _as_turn(assistant: Assistant, turn: Turn) -> ModelTurn:
+    if isinstance(turn, str):
+        turn = says(turn)
+    if inspect.isfunction(turn):
+        raise Stopped(f"a turn of {assistant.name!r} is a function: give the function itself as its script")
+    response = turn if isinstance(turn, Mapping) else responses().dump_python(turn, mode="json")
+    used = response.get("usage") or {}
+    size = len(json.dumps(response, default=str))
+    return ModelTurn(
+        f"{SCRIPTED}{assistant.name}",
+        dict(response),
+        used.get("input_tokens") or 0,
+        used.get("output_tokens") or size // 4,
+    )

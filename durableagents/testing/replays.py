@@ -1,0 +1,113 @@
+"""Replays of what real runs have on record, from the files of `manage.py checkpoints export`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from durableagents.testing.loops import to_its_end
+from runs.engine.agents import Agent, registry
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.recordings.recording import BadRecording, Recording, small, text_of
+from runs.engine.recordings.replaying import replay
+from runs.engine.recordings.sealing import opened
+
+SUFFIXES = (".json", ".sealed")
+
+
+class CheckpointDiffers(AssertionError):
+    """A file can't be replayed, or this code does something else than it says. The `message` has the first
+    difference."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a replay of one file came to: how many calls it `answered` from the record, and those `beyond` its end that
+    the code would make next."""
+
+    file: str
+    answered: int
+    beyond: tuple[str, ...]
+
+
+def replay_checkpoints(
+    directory: str | Path, agents: Iterable[Agent] = (), *, newest: bool = False, key: str = "",
+    dump: str | Path | None = None,
+) -> list[Checkpoint]:  # fmt: skip
+    """Replay every file of a `directory` by today's code: each must load, find its calls at the same places and ask for
+    nothing that isn't on record before its end. Nothing is sent.
+
+    `agents` are those to replay with (every imported one unless given); with `newest` the newest version of an agent
+    stands in for one that isn't there. `key` opens encrypted files (else DURABLEAGENTS_CHECKPOINTS_KEY does). A failing
+    one is put into the folder `dump`, as small as it shows the difference, with the difference beside it. Raises
+    CheckpointDiffers with the first difference of each, in words, and for a directory without any file.
+    """
+    files = checkpoint_files(directory)
+    if not files:
+        raise CheckpointDiffers(f"{directory}: there is no checkpoint; `manage.py checkpoints export` writes them")
+    done, problems = [], []
+    for file in files:
+        try:
+            done.append(replay_checkpoint(file, agents, newest=newest, key=key, dump=dump))
+        except CheckpointDiffers as error:
+            problems.append(str(error))
+    if problems:
+        raise CheckpointDiffers(f"{len(problems)} of {len(files)} checkpoints: " + "\n".join(problems))
+    return done
+
+
+def replay_checkpoint(
+    file: str | Path, agents: Iterable[Agent] = (), *, newest: bool = False, key: str = "",
+    dump: str | Path | None = None,
+) -> Checkpoint:  # fmt: skip
+    """The same for one `file`, with `agents`, `newest`, `key` and `dump` as there. Raises CheckpointDiffers."""
+    path = Path(file)
+    try:
+        recording = opened(path.read_bytes(), key)
+    except (BadRecording, OSError) as error:
+        raise CheckpointDiffers(f"{path.name}: {error}") from None
+    agent = _agent(path.name, recording, tuple(agents), newest=newest)
+    found = to_its_end(replay(recording, agent))
+    if found.difference is None:
+        return Checkpoint(path.name, len(found.answered), tuple(found.beyond))
+    hint = ""
+    if recording.payloads != "full":
+        hint = f" (its payloads are {recording.payloads}: a value that the code branches on may be among them)"
+    words = f"{path.name}: node {recording.node!r} of {recording.graph_id}: {found.difference}{hint}"
+    if dump is not None:
+        words += f"; kept as {_dumped(Path(dump), recording, found.difference.slot, words)}"
+    raise CheckpointDiffers(words)
+
+
+def checkpoint_files(directory: str | Path) -> list[Path]:
+    """The files of a directory, in order."""
+    return sorted(path for path in Path(directory).rglob("*") if path.suffix in SUFFIXES and path.is_file())
+
+
+def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: bool) -> Agent:
+    by_id = {agent.graph_id: agent for agent in agents} or {agent.graph_id: agent for agent in registry.agents()}
+    if recording.graph_id in by_id:
+        return by_id[recording.graph_id]
+    name = recording.graph_id.partition("@")[0]
+    try:
+        if newest and agents:
+            return next(agent for agent in agents if agent.name == name)
+        if newest:
+            return registry.find(name)
+    except (StopIteration, UnknownAgent, UnknownVersion):
+        pass
+    known = ", ".join(sorted(by_id)) or "none: import their modules first"
+    raise CheckpointDiffers(f"{file}: {recording.graph_id} is not here, and runs of it are under way; here are {known}")
+
+
+def _dumped(folder: Path, recording: Recording, slot: str, words: str) -> Path:
+    """A file that shows the difference, beside it the difference itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cut = replace(small(recording, slot), notes=(*recording.notes, words))
+    target = folder / f"{recording.name.replace('@', '-')}.json"
+    target.write_text(text_of(cut))
+    return target

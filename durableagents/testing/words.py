@@ -1,0 +1,54 @@
+"""What a story's runs are doing, in one line: the half of every message that says what is."""
+
+from __future__ import annotations
+
+from durableagents.testing.family import Family, Member
+from ledger import events as e
+from runs.engine.memory import MemoryWait
+from runs.engine.recordings.differences import shown
+from runs.engine.tape import payload_of
+
+
+def wait_in_words(wait: MemoryWait) -> str:
+    """One thing that a run waits for."""
+    spec, detail = wait.spec, wait.spec.detail
+    words = {
+        "approval": lambda: f"an approval of {detail.get('tool')} in queue {detail.get('queue')!r}",
+        "input": lambda: f"an answer of {detail.get('of')!r} to {detail.get('title')!r}",
+        "signal": lambda: f"the signal {detail.get('name')!r}",
+        "message": lambda: f"a message: {', '.join(detail.get('names') or ['any'])}",
+        "webhook": lambda: f"a callback to {detail.get('tool') or spec.slot}",
+        "timer": lambda: f"{spec.deadline:%Y-%m-%d %H:%M:%S} UTC",
+        "child": lambda: f"its child {detail.get('agent', detail.get('child'))}",
+        "reconcile": lambda: f"somebody to say what became of {detail.get('tool')}",
+        "operator": lambda: f"an operator ({detail.get('reason')})",
+        "budget": lambda: "a higher budget",
+    }
+    return f"{words.get(spec.kind, lambda: spec.kind)()} at {spec.slot}"
+
+
+def now_in_words(member: Member) -> str:
+    """What one run is doing now."""
+    run, name = member.run, member.agent.graph_id
+    if run.state == "completed":
+        return f"{name} completed with {shown(run.events[-1].payload)}"
+    if run.state == "failed":
+        failed = member.last(e.RunFailed)
+        return f"{name} failed with {failed.code}: {payload_of(failed).get('message', '')}"
+    if run.state == "cancelled":
+        return f"{name} was cancelled"
+    stop = member.last(e.OperatorNeeded)
+    waits = [wait_in_words(wait) for wait in run.open_waits()]
+    why = ""
+    if stop is not None and any(wait.spec.kind == "operator" for wait in run.open_waits()):
+        why = f": {payload_of(stop).get('problem') or shown(stop.payload)}"
+    return f"{name} waits for {' and '.join(waits)}{why}" if waits else f"{name} is {run.state}"
+
+
+def all_in_words(family: Family) -> str:
+    """What all of them are doing, those that have ended left out where others have not."""
+    last = family.members[0]
+    while last.heir is not None:
+        last = last.heir
+    busy = [member for member in family.members if not member.has_ended]
+    return "; ".join(now_in_words(member) for member in busy or [last])

@@ -1,0 +1,1 @@
+"""Releases over HTTP: an agent's versions, and ramps between two of them."""

@@ -1,0 +1,1 @@
+"""Undoing a run's effects, over HTTP."""

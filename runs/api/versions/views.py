@@ -1,0 +1,77 @@
+"""One agent version: what it is made of, what of it is on record, and whether its code is the version's."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.errors import NotFound
+from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.shapes import Shape
+from runs.api.present import agent_row
+from runs.api.schemas import AgentRow
+from runs.certification import results
+from runs.engine.agents import registry
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.fleet import version_changes
+from runs.queries.manifest import Manifest, manifest_of
+
+
+class FactRow(Shape):
+    """One thing of a manifest."""
+
+    kind: str = Field(description="Such as `state`, `result`, `node` or `tool`.")
+    name: str
+    note: str
+
+
+class ManifestRow(Shape):
+    """What of a version is on record, what is made anew, what is secret and what is outside."""
+
+    persisted: list[FactRow]
+    recomputed: list[FactRow]
+    secret: list[FactRow]
+    external: list[FactRow]
+
+
+class ChangeRow(Shape):
+    """Code of this process that isn't the version's."""
+
+    differences: list[str]
+    proposed: str = Field(description="The number for the changed code.")
+
+
+class OneAgentRow(AgentRow):
+    """One version of an agent, with all that is known of it."""
+
+    fingerprint: str
+    changed: ChangeRow | None = Field(description="What differs from the code that the version was first used with.")
+    manifest: ManifestRow
+
+
+class OneAgent(ApiView):
+    """One agent version, by `name@version` or its name (the newest)."""
+
+    roles = READ
+
+    @described("An agent version", OneAgentRow, name="agents_read")
+    def get(self, request: Request, reference: str) -> Response:
+        Query(request)
+        try:
+            agent = registry.find(reference)
+        except (UnknownAgent, UnknownVersion):
+            raise NotFound("agent", reference) from None
+        changes = version_changes.changed_here([agent])
+        row = OneAgentRow.of(
+            agent_row(agent, found=results.newest()),
+            fingerprint=agent.fingerprint(),
+            changed=ChangeRow.of(changes[0], differences=list(changes[0].said)) if changes else None,
+            manifest=_told(manifest_of(agent)),
+        )
+        return Response(row)
+
+
+def _told(manifest: Manifest) -> ManifestRow:
+    parts = {name: [FactRow.of(fact) for fact in getattr(manifest, name)] for name in ManifestRow.model_fields}
+    return ManifestRow.of(manifest, **parts)

@@ -1,0 +1,1 @@
+"""What a checkpoint tells of the code that wrote it."""

@@ -1,0 +1,149 @@
+"""What an agent is made of, as plain data: schemas and settings as they are, code as its scheme has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
+
+# A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
+_schemas: WeakKeyDictionary[type[BaseModel], Any] = WeakKeyDictionary()
+# How a scheme writes down a function or a model's class.
+Code = Callable[[Any], Any]
+
+
+class Described(Protocol):
+    """What an agent is made of: see `runs.engine.agents.Agent`, which knows this module; this one doesn't know it."""
+
+    @property
+    def nodes(self) -> Mapping[str, Any]: ...
+    @property
+    def start(self) -> str: ...
+    @property
+    def initial(self) -> Callable[[Any], BaseModel] | None: ...
+    @property
+    def input(self) -> type[BaseModel]: ...
+    @property
+    def state(self) -> type[BaseModel]: ...
+    @property
+    def output(self) -> type[BaseModel] | None: ...
+    @property
+    def assistants(self) -> Iterable[Any]: ...
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
+    @property
+    def messages(self) -> Mapping[str, Any]: ...
+    @property
+    def signals(self) -> list[str] | None: ...
+    @property
+    def undos(self) -> Iterable[Undo]: ...
+    @property
+    def on_failure(self) -> str: ...
+    def all_tools(self) -> Iterable[Tool]: ...
+    def parts(self) -> dict[str, Any]: ...
+
+
+def described(agent: Described, code: Code) -> dict[str, Any]:
+    """All that makes a version what it is."""
+    return {
+        "nodes": {n.name: {"edges": list(n.edges), "code": code(n.function)} for n in agent.nodes.values()},
+        "start": agent.start,
+        "initial": code(agent.initial),
+        "tools": {t.name: tool_described(t, code) for t in agent.all_tools()},
+        "models": {
+            "input": _schema(agent.input, code),
+            "state": _schema(agent.state, code),
+            "output": _schema(agent.output, code),
+        },
+        "assistants": {
+            a.name: {
+                "instructions": a.instructions,
+                "output": _schema(a.output, code),
+                "tools": [t.name for t in a.tools],
+                "max_turns": a.max_turns,
+                **({"agent": _with_code(more, code)} if (more := a.described()) else {}),
+            }
+            for a in agent.assistants
+        },
+        # One without any is described as it was when there were none.
+        **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
+    } | _told(agent, code)
+
+
+def _told(agent: Described, code: Code) -> dict[str, Any]:
+    """What others may say to its runs; nothing for an agent that declares none, as those of before do."""
+    messages = {
+        m.name: {
+            "takes": _schema(m.takes, code), "answers": _schema(m.answers, code),
+            "code": code(m.function), "check": code(m.check),
+        }
+        for m in agent.messages.values()
+    }  # fmt: skip
+    signals = {} if agent.signals is None else {"signals": sorted(agent.signals)}
+    return ({"messages": messages} if messages else {}) | signals | _undone(agent, code)
+
+
+def _undone(agent: Described, code: Code) -> dict[str, Any]:
+    """What becomes of its effects; nothing where none can be undone."""
+    undos = {"undos": {each.name: _undo(each, code) for each in agent.undos}} if agent.undos else {}
+    return undos | ({} if agent.on_failure == "undo" else {"on_failure": agent.on_failure})
+
+
+def tool_described(tool: Tool, code: Code) -> dict[str, Any]:
+    """All that makes a tool what it is."""
+    cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
+    undone = {} if tool.undo is None else {"undo": _undo(tool.undo, code)}
+    return cached | undone | {
+        "class": str(tool.replay_class), "input": _schema(tool.input, code), "output": _schema(tool.output, code),
+        "code": code(_written(tool)), "gate": None if tool.gate is None else _gate(tool.gate, code),
+        "timeout": tool.timeout, "answers_later": tool.answers_later,
+        "key_ttl": None if tool.key_ttl is None else tool.key_ttl.total_seconds(),
+        "external_id": tool.external_id, "sequential": tool.sequential, "description": tool.description,
+        "reconcile": code(tool.reconcile), "on_receipt": code(tool.on_receipt),
+        "check_answer": code(tool.check_answer),
+    }  # fmt: skip
+
+
+def _undo(undo: Undo, code: Code) -> dict[str, Any]:
+    return {"tool": undo.tool.name, "name": undo.name, "args": code(undo.args)}
+
+
+def _written(tool: Tool) -> Callable[..., Any]:
+    """The function that somebody wrote: a Pydantic AI agent's tool has this library's around it."""
+    function = tool.opened(FOR_DISPATCH)
+    return getattr(function, "author", function)
+
+
+def _with_code(value: Any, code: Code) -> Any:
+    """Plain data, with each function in it as its code."""
+    if isinstance(value, dict):
+        return {name: _with_code(each, code) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_code(each, code) for each in value]
+    return code(value) if callable(value) else value
+
+
+def _gate(gate: Gate, code: Code) -> dict[str, Any]:
+    return {
+        "queue": gate.queue,
+        "rule": gate.rule,
+        "when": code(gate.when),
+        "headline": code(gate.headline),
+        "within": gate.within.total_seconds(),
+    }
+
+
+def _schema(model: type[BaseModel] | None, code: Code) -> Any:
+    if model is None:
+        return None
+    if model not in _schemas:
+        try:
+            _schemas[model] = model.model_json_schema()
+        except PydanticInvalidForJsonSchema:
+            _schemas[model] = model.__qualname__
+    return {"schema": _schemas[model], "code": code(model)}

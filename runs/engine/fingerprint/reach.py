@@ -1,0 +1,292 @@
+"""Code by the third scheme: with a function comes all of its agent's own package that it names, in whichever module.
+
+Each definition stands once, in a table that the code of nodes, tools and models refers to by name. What is in it is a
+digest; numbers are kept as they are, so that a change of one can be told.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+from runs.engine.fingerprint.source import (
+    FUNCTIONS,
+    Module,
+    Target,
+    compiled,
+    content,
+    dump,
+    module_named,
+    module_of,
+)
+from runs.engine.fingerprint.within_module import PLAIN, is_described
+from runs.engine.tools import Tool
+
+# What an agent is written with, and no part of it.
+_HOUSE = ("durableagents", "runs", "ledger", "approvals")
+_NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
+_MOST_NUMBERS = 40
+# What makes something that is described by what it declares, where its module isn't loaded and can't be asked.
+_MAKERS = frozenset({"Agent", "Assistant"})
+_KINDS: dict[type[ast.AST], str] = {
+    ast.ClassDef: "class",
+    ast.FunctionDef: "function",
+    ast.AsyncFunctionDef: "function",
+}
+_DECLARES = frozenset({"tool", "node", "message", "view"})
+
+
+def home_of(thing: Any) -> str | None:
+    """The package that a function or class belongs to, if that is somebody's own: not Python, and not what agents are
+    written with. Agents that ship with that are in a package below it, and know that one."""
+    thing = getattr(thing, "__func__", getattr(thing, "func", thing))
+    module = getattr(thing, "__module__", None) or ""
+    top, *below = module.split(".")
+    if top in _HOUSE and len(below) > 1:
+        return f"{top}.{below[0]}"
+    return top if top and top not in _NO_HOME else None
+
+
+class Reach:
+    """The code of one agent, whose own packages are `homes`."""
+
+    def __init__(self, homes: Iterable[str | None]) -> None:
+        self.table: dict[str, dict[str, Any]] = {}
+        self._waiting: list[tuple[str, Module, list[ast.stmt], Any]] = []
+        self._homes = frozenset(home for home in homes if home)
+
+    def code(self, thing: Any) -> dict[str, Any] | None:
+        """A function, or a model's own class: its digest, its numbers, and what it names in the table."""
+        if thing is None:
+            return None
+        piece = _Piece(self)
+        piece.take(thing, is_root=True)
+        while self._waiting:
+            self._describe(*self._waiting.pop())
+        return piece.entry()
+
+    def is_at_home(self, module: str) -> bool:
+        """Whether a module is the agent's own."""
+        return any(module == home or module.startswith(f"{home}.") for home in self._homes)
+
+    def define(self, module: Module, name: str, known: Any = None) -> str:
+        """Take a definition at the top of a module into the table, with all that it names; what it is called there."""
+        key = f"{module.name}.{name}"
+        if key in self.table:
+            return key
+        statements = module.top[name]
+        value = (vars(sys.modules[module.name]) if module.name in sys.modules else {}) if known is None else known
+        if is_described(value[name]) if name in value else _declares(statements):
+            return ""
+        self.table[key] = {}
+        self._waiting.append((key, module, statements, value))  # not at once: a chain of helpers may be long
+        return key
+
+    def _describe(self, key: str, module: Module, statements: list[ast.stmt], known: Any) -> None:
+        piece = _Piece(self)
+        for statement in statements:
+            piece.add(statement)
+        piece.name_all(statements, module, known)
+        self.table[key] = {"kind": _KINDS.get(type(statements[0]), "value"), **piece.entry()}
+
+
+class _Piece:
+    """One piece of code, and the values that it was made with."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._texts: list[str] = []
+        self._shapes: list[str] = []
+        self._numbers: list[str] = []
+        self._names: set[str] = set()
+        self._taken: set[int] = set()
+
+    def entry(self) -> dict[str, Any]:
+        """What is kept of it."""
+        numbers = {} if not 0 < len(self._numbers) <= _MOST_NUMBERS else {"numbers": self._numbers}
+        around = {"around": _digest(self._shapes)} if numbers else {}
+        return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}
+
+    def add(self, tree: ast.AST, *, without_decorators: bool = False) -> None:
+        """Take a syntax tree."""
+        self._texts.append(dump(tree, without_decorators=without_decorators))
+        self._shapes.append(dump(tree, without_decorators=without_decorators, numbers=self._numbers))
+
+    def say(self, text: str, around: str | None = None) -> None:
+        """Take something as words."""
+        self._texts.append(text)
+        self._shapes.append(text if around is None else around)
+
+    def take(self, thing: Any, *, is_root: bool = False) -> None:
+        """Take a value that code refers to."""
+        if isinstance(thing, functools.partial):
+            self.say("partial")
+            for name, each in [("", thing.func), *(("", each) for each in thing.args), *sorted(thing.keywords.items())]:
+                self.say(f"with {name}")
+                self.take(each)
+            return
+        thing = getattr(thing, "__func__", thing)
+        code = getattr(thing, "__code__", None)
+        if isinstance(thing, type):
+            self._class(thing)
+        elif isinstance(code, CodeType):
+            self._function(thing, code, is_root)
+        elif isinstance(thing, (int, float)) and not isinstance(thing, bool):
+            self._numbers.append(repr(thing)[:20])
+            self.say(repr(thing), "#")
+        elif isinstance(thing, PLAIN):
+            self.say(repr(thing))
+        elif isinstance(thing, tuple):
+            self.say("tuple")
+            for each in thing:
+                self.take(each)
+        elif callable(thing) and hasattr(type(thing).__call__, "__code__") and not isinstance(thing, Tool):
+            self.take(type(thing).__call__)
+            for name, value in _settings(thing):
+                self.say(name)
+                self.take(value)
+        else:  # it may be another in each process, or change while it runs: only its kind counts, or its name
+            self.say(f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}")
+
+    def _function(self, function: Any, code: CodeType, is_root: bool) -> None:
+        self.say(f"{function.__module__}.{function.__qualname__}")
+        if id(function) in self._taken:
+            return
+        self._taken.add(id(function))
+        module = module_of(function)
+        tree = module.find(code) if module else None
+        if tree is None or module is None:
+            self.say(compiled(code))
+            return
+        self.add(tree, without_decorators=is_root)
+        # Two functions of one maker have one name and one source: what they were made with tells them apart.
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
+        for name, cell in sorted(cells.items()):
+            self.say(f"{name} =")
+            self.take(content(cell))
+        # What stands above a tool or a node (its gate, its edges) is described with what it declares.
+        above = getattr(tree, "decorator_list", ()) if is_root else ()
+        self.name_all([each for each in ast.iter_child_nodes(tree) if each not in above], module, function.__globals__)
+
+    def _class(self, kind: type[Any]) -> None:
+        self.say(f"{kind.__module__}.{kind.__qualname__}")
+        module = module_of(kind)
+        if module and kind.__qualname__ in module.top:
+            self._define(module, kind.__qualname__)
+
+    def name_all(self, trees: Sequence[ast.AST], module: Module, known: Any) -> None:
+        """Take what these syntax trees of a module name, by what they import themselves too."""
+        inside = (each for tree in trees for each in ast.walk(tree))
+        here, stars = module.imported(each for each in inside if isinstance(each, (ast.Import, ast.ImportFrom)))
+        for name, attributes in sorted({chain for tree in trees for chain in _chains(tree)}):
+            if name in module.top:
+                self._define(module, name, known)
+            for target in [*module.imports.get(name, ()), *here.get(name, ())]:
+                self._imported(name, target, attributes, frozenset())
+            if name not in module.top and name not in module.imports and name not in here:
+                for star in [*module.stars, *stars]:
+                    self._from(star, name, attributes, frozenset())
+
+    def _define(self, module: Module, name: str, known: Any = None) -> None:
+        if key := self._reach.define(module, name, known):
+            self._names.add(key)
+
+    def _imported(self, name: str, target: Target, attributes: tuple[str, ...], seen: frozenset[Target]) -> None:
+        """Something that a module has under `name` from elsewhere. Of what isn't the agent's own it counts which it
+        is: another function may hide under a name that stayed."""
+        module, attribute = target
+        if module.partition(".")[0] in _HOUSE and not self._reach.is_at_home(module):
+            return
+        self.say(f"{name} is {module}{f'.{attribute}' if attribute else ''}")
+        if target in seen:
+            return
+        if attribute is not None:
+            self._from(module, attribute, attributes, seen | {target})
+        elif attributes:
+            self._from(module, attributes[0], attributes[1:], seen | {target})
+        else:
+            self._whole(module)
+
+    def _from(self, where: str, name: str, attributes: tuple[str, ...], seen: frozenset[Target]) -> bool:
+        """What the agent's own module `where` has under `name`: a definition, what it imports, or a module below it.
+        Whether it has that."""
+        if not self._reach.is_at_home(where) and not self._reach.is_at_home(f"{where}.{name}"):
+            return False
+        module = module_named(where)
+        if module is not None and name in module.top:
+            self._define(module, name)
+            return True
+        if module is not None and name in module.imports:
+            for target in module.imports[name]:
+                self._imported(name, target, attributes, seen)
+            return True
+        if self._reach.is_at_home(f"{where}.{name}") and module_named(f"{where}.{name}") is not None:
+            self._imported(name, (f"{where}.{name}", None), attributes, seen)
+            return True
+        return module is not None and any(
+            (star, name) not in seen and self._from(star, name, attributes, seen | {(star, name)})
+            for star in module.stars
+        )
+
+    def _whole(self, where: str) -> None:
+        """A module that is handed on as it is: whatever is in it may be used."""
+        module = module_named(where) if self._reach.is_at_home(where) else None
+        for name in sorted(module.top if module else ()):
+            assert module is not None
+            self._define(module, name)
+
+
+def _chains(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every name in a syntax tree, with the attributes that are asked of it: `a.b.c` is a, (b, c)."""
+    waiting = [tree]
+    while waiting:
+        each = waiting.pop()
+        attributes: list[str] = []
+        inner = each
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            yield inner.id, tuple(reversed(attributes))
+        elif inner is not each:
+            waiting.append(inner)
+        else:
+            waiting.extend(ast.iter_child_nodes(each))
+
+
+def _settings(thing: Any) -> list[tuple[str, Any]]:
+    """What a callable object was made with, where nothing can change that: of a frozen dataclass its fields."""
+    made = getattr(type(thing), "__dataclass_params__", None)
+    if made is None or not made.frozen:
+        return []
+    return [(each.name, getattr(thing, each.name)) for each in dataclasses.fields(thing)]
+
+
+def _declares(statements: list[ast.stmt]) -> bool:
+    """Whether a definition is a tool, an agent, a node or an assistant, as far as its source can tell."""
+    for statement in statements:
+        if isinstance(statement, FUNCTIONS):
+            made = [_called(each) for each in statement.decorator_list]
+            if any(name in _DECLARES for name in made):
+                return True
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Call) and _called(value) in _MAKERS:
+            return True
+    return False
+
+
+def _called(tree: ast.expr) -> str:
+    """The last name of what is called, or stands as a decorator."""
+    function = tree.func if isinstance(tree, ast.Call) else tree
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _digest(texts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:32]

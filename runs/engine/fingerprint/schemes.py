@@ -1,0 +1,114 @@
+"""The digests of an agent's version, by today's scheme and by those of before.
+
+What an older installation has on record is compared with what this code would have been by the scheme that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from runs.engine.fingerprint import within_module
+from runs.engine.fingerprint.described import Described, described, tool_described
+from runs.engine.fingerprint.reach import Reach, home_of
+from runs.engine.tools import FOR_DISPATCH, Tool
+
+SCHEME = "3:"  # before every digest: what is compared are digests of one scheme
+SECOND = "2:"
+_SETTINGS = ("timeout", "most_tokens", "window", "max_repairs", "temperature")
+
+
+def parts(agent: Described) -> dict[str, Any]:
+    """What makes a version what it is, as plain data: schemas, settings and numbers as they are, code as digests. What
+    nodes, tools and models name of the agent's own package stands under `code`, each definition once."""
+    reach = Reach(
+        [*(home_of(n.function) for n in agent.nodes.values()), *(home_of(each) for each in (agent.input, agent.state))]
+    )
+    made = described(agent, reach.code)
+    for assistant in agent.assistants:
+        given = {name: getattr(assistant, name) for name in _SETTINGS}
+        made["assistants"][assistant.name]["settings"] = {n: v for n, v in given.items() if v is not None}
+    return made | {"code": reach.table}
+
+
+def digest(of: dict[str, Any], scheme: str = SCHEME) -> str:
+    """The digest of `parts`."""
+    return scheme + hashlib.sha256(json.dumps(of, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def is_current(stored: str) -> bool:
+    """Whether a stored digest can be compared with one made by this code."""
+    return stored.startswith(SCHEME)
+
+
+def scheme_of(stored: str) -> str | None:
+    """The scheme of a stored digest; None for one that this code doesn't know."""
+    scheme = f"{stored.partition(':')[0]}:" if ":" in stored else ""
+    return scheme if scheme in (SCHEME, SECOND, "") else None
+
+
+def second_parts(agent: Described) -> dict[str, Any]:
+    """`parts` by the second scheme, which saw what a function names of its own module."""
+    return described(agent, within_module.code)
+
+
+def second_scheme(agent: Described) -> str:
+    """The digest by the second scheme."""
+    return digest(second_parts(agent), SECOND)
+
+
+def first_parts(agent: Described) -> dict[str, Any]:
+    """`parts` as they were before schemes had names."""
+    return {
+        "nodes": {n.name: {"edges": list(n.edges), "source": _text(n.function)} for n in agent.nodes.values()},
+        "start": agent.start,
+        "tools": {
+            t.name: {
+                "class": str(t.replay_class),
+                "input": t.input.model_json_schema(),
+                "output": t.output.model_json_schema(),
+            }
+            for t in agent.all_tools()
+        },
+        "state": agent.state.model_json_schema(),
+        "prompts": {a.name: a.instructions for a in agent.assistants},
+    }
+
+
+def first_scheme(agent: Described) -> str:
+    """The digest as it was made before schemes had names."""
+    return digest(first_parts(agent), "")
+
+
+def as_stored(agent: Described, stored: str) -> dict[str, Any] | None:
+    """This agent's `parts` by the scheme of a stored digest; None for a scheme that this code doesn't know."""
+    if is_current(stored):
+        return agent.parts()
+    if stored.startswith(SECOND):
+        return second_parts(agent)
+    return first_parts(agent) if scheme_of(stored) == "" else None
+
+
+def tool_digest(tool: Tool) -> str:
+    """The digest of one tool: two that differ don't share what they have read."""
+    known = _DIGESTS.get(id(tool))
+    if known is None or known[0] is not tool:
+        function = tool.opened(FOR_DISPATCH)
+        reach = Reach([home_of(getattr(function, "author", function)), home_of(tool.input)])
+        made = tool_described(tool, reach.code)
+        known = _DIGESTS[id(tool)] = tool, digest(made | {"all": reach.table})
+    return known[1]
+
+
+_DIGESTS: dict[int, tuple[Tool, str]] = {}
+
+
+def _text(function: Callable[..., Any]) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return getattr(function, "__qualname__", "?")

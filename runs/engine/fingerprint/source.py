@@ -1,0 +1,225 @@
+"""The source of modules: what stands where, what is imported under which name, and code as text that every Python
+writes alike."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.machinery
+import inspect
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from types import CodeType
+from typing import Any
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+# Of an import: the module, and the name in it; None for the module itself.
+Target = tuple[str, str | None]
+
+
+class Module:
+    """A module's source: every function by the line where it begins, and what stands at its top by name."""
+
+    def __init__(self, name: str, tree: ast.Module, *, is_package: bool = False) -> None:
+        self.name = name
+        self._parent = name if is_package else name.rpartition(".")[0]
+        self.imports, self.stars = self.imported(_executed(tree.body))
+        self.top: dict[str, list[ast.stmt]] = {}
+        self._at: dict[int, list[ast.AST]] = {}
+        for each in ast.walk(tree):
+            if isinstance(each, (*FUNCTIONS, ast.Lambda)):
+                first = min([each.lineno, *(d.lineno for d in getattr(each, "decorator_list", ()))])
+                self._at.setdefault(first, []).append(each)
+        for statement in _statements(tree.body):
+            for defined in _defined(statement):
+                self.top.setdefault(defined, []).append(statement)
+
+    def find(self, code: CodeType) -> ast.AST | None:
+        """The function or lambda that was compiled to this code."""
+        candidates = [
+            each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
+        ]
+        if len(candidates) > 1:  # several lambdas in one line: the one around the code's own places
+            spots = {(line, column) for line, _, column, _ in code.co_positions() if line and column}
+            candidates = [
+                each
+                for each in candidates
+                if isinstance(each, ast.Lambda) and any(_is_in(spot, each.body) for spot in spots)
+            ] or candidates
+            candidates = [min(candidates, key=lambda each: len(dump(each)))]
+        return candidates[0] if candidates else None
+
+    def imported(self, statements: Iterable[ast.stmt]) -> tuple[dict[str, list[Target]], list[str]]:
+        """What these imports bind: to each name what it may be, and the modules of which everything is taken."""
+        names: dict[str, list[Target]] = {}
+        stars: list[str] = []
+        for each in statements:
+            if isinstance(each, ast.Import):
+                for alias in each.names:  # `import a.b` binds `a`
+                    bound = alias.asname or alias.name.partition(".")[0]
+                    names.setdefault(bound, []).append((alias.name if alias.asname else bound, None))
+            elif isinstance(each, ast.ImportFrom):
+                origin = self._origin(each)
+                for alias in each.names:
+                    if alias.name == "*":
+                        stars.append(origin)
+                    else:
+                        names.setdefault(alias.asname or alias.name, []).append((origin, alias.name))
+        return names, stars
+
+    def _origin(self, each: ast.ImportFrom) -> str:
+        """The module that names are imported from, from the root."""
+        if not each.level:
+            return each.module or ""
+        above = self._parent.split(".")[: len(self._parent.split(".")) - (each.level - 1)]
+        return ".".join([*above, *([each.module] if each.module else [])])
+
+
+def _is_in(spot: tuple[int, int], tree: ast.expr) -> bool:
+    return (tree.lineno, tree.col_offset) <= spot <= (tree.end_lineno or 0, tree.end_col_offset or 0)
+
+
+def module_of(thing: Any) -> Module | None:
+    """The source of the module that a function or class stands in; None where there is none to read, as in a shell."""
+    try:
+        file = inspect.getsourcefile(thing) or ""
+    except TypeError:
+        return None
+    text = "".join(linecache.getlines(file, getattr(thing, "__globals__", None)))
+    is_package = hasattr(sys.modules.get(thing.__module__), "__path__")
+    return parsed(thing.__module__, text, is_package) if text else None
+
+
+def module_named(name: str) -> Module | None:
+    """The source of a module by its name, whether it is loaded yet or not: that must make no difference. It is not
+    imported. None where there is no such module, or no source to read."""
+    loaded = sys.modules.get(name)
+    try:
+        spec = None if loaded is not None else _found(name)
+        file = (inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin) or ""
+    except (TypeError, ImportError, ValueError):  # built in, or no module at all
+        return None
+    if not file.endswith(".py"):
+        return None
+    text = "".join(linecache.getlines(file))
+    is_package = hasattr(loaded, "__path__") if loaded is not None else bool(spec and spec.submodule_search_locations)
+    return parsed(name, text, is_package) if text else Module(name, ast.Module([], []), is_package=is_package)
+
+
+def _found(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Where a module would be loaded from; its packages aren't loaded for it either."""
+    parent, _, _ = name.rpartition(".")
+    if not parent:
+        return importlib.machinery.PathFinder.find_spec(name)
+    package = sys.modules.get(parent)
+    if package is not None:
+        path = getattr(package, "__path__", None)
+    else:
+        spec = _found(parent)
+        path = None if spec is None else spec.submodule_search_locations
+    return None if path is None else importlib.machinery.PathFinder.find_spec(name, path)
+
+
+# Early 3.11 and 3.12 count the parser's depth over all threads: of two at once one may fail (CPython gh-106905).
+_parsing = threading.Lock()
+
+
+@functools.lru_cache(maxsize=512)
+def parsed(name: str, text: str, is_package: bool) -> Module | None:
+    try:
+        with _parsing:
+            return Module(name, ast.parse(text), is_package=is_package)
+    except (SyntaxError, ValueError):
+        return None  # no Python: a page that holds some
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """A module's own statements, those under an `if` or `try` too."""
+    for statement in body:
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(statement, part, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _statements(handler.body)
+        else:
+            yield statement
+
+
+def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """A module's own statements but for those that only a type checker reads."""
+    for statement in body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
+            yield from _executed(statement.orelse)
+        elif isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _executed(getattr(statement, part, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _executed(handler.body)
+        else:
+            yield statement
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [
+        name.id for target in targets if target is not None for name in ast.walk(target) if isinstance(name, ast.Name)
+    ]
+
+
+def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | None = None) -> str:
+    """A syntax tree as text, the same in every Python that can read it: `ast.dump` says more with each release. With
+    `numbers` those go there, and what is returned is the code around them."""
+    if isinstance(tree, list):
+        return f"[{', '.join(dump(each, numbers=numbers) for each in tree)}]"
+    if not isinstance(tree, ast.AST):
+        return repr(tree)
+    if isinstance(tree, ast.Constant):
+        if numbers is not None and (number := _number(tree.value)) is not None:
+            numbers.append(number)
+            return "#"
+        return repr(tree.value)
+    fields = []
+    for name in tree._fields:
+        value = getattr(tree, name, None)
+        if name == "body" and isinstance(tree, (*FUNCTIONS, ast.ClassDef)):
+            value = value[1:] if value and ast.get_docstring(tree, clean=False) is not None else value
+        if (
+            value is None
+            or value == []
+            or name in ("ctx", "type_comment", "kind")
+            or (without_decorators and name == "decorator_list")
+        ):
+            continue
+        fields.append(f"{name}={dump(value, numbers=numbers)}")
+    return f"{type(tree).__name__}({', '.join(fields)})"
+
+
+def _number(value: Any) -> str | None:
+    """A number as people write it, also one in a text, as decimals are made of. Other texts may be anybody's secret."""
+    if isinstance(value, str):
+        return value if len(value) <= 20 and _NUMBER.fullmatch(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return repr(value)[:20] if is_number else None
+
+
+def compiled(code: CodeType) -> str:
+    """Where there is no source: what it was compiled to, which another Python does otherwise."""
+    consts = [
+        compiled(each) if isinstance(each, CodeType) else repr(each)
+        for each in code.co_consts
+        if not isinstance(each, frozenset)
+    ]
+    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
+
+
+def content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None

@@ -1,0 +1,277 @@
+"""How two versions differ, in words for people: `refund: gate limit 10000 → 20000`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from runs.engine.fingerprint.code_words import Code
+
+Parts = Mapping[str, Any]
+# Under an owner's name, and what changed about it.
+Said = Iterator[tuple[str, str]]
+_TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
+_PLAIN = {
+    "class": "replay class", "answers_later": "answers later", "external_id": "external id", "sequential": "sequential",
+    "shared": "shared",
+}  # fmt: skip
+_HOOKS = {
+    "code": "code", "reconcile": "reconcile", "on_receipt": "on_receipt", "check_answer": "check_answer",
+}  # fmt: skip
+_KNOWN_OF_A_TOOL = {*_TIMES, *_PLAIN, *_HOOKS, "input", "output", "gate", "description", "undo"}
+_MOST = 12
+
+
+def differences(before: Parts, now: Parts) -> list[str]:
+    """What differs between two `parts` of one scheme, one sentence for each. None: nothing does."""
+    of: dict[str, list[str]] = {}
+    for owner, what in _all(before, now):
+        owners = of.setdefault(what, [])
+        if owner not in owners:
+            owners.append(owner)
+    said = [f"{', '.join(owners)}: {what}" for what, owners in of.items()]
+    if not said and before != now:
+        said = [f"{where}: changed" for where in changed(before, now)]
+    return said
+
+
+def brief(said: Iterable[str], most: int = _MOST) -> str:
+    """The differences in one line."""
+    every = list(said)
+    more = f"; and {len(every) - most} more" if len(every) > most else ""
+    return "; ".join(every[:most]) + more
+
+
+def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
+    """The places where two `parts` differ, as `tools.refund.gate.when`."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in sorted(before.keys() | now.keys()):
+            yield from changed(before.get(name), now.get(name), f"{where}.{name}" if where else name)
+    elif before != now:
+        yield where
+
+
+def next_version(version: str, taken: Iterable[str] = ()) -> str:
+    """The number for a changed agent: the next patch that no other has."""
+    major, minor, patch = (int(each) for each in version.split("."))
+    others = set(taken)
+    while (proposed := f"{major}.{minor}.{(patch := patch + 1)}") in others:
+        pass
+    return proposed
+
+
+def _all(before: Parts, now: Parts) -> Said:
+    code = Code(before, now)
+    yield from _nodes(_of(before, "nodes"), _of(now, "nodes"), code)
+    if before.get("start") != now.get("start"):
+        yield "agent", f"begins at {before.get('start')} → {now.get('start')}"
+    yield from _for("first state", code.said(before.get("initial"), now.get("initial")))
+    yield from _each("tool", _of(before, "tools"), _of(now, "tools"), _tool, code)
+    models, others = _of(before, "models"), _of(now, "models")
+    for name in sorted({*models, *others}):
+        yield from _model(name, models.get(name), others.get(name), code)
+    yield from _each("assistant", _of(before, "assistants"), _of(now, "assistants"), _assistant, code)
+    yield from _each("message", _of(before, "messages"), _of(now, "messages"), _message, code)
+    was, ist = _of(before, "attributes"), _of(now, "attributes")
+    for name in sorted({*was, *ist}):
+        if was.get(name) != ist.get(name):
+            yield f"attribute {name}", _step(was.get(name), ist.get(name))
+    if before.get("signals") != now.get("signals"):
+        yield "signals", _step(_listed(before.get("signals")), _listed(now.get("signals")))
+    undos, others = _of(before, "undos"), _of(now, "undos")
+    for name in sorted({*undos, *others}):
+        yield from _for(f"undo {name}", _undo(undos.get(name), others.get(name), code))
+    if before.get("on_failure") != now.get("on_failure"):
+        yield "on_failure", _step(before.get("on_failure") or "undo", now.get("on_failure") or "undo")
+    known = {
+        "nodes", "start", "initial", "tools", "models", "assistants", "messages", "attributes", "signals", "code",
+        "undos", "on_failure",
+    }  # fmt: skip
+    yield from _rest("agent", before, now, known)
+
+
+def _nodes(before: Parts, now: Parts, code: Code) -> Said:
+    for name in sorted({*before, *now}):
+        was, ist = before.get(name), now.get(name)
+        if was is None or ist is None:
+            yield f"node {name}", "new" if was is None else "gone"
+            continue
+        if was.get("edges") != ist.get("edges"):
+            yield f"node {name}", f"leads to {_listed(was.get('edges'))} → {_listed(ist.get('edges'))}"
+        yield from _for(f"node {name}", code.said(was.get("code"), ist.get("code")))
+        yield from _rest(f"node {name}", was, ist, {"edges", "code"})
+
+
+def _tool(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+    for field, words in _PLAIN.items():
+        if was.get(field) != ist.get(field):
+            yield name, f"{words} {_step(was.get(field), ist.get(field))}"
+    for field, words in _TIMES.items():
+        if was.get(field) != ist.get(field):
+            yield name, f"{words} {_step(_time(was.get(field)), _time(ist.get(field)))}"
+    if was.get("description") != ist.get("description"):
+        yield name, "description changed"
+    for field in ("input", "output"):
+        yield from _model(f"{name} {field}", was.get(field), ist.get(field), code)
+    yield from _for(name, _gate(was.get("gate"), ist.get("gate"), code))
+    for field, words in _HOOKS.items():
+        yield from _for(name, code.said(was.get(field), ist.get(field), words))
+    yield from _for(name, _undo(was.get("undo"), ist.get("undo"), code))
+    yield from _rest(name, was, ist, _KNOWN_OF_A_TOOL)
+
+
+def _undo(was: Parts | None, ist: Parts | None, code: Code) -> Iterator[str]:
+    if was is None or ist is None:
+        if was is not ist:
+            yield "undo added" if was is None else "undo dropped"
+        return
+    for field, words in (("tool", "undo by"), ("name", "undo name")):
+        if was.get(field) != ist.get(field):
+            yield f"{words} {_step(was.get(field), ist.get(field))}"
+    yield from code.said(was.get("args"), ist.get("args"), "undo")
+
+
+def _gate(was: Parts | None, ist: Parts | None, code: Code) -> Iterator[str]:
+    if was is None or ist is None:
+        if was is not ist:
+            yield "gate added" if was is None else "gate dropped"
+        return
+    for field in ("queue", "rule"):
+        if was.get(field) != ist.get(field):
+            yield f"gate {field} {_step(was.get(field), ist.get(field))}"
+    if was.get("within") != ist.get("within"):
+        yield f"gate time {_step(_time(was.get('within')), _time(ist.get('within')))}"
+    yield from code.said(was.get("when"), ist.get("when"), "gate", number="gate limit")
+    yield from code.said(was.get("headline"), ist.get("headline"), "gate headline")
+    for field in sorted((was.keys() | ist.keys()) - _GATE):
+        if was.get(field) != ist.get(field):
+            yield f"gate {field} changed"
+
+
+_GATE = {"queue", "rule", "within", "when", "headline"}
+
+
+def _assistant(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+    owner = f"assistant {name}"
+    if was.get("instructions") != ist.get("instructions"):
+        yield owner, "instructions changed"
+    if was.get("tools") != ist.get("tools"):
+        yield owner, f"tools {_step(_listed(was.get('tools')), _listed(ist.get('tools')))}"
+    if was.get("max_turns") != ist.get("max_turns"):
+        yield owner, f"max_turns {_step(was.get('max_turns'), ist.get('max_turns'))}"
+    settings, others = _of(was, "settings"), _of(ist, "settings")
+    for field in sorted({*settings, *others}):
+        if settings.get(field) != others.get(field):
+            yield owner, f"{field} {_step(settings.get(field), others.get(field))}"
+    yield from _model(f"{owner}, answer", was.get("output"), ist.get("output"), code)
+    whole, other = _of(was, "agent"), _of(ist, "agent")
+    for field in sorted({*whole, *other}):
+        if whole.get(field) != other.get(field):
+            yield owner, f"{field} changed"
+    yield from _rest(owner, was, ist, {"instructions", "tools", "max_turns", "settings", "output", "agent"})
+
+
+def _message(name: str, was: Parts, ist: Parts, code: Code) -> Said:
+    for field in ("takes", "answers"):
+        yield from _model(f"message {name}, {field}", was.get(field), ist.get(field), code)
+    for field in ("code", "check"):
+        yield from _for(f"message {name}", code.said(was.get(field), ist.get(field), field))
+    yield from _rest(f"message {name}", was, ist, {"takes", "answers", "code", "check"})
+
+
+def _model(owner: str, was: Any, ist: Any, code: Code) -> Said:
+    """A schema: its fields by name, and those of the models in it."""
+    if was is None or ist is None:
+        if was is not ist:
+            yield owner, "added" if was is None else "dropped"
+        return
+    said = list(_schema(owner, was.get("schema"), ist.get("schema")))
+    # Of a class whose fields differ that says it; what else is in it are validators and helpers.
+    yield from said or _for(owner, code.said(was.get("code"), ist.get("code")))
+
+
+def _schema(owner: str, was: Any, ist: Any) -> Said:
+    if was == ist:
+        return
+    if not isinstance(was, Mapping) or not isinstance(ist, Mapping):
+        yield owner, "changed"
+        return
+    found = False
+    places = [(owner, was, ist)]
+    inner, others = _of(was, "$defs"), _of(ist, "$defs")
+    places += [(f"{owner}, {name}", inner[name], others[name]) for name in sorted({*inner} & {*others})]
+    for place, one, other in places:
+        for line in _fields(one, other):
+            found = True
+            yield place, line
+    if not found:
+        yield owner, "changed"
+
+
+def _fields(was: Parts, ist: Parts) -> Iterator[str]:
+    fields, others = _of(was, "properties"), _of(ist, "properties")
+    needed, needs = set(was.get("required", ())), set(ist.get("required", ()))
+    for name in sorted({*fields, *others}):
+        if name not in fields:
+            yield f"field {name} added{', required' if name in needs else ''}"
+        elif name not in others:
+            yield f"field {name} gone"
+        elif fields[name] != others[name]:
+            yield f"field {name} changed"
+        elif (name in needed) != (name in needs):
+            yield f"field {name} is now {'required' if name in needs else 'optional'}"
+
+
+# --- what all of them share -------------------------------------------------------------------------------------------
+
+
+def _each(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said:
+    for name in sorted({*before, *now}):
+        if name not in before or name not in now:
+            yield f"{kind} {name}", "new" if name not in before else "gone"
+        else:
+            yield from differ(name, before[name], now[name], code)
+
+
+def _rest(owner: str, was: Parts, ist: Parts, known: set[str]) -> Said:
+    """What this page has no words for yet."""
+    for field in sorted(({*was} | {*ist}) - known):
+        if was.get(field) != ist.get(field):
+            yield owner, f"{field} changed"
+
+
+def _for(owner: str, lines: Iterable[str]) -> Said:
+    for line in lines:
+        yield owner, line
+
+
+def _of(parts: Parts, name: str) -> Parts:
+    found = parts.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _step(was: Any, ist: Any) -> str:
+    return f"{_value(was)} → {_value(ist)}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) if names else "none"
+
+
+def _time(seconds: Any) -> str | None:
+    """A length of time in its largest whole unit."""
+    if not isinstance(seconds, (int, float)):
+        return None
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:g} s"

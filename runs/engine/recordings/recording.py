@@ -1,0 +1,198 @@
+"""One visit of one run, from its checkpoint on: what was on record of it, as it stands in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ledger import events as e
+from ledger.codec import read_clear
+from runs.engine.recordings.formats import FILES, STATES, UnknownFormat
+
+WHAT = "durableagents checkpoint"
+FULL, REDACTED, ENCRYPTED = "full", "redacted", "encrypted"
+_ENDS = (e.RunCompleted, e.RunFailed, e.RunCancelled)
+
+
+class BadRecording(ValueError):
+    """A file that is none, is damaged, or is of a format that nobody here reads."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A checkpoint and what came after it, up to the next one or to where the record ends. `before` are earlier events
+    that the visit can ask for; `after` is the state at the next checkpoint, where there is one."""
+
+    run_id: str
+    graph_id: str
+    fingerprint: str
+    created: e.RunCreated
+    node: str
+    visit: int
+    generation: int
+    state: Any
+    events: Sequence[e.Event]
+    before: Sequence[e.Event] = ()
+    after: Any = None
+    depth: int = 0
+    payloads: str = FULL
+    placeholders: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    times: Sequence[str] = field(default=())  # of `events`, where they are known
+
+    @property
+    def name(self) -> str:
+        """What it is called in a list: agent, node, visit, run."""
+        return f"{self.graph_id}-{self.node}-{self.visit}-{self.run_id[:13]}"
+
+    @property
+    def ending(self) -> e.Event | None:
+        """By what the visit ended; None where it hasn't, as far as the record goes."""
+        last: e.Event | None = None
+        for event in self.events:
+            if isinstance(event, (e.RunRetried, e.RunResumed)):
+                last = None
+            elif isinstance(event, (*_ENDS, e.RunRenewed, e.RunHandedOff)) or self.is_next(event):
+                last = last if isinstance(last, (e.RunRenewed, e.RunHandedOff)) else event
+        return last
+
+    def is_next(self, event: e.Event) -> bool:
+        """Whether it is the beginning of another visit."""
+        return isinstance(event, e.VisitEntered) and event.visit != self.visit
+
+
+# --- to a file --------------------------------------------------------------------------------------------------------
+
+
+def dumped(recording: Recording) -> dict[str, Any]:
+    """As plain data, of the newest format."""
+    times = [*recording.times, *[""] * len(recording.events)]
+    return {
+        "what": WHAT, "format": FILES.now, "payloads": recording.payloads,
+        "graph_id": recording.graph_id, "fingerprint": recording.fingerprint, "run": recording.run_id,
+        "depth": recording.depth,
+        "checkpoint": {
+            "schema_version": STATES.now, "node": recording.node, "visit": recording.visit,
+            "generation": recording.generation, "state": recording.state,
+        },
+        "created": event_as_data(recording.created),
+        "before": [event_as_data(event) for event in recording.before],
+        "events": [
+            event_as_data(event) | ({"at": at} if at else {})
+            for event, at in zip(recording.events, times, strict=False)
+        ],
+        "after": recording.after,
+        "placeholders": list(recording.placeholders), "notes": list(recording.notes),
+    }  # fmt: skip
+
+
+def event_as_data(event: e.Event) -> dict[str, Any]:
+    """An event, its payload beside it."""
+    return {"event": read_clear(e.encode_clear(event)), "payload": event.payload}
+
+
+def text_of(recording: Recording) -> str:
+    """The file's text: one value a line, so that two files can be compared."""
+    return json.dumps(dumped(recording), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+# --- from a file ------------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str) -> Recording:
+    """The recording in a file. Raises BadRecording."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadRecording(f"it is no JSON: {error}") from None
+    if not isinstance(found, dict) or found.get("what") != WHAT:
+        raise BadRecording(f"it is no {WHAT}: `manage.py checkpoints export` writes them")
+    try:
+        return _read(FILES.upgraded(found.get("format"), found))
+    except UnknownFormat as error:
+        raise BadRecording(str(error)) from None
+    except KeyError as error:
+        raise BadRecording(f"it is damaged: there is no {error}, or no such kind of event") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadRecording(f"it is damaged: {error}") from None
+
+
+def _read(found: Mapping[str, Any]) -> Recording:
+    checkpoint = found["checkpoint"]
+    created = event_of(found["created"])
+    if not isinstance(created, e.RunCreated) or not isinstance(checkpoint, dict):
+        raise TypeError("it holds no run")
+    graph_id = f"{created.agent}@{created.version}"
+    if found["graph_id"] != graph_id:
+        raise ValueError(f"it says {found['graph_id']}, and its first event {graph_id}")
+    return Recording(
+        run_id=str(found["run"]), graph_id=graph_id, fingerprint=str(found["fingerprint"]), created=created,
+        node=str(checkpoint["node"]), visit=int(checkpoint["visit"]), generation=int(checkpoint["generation"]),
+        state=STATES.upgraded(checkpoint["schema_version"], checkpoint["state"]),
+        events=tuple(map(event_of, found["events"])), before=tuple(map(event_of, found["before"])),
+        after=found["after"], depth=int(found["depth"]), payloads=str(found["payloads"]),
+        placeholders=tuple(map(str, found["placeholders"])), notes=tuple(map(str, found["notes"])),
+        times=tuple(str(each.get("at", "")) for each in found["events"]),
+    )  # fmt: skip
+
+
+def event_of(found: Mapping[str, Any]) -> e.Event:
+    """An event from plain data. Raises KeyError, TypeError, ValueError."""
+    metadata = dict(found["event"])
+    return e.KINDS[metadata.pop("kind")](payload=found["payload"], **metadata)
+
+
+# --- from a journal ---------------------------------------------------------------------------------------------------
+
+
+def recordings_of(
+    run_id: str, events: Sequence[e.Event], cuts: Iterable[tuple[int, str, int, int, str, Any]], *, depth: int = 0
+) -> list[Recording]:
+    """Every visit of a whole journal. A cut is a checkpoint: the number of its event, node, visit, generation,
+    fingerprint and state."""
+    created, known = events[0], list(cuts)
+    assert isinstance(created, e.RunCreated)
+    made = []
+    for i, (seq, node, visit, generation, fingerprint, state) in enumerate(known):
+        following = known[i + 1] if i + 1 < len(known) else None
+        tail = events[seq : following[0] if following else None]
+        made.append(
+            Recording(
+                run_id=run_id,
+                graph_id=f"{created.agent}@{created.version}",
+                fingerprint=fingerprint,
+                created=created,
+                node=node,
+                visit=visit,
+                generation=generation,
+                state=state,
+                events=tuple(tail),
+                before=needed(events[:seq], tail),
+                after=following[-1] if following else None,
+                depth=depth,
+            )
+        )
+    return made
+
+
+def needed(earlier: Iterable[e.Event], tail: Sequence[e.Event]) -> tuple[e.Event, ...]:
+    """What of the events before a visit its calls may ask for: signals that they took, where the run came from, and
+    whom it asks."""
+    taken = {(x.name, x.n) for x in tail if isinstance(x, e.SignalTaken)}
+    return tuple(
+        x
+        for x in earlier
+        if isinstance(x, (e.RunCarriedOn, e.ModelsChosen))
+        or (isinstance(x, (e.SignalReceived, e.SignalCarried)) and (x.name, x.n) in taken)
+    )
+
+
+def small(recording: Recording, slot: str) -> Recording:
+    """As much of it as shows what happens up to a slot: for a test that is made of it."""
+    place = next((i for i, event in enumerate(recording.events) if event.slot == slot), None)
+    if place is None or recording.ending is not None:
+        return recording
+    last = max(i for i, event in enumerate(recording.events) if event.slot == slot)
+    return replace(recording, events=recording.events[: last + 1], times=recording.times[: last + 1])

@@ -1,0 +1,195 @@
+"""What leaves an installation with its records: without keys and tokens in any case, and without what is declared to be
+private, which a text of the same shape stands for, the same one wherever it stood.
+
+A placeholder keeps a value's length, and which of its characters are digits and letters, so that what is built from it
+is built alike on a replay; what is computed from the value itself (a checksum, a sum, a branch on it) isn't.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ledger import events as e
+from runs.engine.recordings.recording import FULL, REDACTED, BadRecording, Recording, event_as_data, event_of, text_of
+
+# Named so, however it is spelled (`apiKey`, `x-api-key`), a field holds a secret, whatever it belongs to.
+_SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credential", "credentials"})
+_SECRET_ENDS = ("password", "secret", "token", "apikey", "privatekey", "accesskey")
+# Of people and processes, and of no call.
+_LEFT_OUT = (e.RunClaimed, e.WorkerLost, e.PauseRequested, e.RunPaused)
+_SHORTEST = 4  # what is shorter is replaced where it is a whole value, and not looked for in other texts
+_SALT = 16
+
+
+@dataclass
+class Redaction:
+    """What is private: fields by the ends of their paths (`iban`, `customer.name`, `*` for any one name), beside those
+    whose names say so. `salt` makes the placeholders: another one in each export, so that none can be looked up."""
+
+    paths: Sequence[str] = ()
+    salt: bytes = b""
+    _known: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            if not path or any(not part for part in path.split(".")):
+                raise ValueError(f"{path!r} is no path of fields, such as iban or customer.name")
+        self._patterns = [tuple(path.lower().split(".")) for path in self.paths]
+
+    def keeps(self, event: e.Event) -> bool:
+        """Whether an event is about more than people and processes."""
+        return not isinstance(event, _LEFT_OUT)
+
+    # --- what is private ---
+
+    def is_private(self, path: tuple[str, ...]) -> bool:
+        """Whether the field at this path is, by its own names."""
+        name = path[-1] if path else ""
+        spelled = name.lower().replace("-", "").replace("_", "")
+        if spelled in _SECRET or spelled.endswith(_SECRET_ENDS):
+            return True
+        return any(
+            len(path) >= len(pattern)
+            and all(want in ("*", have) for want, have in zip(reversed(pattern), reversed(path), strict=False))
+            for pattern in self._patterns
+        )
+
+    def _collect(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> None:
+        """Learn every private value."""
+        inside = inside or self.is_private(path)
+        match value:
+            case dict():
+                for name, each in value.items():
+                    self._collect(each, (*path, str(name).lower()), inside=inside)
+            case list():
+                for each in value:
+                    self._collect(each, path, inside=inside)
+            case bool() | None:
+                pass
+            case str() | int() | float() if inside:
+                self._known.setdefault(str(value), "")
+
+    def _people(self, events: Iterable[e.Event]) -> None:
+        for event in events:
+            for name in ("by", "asked_by"):
+                who = getattr(event, name, None)
+                if isinstance(who, str) and who.startswith(("user:", "key:")):
+                    kind = who.partition(":")[0]
+                    self._known.setdefault(who, f"{kind}:{len(self._known) + 1}")
+
+    # --- what stands for it ---
+
+    def _stand_in(self, value: str) -> str:
+        known = self._known.get(value)
+        if not known:
+            known = self._known[value] = self._shaped(value)
+        return known
+
+    def _shaped(self, value: str) -> str:
+        """As long, digits for digits and letters for letters, and never the value itself."""
+        for n in range(16):
+            stream = hashlib.shake_256(hmac.new(self.salt, f"{n}|{value}".encode(), hashlib.sha256).digest()).digest(
+                len(value)
+            )
+            made = "".join(map(_like, value, stream))
+            if made != value:
+                return made
+        return "·" * len(value)
+
+    def _replaced(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> Any:
+        inside = inside or self.is_private(path)
+        match value:
+            case dict():
+                return {
+                    self._in_text(name): self._replaced(each, (*path, str(name).lower()), inside=inside)
+                    for name, each in value.items()
+                }
+            case list():
+                return [self._replaced(each, path, inside=inside) for each in value]
+            case str():
+                is_it = (inside and value) or (len(value) > 1 and value in self._known)
+                return self._stand_in(value) if is_it else self._in_text(value)
+            case bool() | None:
+                return value
+            case int() if inside or (str(value) in self._known and len(str(value)) > _SHORTEST):
+                return int(self._stand_in(str(value)))
+            case float() if inside:
+                return float(self._stand_in(f"{value:.6f}"))
+            case _:
+                return value
+
+    def _in_text(self, text: str) -> str:
+        """Without what is known to be private, the longest first."""
+        for private in sorted((each for each in self._known if len(each) >= _SHORTEST), key=len, reverse=True):
+            if private in text:
+                text = text.replace(private, self._stand_in(private))
+        return text
+
+    def _in_texts(self, value: Any) -> Any:
+        """The same in what a list holds; by its words only: what an event says in the clear has names of its own."""
+        if isinstance(value, list):
+            return [self._in_texts(each) for each in value]
+        return self._in_text(value) if isinstance(value, str) else value
+
+    # --- a recording ---
+
+    def of(self, recording: Recording) -> Recording:
+        """The same visit, without what is private. Raises BadRecording where something of it would be left."""
+        events = [event for event in recording.events if self.keeps(event)]
+        every = [recording.created, *recording.before, *events]
+        for value in (recording.state, recording.after, *(event_as_data(event) for event in every)):
+            self._collect(value)
+        for event in (x for x in every if isinstance(x, e.AttributesSet)):
+            for name, value in zip(event.names, event.values, strict=True):
+                self._collect(value, (name.lower(),))
+        self._people(every)
+        made = replace(
+            recording, created=self._event(recording.created), state=self._replaced(recording.state),
+            after=self._replaced(recording.after), before=tuple(map(self._event, recording.before)),
+            events=tuple(map(self._event, events)), times=(), payloads=REDACTED,
+        )  # fmt: skip
+        told = text_of(made)
+        left = [each for each in self._known if len(each) > _SHORTEST and json.dumps(each)[1:-1] in told]
+        if left:
+            raise BadRecording(f"{len(left)} private value(s) would be left in it")
+        return replace(made, placeholders=sorted({each for each in self._known.values() if each}))
+
+    def _event(self, event: Any) -> Any:
+        told = event_as_data(event)
+        payload = told["payload"]
+        if isinstance(payload, dict):
+            payload = payload | {name: "" for name in ("traceback", "justification") if payload.get(name)}
+        metadata = {name: self._in_texts(each) for name, each in told["event"].items()}
+        return event_of({"event": metadata | {"kind": event.KIND}, "payload": self._replaced(payload)})
+
+
+def without_keys(recording: Recording) -> Recording:
+    """The same without idempotency keys and callback tokens, which are taken out in every mode: whoever has them can
+    speak for the run."""
+    return replace(
+        recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
+    )
+
+
+def _without_key(event: e.Event) -> e.Event:
+    if isinstance(event, e.ToolInvoked) and isinstance(event.payload, dict):
+        kept = {n: v for n, v in event.payload.items() if n not in ("callback_token", "callback_base")}
+        return replace(event, payload=kept | {"key": None})
+    return event
+
+
+def _like(character: str, random: int) -> str:
+    if character.isdigit():
+        return "123456789"[random % 9]
+    if not character.isalpha():
+        return character
+    made = "abcdefghijklmnopqrstuvwxyz"[random % 26]
+    return made.upper() if character.isupper() else made
+
+
+__all__ = ["FULL", "REDACTED", "Redaction", "without_keys"]

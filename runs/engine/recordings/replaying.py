@@ -1,0 +1,394 @@
+"""Whether code does again what is on record of a visit. Nothing is sent: a call that is on record is answered from
+there, and where the record ends the replay ends, whatever the call's class.
+
+An end in the middle of a visit (the run waits, or is at work) is no difference; a call that the record doesn't have
+before its end is one, and so is one that it has and the code doesn't make, another state, another way on.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import Lease
+from runs.engine.agents import Agent
+from runs.engine.assistants import Assistant, ModelTurn
+from runs.engine.budget.amounts import UNLIMITED, Usage
+from runs.engine.budget.meter import Meter
+from runs.engine.canonical import Hasher, keyed_hasher
+from runs.engine.errors import JournalBroken
+from runs.engine.journal import Batch, Reply, WaitSpec
+from runs.engine.memory import MemoryJournal, MemoryRun
+from runs.engine.messages.changes import between
+from runs.engine.outcomes import Broken, Crashed, describe_call, differs
+from runs.engine.places import Recall
+from runs.engine.pydantic_agents.running import DIGESTS
+from runs.engine.recordings.differences import Difference, call_in_words, first_misfit, place_key, shown
+from runs.engine.recordings.recording import Recording
+from runs.engine.recordings.rehashing import Remembering, rehashed
+from runs.engine.replay import Advanced, Finished, Outcome, run_visit
+from runs.engine.runtime import Control, Runtime
+from runs.engine.screening.verdicts import standing
+from runs.engine.steps.logical_call import ARGUMENTS
+from runs.engine.succession.heirs import HandedOver, Renewed
+from runs.engine.tape import Slot, Tape, payload_of
+from runs.engine.tools import FOR_DISPATCH, Tool
+from runs.engine.visit import Visit
+
+HASHER = keyed_hasher(b"durableagents replays")
+NOTHING = "nothing"
+_NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
+
+
+@dataclass
+class Replayed:
+    """What came of a replay: the calls that were answered from the record, those that go beyond it, the difference."""
+
+    answered: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+    difference: Difference | None = None
+
+
+async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = None) -> Replayed:
+    """Do the visit again with this code. `hasher` is the one that the record's digests were made with, where that is
+    known: then calls are compared by their digests too."""
+    found = Replayed()
+    node = agent.nodes.get(recording.node)
+    if node is None:
+        found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
+        return found
+    try:
+        state = agent.state.model_validate(recording.state)
+    except ValidationError as error:
+        found.difference = Difference("", f"the state {shown(recording.state)}", f"does not take it: {error}")
+        return found
+    remembering = Remembering(hasher or HASHER)
+    events = list(recording.events) if hasher else rehashed(recording.events, remembering)
+    tape = Tape(event for event in events if not recording.is_next(event))
+    if hasher is None:
+        _without_digests(tape)
+    visit = _Visit(recording, agent, tape, events, remembering, is_strict=hasher is not None)
+    try:
+        with _hands_off(agent):
+            outcome = await run_visit(visit, node, state)
+    except (Exception, SystemExit) as error:  # what a visit lets through is no outcome of the node
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        found.difference = Difference(visit.last_asked, "the visit goes on", f"stops with {problem}", _where(error))
+        return found
+    found.answered = sorted(visit.known.answered, key=place_key)
+    found.beyond = [call_in_words(*visit.known.asked.get(slot, (slot, None))) for slot in visit.fresh]
+    found.difference = _difference(recording, visit, outcome)
+    return found
+
+
+def _without_digests(tape: Tape) -> None:
+    """Of a whole Pydantic AI agent's request only digests are on record. Under another key they say nothing: its place,
+    and the calls that it led to, are what is compared."""
+    for attempt in (attempt for slot in tape.slots.values() for attempt in slot.attempts.values()):
+        if isinstance(attempt.intent, e.ModelRequested) and DIGESTS in payload_of(attempt.intent):
+            attempt.intent = e.Event(slot=attempt.intent.slot)
+
+
+def _where(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return ", ".join(f"{frame.name}, line {frame.lineno}" for frame in last)
+
+
+def _names(of: Any) -> str:
+    return ", ".join(of) or NOTHING
+
+
+# --- nothing leaves ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _hands_off(agent: Agent) -> Iterator[None]:
+    """No tool of the agent's can be called meanwhile, nor its hook: what a replay must not do, it can't."""
+    agent.fingerprint()  # made of the functions as they are
+    tools = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
+    for tool, _, hook in tools:
+        _set(tool, _refusing_async if tool.is_async else _refusing, None if hook is None else _knows_nothing)
+    try:
+        yield
+    finally:
+        for tool, function, hook in tools:
+            _set(tool, function, hook)
+
+
+def _set(tool: Tool, function: Callable[..., Any], hook: Any) -> None:
+    object.__setattr__(tool, "_function", function)
+    object.__setattr__(tool, "reconcile", hook)
+
+
+def _refusing(args: Any, call: Any) -> NoReturn:
+    raise RuntimeError(f"a replay does not call {call.tool}")
+
+
+async def _refusing_async(args: Any, call: Any) -> NoReturn:
+    _refusing(args, call)
+
+
+async def _knows_nothing(args: Any, call: Any) -> None:
+    return None
+
+
+async def _no_model(assistant: Assistant, *_: Any) -> ModelTurn:
+    raise RuntimeError(f"a replay does not ask {assistant.name}")
+
+
+# --- the visit --------------------------------------------------------------------------------------------------------
+
+
+class _Recall(Recall):
+    """Holds each call against its record by what was asked; the digests only where they are of one key."""
+
+    def __init__(
+        self, tape: Tape, events: Sequence[e.Event], hasher: Remembering, placeholders: Sequence[str], is_strict: bool
+    ) -> None:
+        super().__init__(tape)
+        self._hasher, self._placeholders, self._is_strict = hasher, placeholders, is_strict
+        self._by_slot: dict[str, list[e.Event]] = {}
+        for event in events:
+            self._by_slot.setdefault(event.slot or "", []).append(event)
+        self.asked: dict[str, tuple[str, Any]] = {}
+        self.answered: set[str] = set()
+        self.misfit = ""
+
+    def record(self, slot: str, what: str, requested_hash: str, arguments: Any) -> Slot | Broken:
+        task = self._hasher.of(requested_hash)
+        asked = arguments if arguments is not None else task.get("arguments", _without(task))
+        self.asked[slot] = what, asked or None
+        record = self._tape.slot(slot)
+        self._recalled.add(slot)
+        if record.what is None:
+            if slot in self._tape.parents:
+                return differs(slot, describe_call("think"), describe_call(what, "", asked))
+            return record
+        known = record.arguments if record.what not in ("model", "ask") else None
+        if ARGUMENTS in standing(record):  # a hook changed what was asked for: on record is what went out
+            known = None
+        if record.what != what:
+            return differs(slot, describe_call(record.what, "", known), describe_call(what, "", asked))
+        misfit = self._misfit(slot, what, known, asked, task)
+        if misfit is None and self._is_strict and record.requested_hash not in ("", requested_hash):
+            misfit = "its digest is another one"
+        if misfit is not None:
+            self.misfit = misfit
+            return differs(slot, describe_call(what, "", known), describe_call(what, "", asked))
+        if record.now.outcome is not None:
+            self.answered.add(slot)
+        return record
+
+    def _misfit(self, slot: str, what: str, known: Any, asked: Any, task: dict[str, Any]) -> str | None:
+        """What is another one in the call, as far as the record tells."""
+        if known is not None:
+            return first_misfit(known, asked, self._placeholders)
+        told: dict[str, Any] = {}
+        for event in self._by_slot.get(slot, ()):
+            if what == "model" and isinstance(event, e.ModelRequested):
+                told = {} if DIGESTS in payload_of(event) else payload_of(event)
+            if what == "ask" and isinstance(event, e.WaitOpened) and event.n == 0:
+                task, told = task.get("ask", {}), payload_of(event)
+        shared = sorted((told.keys() & task.keys()) - {"earlier"})  # which is a digest itself
+        return first_misfit({k: told[k] for k in shared}, {k: task[k] for k in shared}, self._placeholders)
+
+    def unreached(self) -> list[str]:
+        """Calls on record that the code did not come to."""
+        return sorted(
+            (
+                name
+                for name, slot in self._tape.slots.items()
+                if name[:1].isdigit() and slot.what is not None and name not in self._recalled
+            ),
+            key=place_key,
+        )
+
+    def words(self, slot: str) -> str:
+        """A call on record."""
+        record = self._tape.slot(slot)
+        return call_in_words(record.what or NOTHING, record.arguments)
+
+
+def _without(task: dict[str, Any]) -> Any:
+    """What is asked, where it is no tool's arguments."""
+    return {name: value for name, value in task.items() if name not in ("tools", "turn")} or None
+
+
+class _Visit(Visit):
+    """A visit that goes as far as the record does."""
+
+    def __init__(
+        self, recording: Recording, agent: Agent, tape: Tape, events: Sequence[e.Event], hasher: Remembering, *,
+        is_strict: bool,
+    ) -> None:  # fmt: skip
+        runtime = Runtime(
+            hasher=hasher, request_model=_no_model, callback_url=lambda token: f"https://replay.invalid/{token}"
+        )
+        journal = _Journal(recording)
+        super().__init__(
+            agent, journal, runtime, Control(), tape, Meter(UNLIMITED), node=recording.node, number=recording.visit,
+            generation=recording.generation, created=recording.created, trace_id="0" * 32, depth=recording.depth,
+        )  # fmt: skip
+        self.known = self.recalled = _Recall(tape, events, hasher, recording.placeholders, is_strict)
+        self.fresh: list[str] = []
+
+    @property
+    def last_asked(self) -> str:
+        """The place that the code came to last."""
+        return next(reversed(self.known.asked), "")
+
+    def _beyond(self, slot: str) -> NoReturn:
+        """This branch has come to the end of the record."""
+        if slot not in self.known.asked:  # it is about the call that was asked for last, such as whom to ask
+            slot = self.last_asked
+        if slot not in self.fresh:
+            self.fresh.append(slot)
+        self.park(WaitSpec(self.run_id, slot, 0, "beyond", 0, self.journal.now()))
+
+    def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
+        record = super().recall(slot, what, requested_hash, arguments)
+        if record.what is None and what not in _NOT_AWAITED and not what.startswith("gather of "):
+            self._beyond(slot)
+        return record
+
+    def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
+        if is_reserved:  # it is about to be begun
+            self._beyond(slot)
+
+    async def commit(self, batch: Batch) -> Reply:
+        self._beyond(next((event.slot for event in batch.events if event.slot is not None), ""))
+
+    async def check_repeat(self, slot: str, attempt: int) -> None:
+        self._beyond(slot)
+
+    def buffer(self, event: e.Event) -> None:
+        """A value from outside that isn't on record: the node may go on with it, to its next call."""
+        if isinstance(event, e.ValueRead) and event.slot is not None:
+            self.fresh.append(event.slot)
+
+
+class _Journal(MemoryJournal):
+    """What a visit may ask the journal beside its own record."""
+
+    def __init__(self, recording: Recording) -> None:
+        run = MemoryRun(recording.run_id, recording.graph_id, depth=recording.depth, epoch=1, lease=UUID(int=1))
+        run.events = [recording.created, *recording.before, *recording.events]
+        super().__init__(run, Lease(1, UUID(int=1)))
+
+    async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
+        try:
+            return await super().signal(name, n)
+        except JournalBroken as error:
+            raise JournalBroken(f"{error}: the file does not have it") from None
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------
+
+
+def _difference(recording: Recording, visit: _Visit, outcome: Outcome) -> Difference | None:
+    known, ending = visit.known, recording.ending
+    if isinstance(outcome, Broken):
+        return _broken(outcome, known)
+    skipped = known.unreached()
+    passed = [(s, later) for s in visit.fresh for later in skipped if _is_line(s, later)]
+    if passed:
+        slot, later = passed[0]
+        note = f"it goes on with {known.words(later)} at {later}"
+        return Difference(slot, NOTHING, f"asks for {call_in_words(*known.asked[slot])}", note)
+    ends = ending is not None and not isinstance(ending, (e.RunFailed, e.RunCancelled))
+    if ends and visit.fresh:
+        slot = visit.fresh[0]
+        asked = call_in_words(*known.asked.get(slot, (slot, None)))
+        return Difference(slot, f"{NOTHING} more: {_end_in_words(ending)}", f"asks for {asked}")
+    is_told = isinstance(outcome, Crashed) and not isinstance(ending, e.RunFailed)  # the crash itself is
+    if skipped and not (is_told and (ending is not None or _waits(visit.tape))):
+        return Difference(skipped[0], known.words(skipped[0]), f"does not ask for it: {_outcome_in_words(outcome)}")
+    return _another_end(recording, visit, outcome, ending)
+
+
+def _broken(outcome: Broken, known: _Recall) -> Difference:
+    told = outcome.payload
+    if outcome.reason != "non_determinism":
+        slot = str(told.get("slot", ""))
+        return Difference(slot, known.words(slot) if slot else NOTHING, str(told.get("problem", outcome.reason)))
+    recorded, now = (call_in_words(told[side]["call"], told[side].get("arguments")) for side in ("recorded", "now"))
+    return Difference(told["slot"], recorded, f"asks for {now}", known.misfit)
+
+
+def _is_line(slot: str, later: str) -> bool:
+    """Whether two calls are of one line of calls, one after the other."""
+    return slot.rpartition("/")[0] == later.rpartition("/")[0] and place_key(slot) < place_key(later)
+
+
+def _another_end(recording: Recording, visit: _Visit, outcome: Outcome, ending: e.Event | None) -> Difference | None:
+    """Whether the visit ends as it did."""
+    said = _outcome_in_words(outcome)
+    match ending, outcome:
+        case (None, Crashed()) if waits := _waits(visit.tape):  # else its end may just not be on record yet
+            return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", said)
+        case (e.VisitEntered(), Advanced()) if outcome.node == ending.node:
+            state = between(visit.tape, f"{recording.generation}.{recording.visit}", outcome.state)
+            misfit = None
+            if recording.after is not None:
+                misfit = first_misfit(recording.after, state, recording.placeholders)
+            return misfit and Difference(
+                "", f"the next state {shown(recording.after)}", f"gives {shown(state)}", misfit
+            )  # type: ignore[return-value]
+        case (e.RunCompleted(), Finished()):
+            misfit = first_misfit(ending.payload, outcome.output, recording.placeholders)
+            return misfit and Difference("", _end_in_words(ending), said, misfit)  # type: ignore[return-value]
+        case (e.RunRenewed(), Renewed()) | (None | e.RunCancelled(), _):
+            return None
+        case (e.RunHandedOff(), HandedOver()) if outcome.agent.graph_id == ending.agent:
+            return None
+        case (e.RunFailed(), Crashed()) if outcome.code == ending.code:
+            return None
+        case (e.RunFailed(), _) if visit.fresh or not isinstance(outcome, (Advanced, Finished, Crashed)):
+            return None  # it failed in a call, or for a reason from outside the node
+        case _:
+            return Difference("", _end_in_words(ending), said)
+
+
+def _waits(tape: Tape) -> list[str]:
+    """What is waited for where the record ends."""
+    open_ones = (
+        (name, kind) for name, slot in tape.slots.items() for (kind, _), end in slot.now.waits.items() if end is None
+    )
+    return [f"{kind} at {name}" for name, kind in open_ones]
+
+
+def _end_in_words(ending: e.Event | None) -> str:
+    match ending:
+        case e.VisitEntered():
+            return f"the run goes on to node {ending.node!r}"
+        case e.RunCompleted():
+            return f"the run ends with {shown(ending.payload)}"
+        case e.RunFailed():
+            return f"the run fails with {ending.code}"
+        case None:
+            return "the run goes on"
+        case _:
+            return ending.KIND
+
+
+def _outcome_in_words(outcome: Outcome) -> str:
+    match outcome:
+        case Advanced():
+            return f"goes on to node {outcome.node!r}"
+        case Finished():
+            return f"ends with {shown(outcome.output)}"
+        case Crashed():
+            return f"fails with {outcome.code}: {outcome.message}"
+        case Renewed():
+            return "goes on as a new run"
+        case HandedOver():
+            return f"hands off to {outcome.agent.graph_id}"
+        case _:
+            return "waits"

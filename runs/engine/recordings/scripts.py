@@ -1,0 +1,309 @@
+"""A run as a test: what its journal tells, written as a story that `durableagents.testing` tells again.
+
+What came of each call stands in the test by its place, so that code that asks for something else, or in another order,
+is told from it at the first call; what people and the outside did are its lines.
+"""
+
+from __future__ import annotations
+
+import pprint
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ledger import events as e
+from ledger.kinds.screening import CONTENT_REFUSED
+from runs.engine.agents import Agent
+from runs.engine.recordings.recording import BadRecording
+from runs.engine.tape import payload_of
+from runs.engine.tools import ReplayClass
+
+# What a story in memory does not tell again.
+_UNTOLD = {
+    "RunCarriedOn": "it goes on from another run",
+    "RunRenewed": "it goes on as another run",
+    "RunHandedOff": "it was handed off to another agent",
+    "OperatorNeeded": "it stopped for an operator: its record did not fit",
+    "CallbackArrivedLate": "an answer came late",
+    "ToolAnsweredLate": "an answer came late",
+    "ToolReadAnew": "it read something anew",
+}
+_ENDS = {"completed": "assert_completed", "failed": "assert_failed", "cancelled": "assert_cancelled"}
+WIDTH = 112
+
+
+@dataclass(frozen=True)
+class Told:
+    """All that a test is made of. `ended` is how the run ended; empty where it waits, in `state`."""
+
+    run_id: str
+    agent: Agent
+    created: e.RunCreated
+    later: Sequence[e.Event]
+    times: Sequence[datetime]
+    state: str
+
+    @property
+    def events(self) -> list[e.Event]:
+        """All of them, the first one too."""
+        return [self.created, *self.later]
+
+
+def place_of_agent(agent: Agent) -> tuple[str, str]:
+    """The module and the name by which a test can import the agent. Raises BadRecording."""
+    module = agent.nodes[agent.start].function.__module__
+    names = [name for name, value in vars(sys.modules[module]).items() if value is agent and name.isidentifier()]
+    if not names or module == "__main__":
+        raise BadRecording(f"{agent.graph_id} can't be imported: no name in module {module} holds it")
+    return module, names[0]
+
+
+def as_test(told: Told, *, in_order: bool = True) -> str:
+    """The text of a pytest. Raises BadRecording for a run that no story tells again, with why."""
+    module, name = place_of_agent(told.agent)
+    _must_be_tellable(told)
+    created, record = told.created, dict(_record(told))
+    lines = list(_lines(told.events))
+    text = "\n".join(f"    {line}" for line in lines)
+    uses_refused = "pytest.raises" in text
+    imports = ["import pytest\n"] if uses_refused else []
+    durable = [*(["Budget"] if "Budget(" in text or _caps(told.events) else []), *(["Refused"] if uses_refused else [])]
+    if durable:
+        imports.append(f"from durableagents import {', '.join(durable)}")
+    order = "" if in_order else ", in_order=False"
+    named = name if name == "agent" else f"{name} as agent"
+    return f'''"""A run of {told.agent.graph_id} as a test, made of its record by `manage.py runs to-test`.
+
+What came of each call stands in RECORD by its place (visit/call). Nothing is sent.
+"""
+
+{chr(10).join([*imports, "from durableagents.testing import Harness", f"from {module} import {named}"])}
+
+INPUT = {_shown(created.payload)}
+
+RECORD = {_shown(record)}
+
+EFFECTS = {_shown(_effects(told.events))}
+
+
+def test_{_identifier(told.agent)}_run_{told.run_id.replace("-", "_")[:13]}() -> None:
+    story = Harness(
+        agent, INPUT, record=RECORD, at="{told.times[0].isoformat()}", by={created.by!r},
+        run_id="{told.run_id}",{_caps(told.events)}
+    )
+{text}{chr(10) if text else ""}    story.assert_effects(EFFECTS{order})
+    story.assert_each_effect_once()
+    {_end(told)}
+    story.assert_follows_record()
+    story.assert_replays()
+'''
+
+
+def _shown(value: Any) -> str:
+    return pprint.pformat(value, width=WIDTH, sort_dicts=False)
+
+
+def _identifier(agent: Agent) -> str:
+    return "".join(c if c.isalnum() else "_" for c in agent.name)
+
+
+def _must_be_tellable(told: Told) -> None:
+    for event in told.events:
+        if event.KIND in _UNTOLD:
+            raise BadRecording(f"{_UNTOLD[event.KIND]} ({event.KIND}), which no story in memory tells again")
+        if isinstance(event, e.MessageHandled) and event.place == 0:
+            raise BadRecording("a message was handled between two nodes, which a story in memory tells otherwise")
+        if isinstance(event, e.BudgetSet) and "usd_micro" in event.caps:
+            raise BadRecording("it has a budget in dollars, and a test has no prices")
+    if told.state not in _ENDS and not told.state.startswith("waiting"):
+        raise BadRecording(f"it is {told.state}: a test is made of a run that waits, or has ended")
+
+
+# --- what came of each call -------------------------------------------------------------------------------------------
+
+
+def _record(told: Told) -> Iterator[tuple[str, Any]]:
+    """By slot; of a tool call a list, where it was made more than once."""
+    calls: dict[str, dict[int, dict[str, Any]]] = {}
+    others: dict[str, Any] = {}
+    asked = {(x.slot, x.attempt): x.model for x in told.events if isinstance(x, e.ModelRequested)}
+    order: list[str] = []
+    for event, at in zip(told.events, told.times, strict=True):
+        slot, found = event.slot, None
+        if slot is None or not slot[:1].isdigit():
+            continue
+        match event:
+            case e.ValueRead():
+                found = {"is": event.what, "value": event.payload}
+            case e.ModelResponded():
+                found = {"assistant": asked[slot, event.attempt], "answers": payload_of(event)["response"]}
+            case e.ModelFailed() if event.code != CONTENT_REFUSED:
+                message = payload_of(event).get("message", "")
+                found = {"assistant": asked[slot, event.attempt], "fails": event.code, "message": message}
+            case _:
+                known = calls.setdefault(slot, {}).setdefault(event.attempt, {})
+                _fold(known, event, at)
+                if known and slot not in order:
+                    order.append(slot)
+        if found is not None:
+            others[slot] = found
+            order.append(slot)
+    for slot in order:
+        if slot in others:
+            yield slot, others[slot]
+        else:
+            made = [known for _, known in sorted(calls[slot].items()) if known]
+            yield slot, made[0] if len(made) == 1 else made
+
+
+def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
+    """What an event tells of an attempt at a tool call."""
+    payload = payload_of(event)
+    match event:
+        case e.ToolInvoked():
+            known |= {"tool": event.tool, "args": payload["arguments"], "class": event.replay_class}
+        case e.ToolRead() | e.CachedReadTaken():
+            known |= {"tool": event.tool, "args": payload["arguments"], "returns": payload["result"]}
+        case e.ToolReturned():
+            known["returns"] = payload["result"]
+        case e.ToolFailed() if event.code != CONTENT_REFUSED:
+            known |= {"tool": event.tool, "args": payload["arguments"], "refused": event.code}
+            known |= {"message": payload.get("message", ""), "details": payload.get("details")}
+        case e.ToolAccepted():
+            known["accepted"] = payload.get("receipt")
+            known["within_seconds"] = int((datetime.fromisoformat(payload["deadline"]) - at).total_seconds()) + 1
+        case e.ToolReconciled() if event.by.startswith("user:"):
+            if known.pop("class", "") != ReplayClass.UNSAFE_ON_REPLAY:
+                raise BadRecording(f"a person said what became of {event.tool}, which may be repeated")
+            known["unknown"] = True
+        case e.ToolReconciled() if event.verdict == "happened":
+            known["returns"] = payload.get("result")
+        case e.ToolReconciled():
+            raise BadRecording(f"{event.by} said what became of {event.tool}: {event.verdict}")
+        case _:
+            return
+    if not isinstance(event, e.ToolInvoked):
+        known.pop("class", None)
+
+
+def _effects(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
+    """What was carried out, in the order of the intents: what the other side took or answered."""
+    done = {
+        (x.slot, x.attempt)
+        for x in events
+        if isinstance(x, (e.ToolReturned, e.ToolAccepted))
+        or (isinstance(x, e.ToolReconciled) and x.verdict == "happened" and not x.by.startswith("user:"))
+    }
+    return [
+        (x.tool, payload_of(x)["arguments"])
+        for x in events
+        if isinstance(x, e.ToolInvoked) and (x.slot, x.attempt) in done and x.replay_class != ReplayClass.PURE
+    ]
+
+
+# --- what people and the outside did ----------------------------------------------------------------------------------
+
+
+def _lines(events: Sequence[e.Event]) -> Iterator[str]:
+    refused = {x.n for x in events if isinstance(x, e.MessageHandled) and x.outcome != "answered"}
+    sleeps = {x.slot for x in events if isinstance(x, e.WaitOpened) and payload_of(x).get("call") == "sleep"}
+    for event in events:
+        payload, slot = payload_of(event), f"slot={event.slot!r}"
+        match event:
+            case e.ApprovalDecided(verdict="expired"):
+                yield f"story.let_pass({slot})"
+            case e.ApprovalDecided():
+                verb = "approve" if event.verdict == "approved" else "reject"
+                why = payload.get("justification") or "as on record"
+                yield f"story.{verb}({slot}, by={event.by!r}, role={event.role!r}, justification={why!r})"
+            case e.WaitResolved(resolution="fired") if event.wait == "timer" and event.slot in sleeps:
+                yield f"story.let_pass({slot})"
+            case e.WaitResolved(resolution="timed_out"):
+                yield f"story.let_pass({slot})"
+            case e.InputAnswered():
+                yield f"story.answer({payload['answer']!r}, {slot}, by={event.by!r}, role={event.role!r})"
+            case e.SignalReceived():
+                yield f"story.signal({event.name!r}, {event.payload!r}, by={event.by!r})"
+            case e.MessageReceived():
+                if event.n in refused:
+                    yield "with pytest.raises(Refused):"
+                indent = "    " if event.n in refused else ""
+                yield f"{indent}story.message({event.name!r}, {event.payload!r}, by={event.by!r})"
+            case e.CallbackReceived():
+                yield f"story.call_back({event.payload!r}, {slot})"
+            case e.ToolReconciled() if event.by.startswith("user:"):
+                told = {name: payload[name] for name in ("result", "receipt") if payload.get(name) is not None}
+                more = "".join(f", {name}={value!r}" for name, value in told.items())
+                yield f"story.settle({event.verdict!r}, {slot}, by={event.by!r}{more})"
+            case e.ChildEnded():
+                yield _child(event, payload, slot)
+            case e.CancelRequested():
+                yield f"story.cancel(by={event.by!r})"
+            case e.RunRetried():
+                yield f"story.retry(by={event.by!r})"
+            case e.BudgetSet() if event is not _first_budget(events):
+                yield f"story.raise_budget(Budget({_kwargs(event.caps)}), by={event.by!r})"
+            case _:
+                pass
+
+
+def _child(event: e.ChildEnded, payload: dict[str, Any], slot: str) -> str:
+    if event.state == "completed":
+        return f"story.end_child(output={payload.get('output')!r}, {slot})"
+    return f"story.end_child(code={event.code!r}, state={event.state!r}, {slot})"
+
+
+def _first_budget(events: Sequence[e.Event]) -> e.Event | None:
+    """What it was started with."""
+    return next((x for x in events[:4] if isinstance(x, e.BudgetSet)), None)
+
+
+def _kwargs(caps: dict[str, int]) -> str:
+    return ", ".join(f"{name}={most}" for name, most in caps.items())
+
+
+def _caps(events: Sequence[e.Event]) -> str:
+    first = _first_budget(events)
+    return f" budget=Budget({_kwargs(first.caps)})," if isinstance(first, e.BudgetSet) and first.caps else ""
+
+
+def _end(told: Told) -> str:
+    if told.state not in _ENDS:
+        return f"assert story.state == {told.state!r}, story.now"
+    last = next(x for x in reversed(told.events) if isinstance(x, (e.RunCompleted, e.RunFailed, e.RunCancelled)))
+    said = ""
+    if isinstance(last, e.RunCompleted):
+        said = repr(last.payload)
+    elif isinstance(last, e.RunFailed):
+        said = repr(last.code)
+    return f"story.{_ENDS[told.state]}({said})"
+
+
+# --- told once, before anybody gets it --------------------------------------------------------------------------------
+
+
+def proven(told: Told) -> str:
+    """A test that passes by today's code; where branches came in another order than they do in memory, one that asks
+    for no order. Raises BadRecording where none does, with what the story says."""
+    text = as_test(told)
+    problem = _problem_of(text)
+    if problem is not None and "effect " in problem:
+        text = as_test(told, in_order=False)
+        problem = _problem_of(text)
+    if problem is not None:
+        raise BadRecording(f"the story can't be told again in memory: {problem}")
+    return text
+
+
+def _problem_of(text: str) -> str | None:
+    """What the test says when it is run here."""
+    names: dict[str, Any] = {"__name__": "to_test"}
+    try:
+        exec(compile(text, "<runs to-test>", "exec"), names)
+        (test,) = (value for name, value in names.items() if name.startswith("test_"))
+        test()
+    except Exception as error:
+        return f"{error}" if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    return None

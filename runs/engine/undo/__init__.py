@@ -1,0 +1,1 @@
+"""How an author says that an effect can be undone."""

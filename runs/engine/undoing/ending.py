@@ -1,0 +1,97 @@
+"""How a run comes to undo its effects, and how it ends then: what the driver does about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import printable
+from runs.engine.journal import Batch, Effects, Journal, Snapshot, WaitSpec
+from runs.engine.outcomes import Crashed
+from runs.engine.steps.doubt import settle_before_end
+from runs.engine.tape import Tape, payload_of
+from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
+from runs.engine.undoing.visit import told
+
+BY = "system:undo"
+
+
+async def open_questions(agent: Agent, journal: Journal, tape: Tape, trace_id: str) -> list[WaitSpec]:
+    """Unknowns come first: what has to be answered before anybody can say what there is to undo. A call in doubt is
+    settled as before any end, and what the other side took is awaited."""
+    asked = [await settle_before_end(agent, journal, slot, trace_id) for _, slot in in_doubt(tape)]
+    awaited = [_awaited(journal, name, tape) for name, _ in unsettled(tape)]
+    return [wait for wait in [*asked, *awaited] if wait is not None]
+
+
+def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:
+    slot = tape.slot(name)
+    return WaitSpec(journal.run_id, name, slot.current, "webhook", slot.now.last_wait("webhook")[0], journal.now())
+
+
+def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan | None:
+    """The plan of a run that is to end so; None where there is nothing that could be undone."""
+    if not is_reversible(effects.events) and not effects.reversible:
+        return None
+    found = effects_of(agent, effects.events, effects.reversible)
+    if all(each.what == "stays" for each in found):
+        return None
+    effects_ = [each.as_json() for each in found]
+    return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
+
+
+async def begin(journal: Journal, at: Snapshot, fingerprint: str, plan: Plan, buffered: list[e.Event]) -> Snapshot:
+    """One commit: the plan is on record, and the run is where it is carried out. No cap keeps it from that."""
+    cut = Snapshot(UNDO_NODE, at.visit + 1, at.generation, fingerprint, plan.model_dump(mode="json"))
+    begun = e.UndoBegun(
+        reason=plan.reason, code=plan.code, effects=len(plan.effects), payload=plan.model_dump(mode="json")
+    )
+    lifted = e.BudgetSet(by=BY, caps={}, until="")
+    entered = e.VisitEntered(node=UNDO_NODE, visit=cut.visit)
+    await journal.commit(Batch([*buffered, begun, lifted, entered], snapshot=cut))
+    return cut
+
+
+def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
+    """Whether whoever ended the run from outside wants its effects undone first, and nobody has retried it since."""
+    asked = next((x for x in reversed(tail) if isinstance(x, (e.UndoAsked, e.RunRetried))), None)
+    return asked if isinstance(asked, e.UndoAsked) else None
+
+
+def crash_of(asked: e.UndoAsked) -> Crashed:
+    """How the run fails then."""
+    return Crashed(asked.code, str(payload_of(asked).get("message", "")), "")
+
+
+def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
+    """What the end of a cancelled run says of that."""
+    return None if wish is None else payload_of(wish) | {"asked_by": wish.by}
+
+
+def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
+    """What whoever cancelled the run said last. A checkpoint may have been taken since: then the tail doesn't have it,
+    and what tells of the run's effects does."""
+    return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
+
+
+def resumed(at: Snapshot, tail: list[e.Event], fingerprint: str) -> Snapshot:
+    """Where a run stands that has begun to undo, also where the checkpoint of that can't be read: its event holds the
+    plan too."""
+    begun = next((x for x in tail if isinstance(x, e.UndoBegun)), None)
+    if begun is None or at.node == UNDO_NODE:
+        return at
+    visit = next(x.visit for x in tail if isinstance(x, e.VisitEntered) and x.node == UNDO_NODE)
+    return Snapshot(UNDO_NODE, visit, at.generation, fingerprint, begun.payload)
+
+
+def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:
+    """The state that the run ends in, the event that says so (why it ended, and what became of its effects), and the
+    error's code."""
+    stated = plan.ends_with if isinstance(plan.ends_with, dict) else {}
+    payload = stated | {"undo": told(plan, tape.undone)}
+    if plan.reason == "failed":
+        return "failed", e.RunFailed(code=plan.code, payload=payload), plan.code
+    return "cancelled", e.RunCancelled(by="operator", in_flight=plan.in_flight, payload=payload), plan.code

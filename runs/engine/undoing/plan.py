@@ -1,0 +1,194 @@
+"""What of a run's effects would be undone, in which order, with what, and what stays and why. Made from the record
+alone, so that a page can show it before anybody decides, and a run that undoes does what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ledger import events as e
+from runs.engine.agents import Agent
+from runs.engine.canonical import plain, printable
+from runs.engine.errors import brief
+from runs.engine.tape import Attempt, Slot, Tape, payload_of
+from runs.engine.tools import ReplayClass, Tool, Undo
+
+# What tells of effects: all that a plan is made from.
+KINDS = (
+    e.ToolInvoked, e.UndoRegistered, e.ToolReturned, e.ToolFailed, e.ToolAccepted, e.CallbackReceived,
+    e.CallbackArrivedLate, e.ToolAnsweredLate, e.ToolNotDispatched, e.ToolRedispatched, e.ToolOutcomeUnknown,
+    e.ToolReconciled, e.WaitOpened, e.WaitResolved, e.RunRetried, e.ChildStarted, e.ChildEnded, e.RunCarriedOn,
+    e.CancelRequested,
+)  # fmt: skip
+# undo: a call undoes it. ask: whether it stands is a person's to say. stays: nothing is done about it. child: a run at
+# work is cancelled and undoes its own. run: so does one that has ended, by a run of its own.
+What = Literal["undo", "ask", "stays", "child", "run"]
+Reason = Literal["failed", "cancelled"]
+IN_DOUBT = "nobody knows yet whether it happened: that is settled first"
+LATE = "an answer that came late says that it happened"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect, and what becomes of it. `by` is the tool that undoes it, with these `arguments`; `why` says why it
+    stays, or what is wrong; `run` is the run whose effects it stands for."""
+
+    what: What
+    slot: str
+    attempt: int
+    tool: str
+    external_id: str | None = None
+    by: str = ""
+    arguments: Any = None
+    why: str = ""
+    run: str = ""
+    agent: str = ""
+    replay_class: str = ""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nobody knows yet whether it happened."""
+        return self.why == IN_DOUBT
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as it goes on record."""
+        return asdict(self)
+
+
+class Plan(BaseModel):
+    """The state of the visit that undoes: how the run ends then, and each effect, the last first."""
+
+    reason: Reason
+    code: str = ""
+    ends_with: Any = None
+    in_flight: list[str] = []
+    effects: list[dict[str, Any]] = []
+
+    def all(self) -> list[Effect]:
+        """The effects, the last first."""
+        return [Effect(**each) for each in self.effects]
+
+
+def is_reversible(events: Iterable[e.Event]) -> bool:
+    """Whether anything that was to be undone may have happened."""
+    return any(isinstance(event, (e.UndoRegistered, e.ChildStarted)) for event in events)
+
+
+def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
+    """Calls that can be undone and of which the other side has yet to say what came of them: their callbacks are
+    awaited first."""
+    return [
+        (name, slot)
+        for name, slot in tape.slots.items()
+        if slot.now.undo is not None and slot.now.is_owed and slot.now.open_wait("webhook") is not None
+    ]
+
+
+def in_doubt(tape: Tape) -> list[tuple[str, Slot]]:
+    """Calls that can be undone and of which nobody knows what became."""
+    return [(name, slot) for name, slot in tape.in_doubt() if slot.now.undo is not None]
+
+
+def effects_of(agent: Agent | None, events: Iterable[e.Event], reversible: Collection[str] = ()) -> list[Effect]:
+    """All effects on record, the last first. `reversible` are the runs that hold effects of their own to undo: children
+    that have ended, and the run that this one goes on from. Without the `agent`, nobody here knows with which
+    arguments."""
+    every = list(events)
+    tape = Tape(every)
+    found = [
+        effect
+        for name, slot in tape.slots.items()
+        for number, attempt in sorted(slot.attempts.items())
+        for effect in _effect(agent, name, slot, number, attempt, reversible)
+    ]
+    before = next((x for x in every if isinstance(x, e.RunCarriedOn)), None)
+    if before is not None and before.origin in reversible:
+        found.insert(0, Effect("run", "", 0, before.how, run=before.origin, why="it went on as this run"))
+    return found[::-1]
+
+
+def _effect(
+    agent: Agent | None, name: str, slot: Slot, number: int, attempt: Attempt, reversible: Collection[str]
+) -> Iterator[Effect]:
+    intent = attempt.intent
+    if isinstance(intent, e.ChildStarted):
+        yield from _child(name, number, intent, attempt, reversible)
+    if not isinstance(intent, e.ToolInvoked) or intent.replay_class == ReplayClass.PURE:
+        return
+    external_id = getattr(attempt.result, "external_id", None)
+    known: dict[str, Any] = {
+        "slot": name, "attempt": number, "tool": intent.tool, "external_id": external_id,
+        "replay_class": intent.replay_class,
+    }  # fmt: skip
+    if attempt.has_happened:
+        yield _undoing(agent, attempt, known)
+    elif attempt.is_belied or (attempt.is_called_back_late and attempt.undo is not None):
+        yield Effect("ask", **known, why=LATE)
+    elif attempt.undo is not None and (attempt.is_owed or _is_open(attempt)):
+        yield Effect("ask" if attempt.is_owed else "stays", **known, why=_unknown(attempt))
+
+
+def _is_open(attempt: Attempt) -> bool:
+    """Whether nobody knows what became of it."""
+    return attempt.outcome is None and (attempt.is_in_doubt or attempt.unknown is not None) and not attempt.is_settled
+
+
+def _unknown(attempt: Attempt) -> str:
+    if attempt.is_owed:
+        return "the other side took the call, and has not said what came of it"
+    if attempt.reconciled is not None:
+        return f"{attempt.reconciled.by} left it open whether it happened"
+    return IN_DOUBT
+
+
+def _child(
+    name: str, number: int, started: e.ChildStarted, attempt: Attempt, reversible: Collection[str]
+) -> Iterator[Effect]:
+    """A child that ended otherwise than well has seen to its own effects; of one that hasn't ended nothing is known."""
+    ended = attempt.result
+    run = str(payload_of(ended).get("run") or started.child)
+    if run not in reversible or (isinstance(ended, e.ChildEnded) and ended.state != "completed"):
+        return
+    known: dict[str, Any] = {"slot": name, "attempt": number, "tool": "child", "run": run, "agent": started.agent}
+    if ended is None:
+        yield Effect("child", **known, why="it is at work: it is cancelled, and undoes what it did")
+    else:
+        yield Effect("run", **known, why="it undoes what it did")
+
+
+def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Effect:
+    registered = attempt.undo
+    if registered is None:
+        return Effect("stays", **known, why="no undo is declared for it")
+    if agent is None:
+        return Effect("undo", **known, by=registered.tool, why="its agent's version is not installed here")
+    tool, undo = agent.tool(known["tool"]), agent.all_undos().get(registered.undo)
+    if tool is None or undo is None:
+        return Effect("ask", **known, by=registered.tool, why="the agent doesn't know any more how to undo it")
+    try:
+        return Effect("undo", **known, by=undo.tool.name, arguments=arguments_of(tool, undo, attempt))
+    except Exception as error:  # the author's own code: whatever it raises, a person hears of it
+        why = printable(f"what would undo it can't be made of what is on record: {brief(error)}")
+        return Effect("ask", **known, by=undo.tool.name, why=why)
+
+
+def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
+    """The undo's input for an effect on record, as plain data. Raises what the author's function does."""
+    stored = payload_of(attempt.intent)["arguments"]
+    asked = tool.input.model_validate(stored)
+    given = undo.args(asked, _got(tool, asked, attempt))
+    fitting = given if isinstance(given, undo.tool.input) else undo.tool.input.model_validate(given)
+    return plain(fitting)
+
+
+def _got(tool: Tool, asked: BaseModel, attempt: Attempt) -> BaseModel:
+    """The call's output, as the node had it."""
+    outcome, payload = attempt.outcome, payload_of(attempt.outcome)
+    if isinstance(outcome, e.CallbackReceived):
+        return tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)
+    if isinstance(outcome, e.ToolReconciled) and "result" not in payload:
+        return tool.output_from_receipt(asked, payload.get("receipt"))
+    return tool.output.model_validate(payload["result"])

@@ -1,0 +1,134 @@
+"""What agents' versions are made of, recorded in a file beside their code: so that CI refuses a change without a bump
+before any worker does. Needs no database."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runs.engine.agents import Agent
+from runs.engine.fingerprint import digest, scheme_of
+from runs.fleet.version_changes import Change, change_of
+
+FILE = "agents.lock.json"
+FORMAT = 1
+_KIND = "durable-agents baseline"
+_MOST_BYTES = 64_000_000
+_GRAPH_ID = re.compile(r"[a-z][a-z0-9-]{0,63}@\d+\.\d+\.\d+")
+_ABOUT = "What each agent version is made of. Made by `manage.py agents check --write`: commit it, edit nothing in it."
+
+
+class BadBaseline(Exception):
+    """A file that is no baseline, or none that this release reads. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One version as the baseline has it."""
+
+    fingerprint: str
+    parts: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Compared:
+    """A baseline beside the agents of this process."""
+
+    changed: list[Change] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> dict[str, Recorded]:
+    """The versions of a baseline, by graph id. Raises BadBaseline, and FileNotFoundError where there is none."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadBaseline(f"{path} can't be read: {error.strerror}") from error
+    if len(raw) > _MOST_BYTES:
+        raise BadBaseline(f"{path} is larger than {_MOST_BYTES // 1_000_000} MB: it is no baseline")
+    try:
+        whole = json.loads(raw.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BadBaseline(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(whole, dict) or whole.get("kind") != _KIND:
+        raise BadBaseline(f"{path} is no baseline of agents: it doesn't say that it is one")
+    if whole.get("format") != FORMAT or isinstance(whole["format"], bool):
+        raise BadBaseline(
+            f"{path} has format {whole.get('format')!r}, and this release reads {FORMAT}: another one made it"
+        )
+    agents = whole.get("agents")
+    if not isinstance(agents, dict):
+        raise BadBaseline(f"{path} is damaged: it lists no agents")
+    return {graph_id: _recorded(path, graph_id, entry) for graph_id, entry in agents.items()}
+
+
+def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compared:
+    """Which versions have changed under their name, came, went or stayed."""
+    found, known = Compared(), {agent.graph_id: agent for agent in agents}
+    for graph_id, agent in known.items():
+        if graph_id not in recorded:
+            found.new.append(graph_id)
+        elif agent.is_own(recorded[graph_id].fingerprint):
+            found.same.append(graph_id)
+        else:
+            found.changed.append(change_of(agent, recorded[graph_id].fingerprint, recorded[graph_id].parts))
+    found.gone = sorted(recorded.keys() - known.keys())
+    return found
+
+
+def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent], forget: Iterable[str] = ()) -> None:
+    """Record these agents beside what is recorded, but for what is to be forgotten. The file is replaced whole or not
+    at all. Raises OSError."""
+    leaving = set(forget)
+    entries = {name: {"fingerprint": r.fingerprint, "parts": r.parts} for name, r in recorded.items()}
+    entries |= {agent.graph_id: {"fingerprint": agent.fingerprint(), "parts": agent.parts()} for agent in agents}
+    kept = {name: entry for name, entry in entries.items() if name not in leaving}
+    whole = {"kind": _KIND, "format": FORMAT, "about": _ABOUT, "agents": kept}
+    text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _recorded(path: Path, graph_id: str, entry: Any) -> Recorded:
+    if not _GRAPH_ID.fullmatch(graph_id):
+        raise BadBaseline(f"{path} is damaged: {graph_id[:80]!r} is no agent's name and version")
+    parts = entry.get("parts") if isinstance(entry, dict) else None
+    fingerprint = entry.get("fingerprint") if isinstance(entry, dict) else None
+    if not isinstance(parts, dict) or not isinstance(fingerprint, str):
+        raise BadBaseline(f"{path} is damaged: {graph_id} lacks its fingerprint or its parts")
+    scheme = scheme_of(fingerprint)
+    if scheme is None:
+        raise BadBaseline(f"{path} is of a newer release: the fingerprint of {graph_id} has a scheme unknown here")
+    if digest(parts, scheme) != fingerprint:
+        raise BadBaseline(f"{path} is damaged: the parts of {graph_id} don't give its fingerprint")
+    return Recorded(fingerprint, parts)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each name in it once: two stand there after a merge that went wrong."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise ValueError(f"{twice[:80]!r} is there twice")
+    return made
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")

@@ -1,0 +1,111 @@
+"""The agents of this installation, from a shell: what there is, and whether a version was changed without a bump."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error, connection
+from psycopg_pool import PoolTimeout
+
+from runs.engine.agents import registry
+from runs.fleet import baseline
+from runs.models import Run
+from runs.models.run import ENDED
+
+
+class Command(BaseCommand):
+    help = "List the agents, or check their versions against a recorded baseline. Neither needs a database."
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("list", help="each version, with what it has and its fingerprint")
+        check = verbs.add_parser(
+            "check",
+            help="refuse a change under a version: 0 none, 1 there is one, 2 the baseline can't be read",
+        )
+        check.add_argument("--baseline", type=Path, default=Path(baseline.FILE), help="(agents.lock.json)")
+        check.add_argument("--write", action="store_true", help="record versions that are new; a changed one never is")
+        check.add_argument(
+            "--forget", action="append", default=[], metavar="NAME@VERSION",
+            help="with --write: a version that is gone, and of which no run is under way",
+        )  # fmt: skip
+
+    def handle(self, *, verb: str, **given: Any) -> None:
+        """Raises CommandError, with the exit code that says which kind."""
+        if verb == "list":
+            for agent in registry.agents():
+                self.stdout.write(
+                    f"{agent.graph_id}\t{len(agent.nodes)} nodes\t{len(agent.all_tools())} tools\t"
+                    f"{len(agent.assistants)} assistants\t{agent.fingerprint()[:18]}"
+                )
+            return
+        self._check(given["baseline"], is_write=given["write"], forget=given["forget"])
+
+    def _check(self, path: Path, *, is_write: bool, forget: list[str]) -> None:
+        if forget and not is_write:
+            raise CommandError("--forget changes the baseline: give it with --write", returncode=2)
+        try:
+            recorded = baseline.read(path)
+        except FileNotFoundError:
+            if not is_write:
+                raise CommandError(
+                    f"there is no baseline at {path}: record one with --write, and commit it", returncode=2
+                ) from None
+            recorded = {}
+        except baseline.BadBaseline as bad:
+            raise CommandError(f"{bad}. Nothing was compared or written", returncode=2) from None
+        found = baseline.compare(recorded, registry.agents())
+        if unknown := [name for name in forget if name not in found.gone]:
+            raise CommandError(
+                f"--forget {', '.join(unknown)}: only a version that the baseline has and this code doesn't can be "
+                "forgotten. Nothing was written",
+                returncode=2,
+            )
+        refused = [str(change) for change in found.changed] + self._gone(found.gone, set(forget))
+        refused += [] if is_write else [f"{graph_id}: new; record it with --write" for graph_id in found.new]
+        for line in refused:
+            self.stderr.write(line)
+        if refused:
+            raise CommandError(f"{len(refused)} to be settled; {path} is as it was", returncode=1)
+        if is_write:
+            self._write(path, recorded, forget)
+        self.stdout.write(
+            f"{len(found.same)} as recorded, {len(found.new)} new{f', {len(forget)} forgotten' if forget else ''}"
+        )
+
+    def _write(self, path: Path, recorded: dict[str, baseline.Recorded], forget: list[str]) -> None:
+        try:
+            baseline.write(path, recorded, registry.agents(), forget)
+        except OSError as error:
+            raise CommandError(f"{path} can't be written: {error.strerror}", returncode=2) from error
+
+    def _gone(self, gone: list[str], forgotten: set[str]) -> list[str]:
+        """Versions that the baseline has and this code doesn't: runs of them would be left alone."""
+        lines = []
+        for graph_id, count in _under_way(gone).items():
+            if count:
+                lines.append(
+                    f"{graph_id}: gone, and {count} of its runs are under way: keep it registered until they end"
+                )
+            elif graph_id not in forgotten:
+                known = "none of its runs is under way in this database" if count == 0 else "its runs can't be counted"
+                lines.append(f"{graph_id}: gone ({known}): keep it registered, or say --write --forget {graph_id}")
+        return lines
+
+
+def _under_way(graph_ids: list[str]) -> dict[str, int | None]:
+    """How many runs of each haven't ended, in the database at hand; None where there is none, as in CI."""
+    if not graph_ids:
+        return {}
+    try:
+        return {
+            graph_id: Run.objects.filter(graph_id=graph_id).exclude(state__in=ENDED).count() for graph_id in graph_ids
+        }
+    except (Error, PoolTimeout, OSError):
+        connection.close()
+        return dict.fromkeys(graph_ids)

@@ -1,0 +1,102 @@
+"""`manage.py checkpoints export --limit 50 --since 24h --out DIR`: what real runs have on record, for a replay by other
+code before it is released. `manage.py checkpoints key`: the key of encrypted exports. Both only read."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from ledger.clock import database_now
+from runs.engine.recordings.recording import ENCRYPTED
+from runs.engine.recordings.redaction import Redaction
+from runs.engine.recordings.sealing import key_of
+from runs.queries.recordings.folder import MODES, NotWritten, Wish, export
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+MOST = 5_000
+
+
+def span(text: str) -> timedelta:
+    """A time such as 24h, 90m, 7d. Raises ArgumentTypeError."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhdw])", text)
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is no time such as 90m, 24h, 7d or 4w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def count(text: str) -> int:
+    """How many. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST:
+        raise ArgumentTypeError(f"{text!r} is no number from 1 to {MOST}")
+    return int(text)
+
+
+class Command(BaseCommand):
+    help = (
+        "Export checkpoints for replays: exit code 0 if some were, 1 if none could be, "
+        "2 for what can't be done, with nothing written."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("key", help="say the key of encrypted exports, for whoever replays them")
+        out = verbs.add_parser(
+            "export", help="write the checkpoints that stand for all: of each agent, version and node"
+        )
+        out.add_argument("--limit", type=count, default=50, help="how many at most (50)")
+        out.add_argument("--since", type=span, default=timedelta(hours=24), help="of ended runs: started since (24h)")
+        out.add_argument(
+            "--out", type=Path, required=True, metavar="DIR", help="a folder that isn't there, or is empty"
+        )
+        out.add_argument("--agent", default="", help="name, or name@version")
+        out.add_argument("--payloads", choices=MODES, default=MODES[0], help="redacted unless said otherwise")
+        out.add_argument(
+            "--redact", action="append", default=[], metavar="PATH", help="a private field, as customer.iban"
+        )
+        out.add_argument("--refresh", action="store_true", help="in the place of an earlier export")
+
+    def handle(self, *, verb: str, **options: Any) -> None:
+        """One line for each stratum, one for each that was left out."""
+        if verb == "key":
+            self.stdout.write(self._key())
+            return
+        paths = (*settings.DURABLEAGENTS.redact, *options["redact"])
+        try:
+            Redaction(paths)
+        except ValueError as error:
+            raise self._refusal(str(error), 2) from None
+        wish = Wish(
+            options["limit"], self._since(options["since"]), options["agent"], options["payloads"], paths,
+            self._key() if options["payloads"] == ENCRYPTED else "",
+        )  # fmt: skip
+        try:
+            done = export(options["out"].absolute(), wish, refresh=options["refresh"])
+        except NotWritten as error:
+            raise self._refusal(str(error), 1 if "no checkpoint to export" in str(error) else 2) from None
+        for stratum, how_many in sorted(done.strata().items()):
+            self.stdout.write(f"{how_many:4}  {stratum}")
+        for left in done.left_out:
+            self.stderr.write(f"checkpoints: left out: {left}")
+        self.stdout.write(f"{len(done.files)} checkpoint(s) in {options['out']}, {len(done.left_out)} left out")
+
+    def _since(self, ago: timedelta) -> datetime:
+        try:
+            return database_now() - ago
+        except OverflowError:
+            raise self._refusal("--since goes back before the year 1", 2) from None
+
+    def _key(self) -> str:
+        try:
+            return key_of(Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip())
+        except OSError as error:
+            raise self._refusal(f"cannot read the master key: {error.strerror}", 2) from None
+
+    def _refusal(self, why: str, code: int) -> SystemExit:
+        self.stderr.write(f"checkpoints: {why}")
+        return SystemExit(code)

@@ -1,0 +1,151 @@
+"""An agent's versions and its ramps, from a shell on the server."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from argparse import ArgumentParser
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from pydantic import ValidationError
+
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import OPERATOR
+from runs.engine.agents import registry
+from runs.models import Ramp
+from runs.queries.releases.standing import Standing, ramped, versions_of
+from runs.services.releases import acts
+from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+
+_RAMP_ACTS = {"resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.finish}
+
+
+class Command(BaseCommand):
+    help = (
+        "An agent's versions: list them with what each has under way, close one to new starts and open it, "
+        "move starts to a newer one by a ramp. What is changed is on record."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("list", help="versions, newest first").add_argument("agent", help="its name")
+        close = verbs.add_parser("close", help="no new start gets the version")
+        reopen = verbs.add_parser("open", help="starts may get it again")
+        for verb in (close, reopen):
+            verb.add_argument("version", help="name@version")
+        ramp = verbs.add_parser("ramp", help="send a share of the starts, or those with tags, to another version")
+        ramp.add_argument("old", help="name@version")
+        ramp.add_argument("new", help="name@version")
+        ramp.add_argument("--share", help="per cent")
+        ramp.add_argument("--tag", action="append", help="may be given several times")
+        for name in acts.BOUNDS:
+            ramp.add_argument(f"--{name}", default=_default(name), help="per cent above which it halts, or none")
+        ramp.add_argument("--at-least", type=int, default=20, help="judged from so many begun (default: %(default)s)")
+        more = verbs.add_parser("raise", help="a larger share")
+        more.add_argument("--share", required=True)
+        others = [verbs.add_parser(name, help=f"{name} a ramp") for name in _RAMP_ACTS]
+        for verb in (more, *others):
+            verb.add_argument("ramp", type=int, help="its number, as `list` tells it")
+        for verb in (close, reopen, ramp, more, *others):
+            verb.add_argument("--justification", required=True)
+
+    def handle(self, *, verb: str, **given: Any) -> None:
+        """One line for each version and the ramp. Raises CommandError for what can't be."""
+        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
+        try:
+            agent = given["agent"] if verb == "list" else self._act(verb, given, by)
+        except DurableAgentsError as refused:
+            errors = "; ".join(f"{e['field']} {e['problem']}" for e in refused.extra.get("errors", []))
+            raise CommandError(f"{refused.detail} {errors}".strip()) from None
+        except ValidationError as refused:
+            errors = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in refused.errors(include_url=False))
+            raise CommandError(errors) from None
+        self._tell(agent)
+
+    def _act(self, verb: str, given: dict[str, Any], by: Actor) -> str:
+        """Do it, and give the agent's name."""
+        why = given["justification"]
+        if verb in ("close", "open"):
+            name, version = _parts(given["version"])
+            (acts.close if verb == "close" else acts.reopen)(name, version, by=by, justification=why)
+            return name
+        if verb == "ramp":
+            (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
+            if name != other:
+                raise CommandError(f"{name} and {other} are two agents: a ramp leads from one version to another.")
+            bounds = {bound: None if given[bound] == "none" else _whole(given[bound]) for bound in acts.BOUNDS}
+            body = RampBody(
+                agent=name, from_version=old, to_version=new, share=_share(given["share"]), tags=given["tag"],
+                at_least=given["at_least"], justification=why, **bounds,
+            )  # fmt: skip
+            return acts.begin(body, by=by).agent
+        if verb == "raise":
+            body_of_raise = RaiseBody.model_validate({"share": _share(given["share"]), "justification": why})
+            return acts.raise_to(given["ramp"], body_of_raise, by=by).agent
+        return _RAMP_ACTS[verb](given["ramp"], RampActBody(justification=why), by=by).agent
+
+    def _tell(self, agent: str) -> None:
+        found = versions_of(agent, [one.version for one in registry.versions(agent)])
+        if not found:
+            raise CommandError(f"There is no agent {agent} here.")
+        for one in found:
+            self.stdout.write("\t".join(_line(one)))
+        ramp = acts.under_way(agent)
+        if ramp is not None:
+            self.stdout.write(_ramp_line(ramp))
+
+
+def _default(bound: str) -> str:
+    """What a ramp's bound is where nothing is said."""
+    return str(RampBody.model_fields[bound].default)
+
+
+def _line(one: Standing) -> list[str]:
+    last = one.forecast
+    if not one.living:
+        ends = "none under way"
+    elif last.earliest is not None and last.latest is not None:
+        ends = (
+            f"last ends between {last.earliest.isoformat('T', 'minutes')} and {last.latest.isoformat('T', 'minutes')}"
+        )
+    else:
+        ends = f"when the last ends can't be told: {last.why}"
+    counted = ", ".join(f"{number} {state}" for state, number in sorted(one.counts.items()) if number) or "no runs"
+    drains = ", only drained" if one.is_only_drained else ""
+    return [
+        one.graph_id, "closed" if one.is_closed else "open", f"{one.workers} workers{drains}", counted, ends,
+    ]  # fmt: skip
+
+
+def _ramp_line(ramp: Ramp) -> str:
+    found = ramped(ramp)
+    tags = f" and tags {', '.join(ramp.tags)}" if ramp.tags else ""
+    of = found.figures
+    return (
+        f"ramp {ramp.pk}\t{ramp.state}\t{ramp.from_version} → {ramp.to_version}, {acts.percent(ramp.share)} %{tags}\t"
+        f"{found.to_new} new, {found.to_old} old\t"
+        f"of {of.begun} begun: {of.failed} failed, {of.rejected} rejected, {of.stopped} stopped"
+    )
+
+
+def _parts(reference: str) -> tuple[str, str]:
+    name, at, version = reference.partition("@")
+    if not at:
+        raise CommandError(f"{reference!r} names no version: give name@version.")
+    return name, version
+
+
+def _share(text: str | None) -> Decimal | None:
+    try:
+        return None if text is None else Decimal(text)
+    except InvalidOperation:
+        raise CommandError(f"--share {text!r} is no number.") from None
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise CommandError(f"{text!r} is neither a whole number of per cent nor none.")
+    return int(text)

@@ -1,0 +1,173 @@
+"""What of an agent version is on record, what is made anew, what is secret and what is outside: read off what it
+declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from runs.engine.agents import Agent
+from runs.engine.tools import Tool
+
+_DEEPEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing: what kind it is of, its name, and what is to be known of it."""
+
+    kind: str
+    name: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Of one agent version."""
+
+    persisted: tuple[Fact, ...]
+    recomputed: tuple[Fact, ...]
+    secret: tuple[Fact, ...]
+    external: tuple[Fact, ...]
+
+
+def manifest_of(agent: Agent) -> Manifest:
+    """The manifest of an agent."""
+    return Manifest(tuple(_persisted(agent)), tuple(_recomputed(agent)), tuple(_secret(agent)), tuple(_external(agent)))
+
+
+def _persisted(agent: Agent) -> Iterator[Fact]:
+    for name, kind in _fields(agent.input):
+        yield Fact("input", name, kind)
+    for name, kind in _fields(agent.state):
+        yield Fact("state", name, f"{kind}, checkpointed whenever a node begins")
+    for tool in agent.all_tools():
+        yield Fact("result", tool.name, _listed(agent_fields for agent_fields, _ in _fields(tool.output)))
+    for assistant in agent.assistants:
+        yield Fact("conversation", assistant.name, "each request and answer")
+    for message in agent.messages.values():
+        yield Fact("message", message.name, "request and answer" if message.answers else "request")
+    for signal in ["any name"] if agent.signals is None else agent.signals:
+        yield Fact("signal", signal, "its payload")
+    for name, attribute in agent.attributes.items():
+        yield Fact("attribute", name, attribute.kind)
+    if agent.output is not None:
+        for name, kind in _fields(agent.output):
+            yield Fact("output", name, kind)
+
+
+def _recomputed(agent: Agent) -> Iterator[Fact]:
+    for node in agent.nodes.values():
+        yield Fact("node", node.name, "its code runs again after a stop, with what is on record for its calls")
+    for tool in agent.all_tools():
+        if tool.is_pure:
+            kept = f"; an answer is shared for {_time(tool.cache)}" if tool.cache else ""
+            yield Fact("read", tool.name, f"asked again where its answer isn't on record yet{kept}")
+        if tool.gate is not None:
+            yield Fact("gate", tool.name, f"{tool.gate.rule}: decided anew for each call that isn't on record")
+    for view in agent.views.values():
+        yield Fact("view", view.name, "of the recorded state, whenever somebody asks")
+
+
+def _secret(agent: Agent) -> Iterator[Fact]:
+    models: list[tuple[str, type[BaseModel] | None]] = [
+        ("input", agent.input), ("state", agent.state), ("output", agent.output),
+    ]  # fmt: skip
+    for tool in agent.all_tools():
+        models += [(f"{tool.name} input", tool.input), (f"{tool.name} output", tool.output)]
+    models += [(f"{assistant.name} answer", assistant.output) for assistant in agent.assistants]
+    for message in agent.messages.values():
+        models += [(f"{message.name} request", message.takes), (f"{message.name} answer", message.answers)]
+    for owner, model in models:
+        for path in _hidden(_schema(model)):
+            yield Fact("field", f"{owner}: {path}", "asterisks stand on record for it, and on every page")
+    for screen in agent.screens:
+        yield Fact("screen", screen.id, f"may hide content from {', '.join(sorted(screen.source))}")
+
+
+def _external(agent: Agent) -> Iterator[Fact]:
+    for tool in agent.all_tools():
+        yield Fact("tool", tool.name, "; ".join(_outside(tool)))
+
+
+def _outside(tool: Tool) -> Iterator[str]:
+    if tool.system:
+        yield f"at {tool.system}"
+    yield str(tool.replay_class).replace("_", " ")
+    if tool.key_ttl is not None:
+        yield f"knows a key for {_time(tool.key_ttl)}"
+    if tool.external_id:
+        yield f"its own id is in {tool.external_id}"
+    if tool.answers_later:
+        yield "answers later, by callback"
+    if tool.reconcile is not None:
+        yield "can be asked what became of a call"
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def _schema(model: type[BaseModel] | None) -> Mapping[str, Any]:
+    if model is None:
+        return {}
+    try:
+        return model.model_json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Each field of a model with its type, as the schema has it."""
+    for name, field in _schema(model).get("properties", {}).items():
+        yield name, _type(field)
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "type" in field:
+        return str(field["type"])
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_type(each) for each in field["anyOf"]))
+    return "any"
+
+
+def _hidden(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of fields whose type says that nobody may see them, such as `SecretStr`."""
+    definitions = schema.get("$defs", {})
+
+    def walk(each: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
+        if not isinstance(each, Mapping) or len(seen) > _DEEPEST:
+            return
+        if each.get("format") == "password" or each.get("writeOnly") is True:
+            yield path
+            return
+        reference = str(each.get("$ref", "")).rpartition("/")[2]
+        if reference and reference not in seen:
+            yield from walk(definitions.get(reference), path, (*seen, reference))
+        for name, field in each.get("properties", {}).items():
+            yield from walk(field, f"{path}.{name}" if path else name, seen)
+        for part in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            for other in each.get(part, ()):
+                yield from walk(other, path, seen)
+        for part in ("items", "additionalProperties"):
+            yield from walk(each.get(part), f"{path}[]", seen)
+
+    yield from dict.fromkeys(walk(schema, "", ()))
+
+
+def _listed(names: Iterator[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _time(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,180 @@
+"""Checkpoints in a folder: whole or not at all, and never over what is somebody else's."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runs.engine.agents import registry
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, text_of
+from runs.engine.recordings.redaction import Redaction, without_keys
+from runs.engine.recordings.sealing import sealed
+from runs.queries.recordings.picking import Picked, picked
+from runs.queries.recordings.reading import visit_of
+
+INDEX = "export.index"
+WHAT = "durableagents checkpoints export"
+MODES = (REDACTED, FULL, ENCRYPTED)
+
+
+class NotWritten(Exception):
+    """Nothing was written, and why."""
+
+
+@dataclass
+class Exported:
+    """What a folder has, and what was left out of it and why."""
+
+    files: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def strata(self) -> Counter[str]:
+        """How many there are of each agent, version and node."""
+        return Counter(f"{each['graph_id']} {each['node']}" for each in self.files)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be exported, and how."""
+
+    limit: int
+    since: datetime
+    agent: str = ""
+    payloads: str = REDACTED
+    paths: tuple[str, ...] = ()
+    key: str = ""
+
+
+def export(target: Path, wish: Wish, *, refresh: bool = False) -> Exported:
+    """Write the checkpoints that stand for all into a folder of their own, which takes its name when it is whole.
+    Raises NotWritten."""
+    _must_be_free(target, refresh=refresh)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(mode=0o700)  # nobody else on this host is shown what was exported
+        done = _fill(partial, wish)
+        if not done.files:
+            why = f": {done.left_out[0]}" if done.left_out else ""
+            raise NotWritten(f"there is no checkpoint to export{why}")
+        told = {"what": WHAT, "payloads": wish.payloads, "files": done.files, "left_out": done.left_out}
+        (partial / INDEX).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        _take_its_name(partial, target)
+    except OSError as error:
+        raise NotWritten(f"cannot write {error.filename}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return done
+
+
+def _must_be_free(target: Path, *, refresh: bool) -> None:
+    """Raises NotWritten for a folder that holds anything; with `refresh`, for one that no export made."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise NotWritten(f"{target} is no folder")
+    held = sorted(path.name for path in target.iterdir())
+    if not held:
+        return
+    if not refresh:
+        raise NotWritten(f"{target} is not empty: --refresh replaces an earlier export")
+    try:
+        index = json.loads((target / INDEX).read_text())
+        ours = {INDEX, *(each["file"] for each in index["files"])} if index["what"] == WHAT else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NotWritten(f"{target} is not empty, and was not made by an export ({INDEX} is missing)") from None
+    others = [name for name in held if name not in ours]
+    if others:
+        raise NotWritten(f"{target} holds what no export made: {', '.join(others[:5])}")
+
+
+def _take_its_name(partial: Path, target: Path) -> None:
+    """The new folder in the place of the old one, of which nothing is gone before."""
+    old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+    if target.exists():
+        target.rename(old)
+    partial.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _fill(folder: Path, wish: Wish) -> Exported:
+    done, redaction = Exported(), Redaction(wish.paths, secrets.token_bytes(16))
+    for each in picked(wish.limit, wish.since, wish.agent):
+        if len(done.files) >= wish.limit:
+            break
+        try:
+            recording = _fit_to_leave(visit_of(each.run_id, each.seq), wish, redaction)
+        except BadRecording as error:
+            done.left_out.append(f"{each.graph_id} {each.node}, run {each.run_id}, event {each.seq}: {error}")
+            continue
+        is_sealed = wish.payloads == ENCRYPTED
+        name = f"{len(done.files):03}-{_name(each)}.{'sealed' if is_sealed else 'json'}"
+        (folder / name).write_bytes(sealed(recording, wish.key) if is_sealed else text_of(recording).encode())
+        done.files.append({"file": name, "graph_id": each.graph_id, "node": each.node, "visit": each.visit})
+    return done
+
+
+def _name(each: Picked) -> str:
+    return f"{each.graph_id.replace('@', '-')}-{each.node}-{each.visit}"
+
+
+def _fit_to_leave(recording: Recording, wish: Wish, redaction: Redaction) -> Recording:
+    """Without what must not leave. Raises BadRecording where that leaves nothing that loads."""
+    made = without_keys(recording)
+    if wish.payloads == REDACTED:
+        own = Redaction((*wish.paths, *secret_fields(recording)), redaction.salt)
+        made = own.of(made)
+        if (problem := _does_not_load(made)) is not None:
+            raise BadRecording(f"what is redacted leaves no state that loads: {problem}")
+    return replace(made, payloads=wish.payloads)
+
+
+def _with_agent(recording: Recording, do: Callable[[Any], Any]) -> Any:
+    """What the agent of a recording says; None where it isn't installed."""
+    try:
+        return do(registry.find(recording.graph_id))
+    except (UnknownAgent, UnknownVersion):
+        return None
+
+
+def secret_fields(recording: Recording) -> list[str]:
+    """The fields that the agent's own models declare as secret (`SecretStr`)."""
+
+    def named(agent: Any) -> list[str]:
+        models = [agent.input, agent.state, agent.output, *(m for t in agent.all_tools() for m in (t.input, t.output))]
+        return sorted({name for model in models if model is not None for name in _secrets_of(model)})
+
+    return _with_agent(recording, named) or []
+
+
+def _secrets_of(model: type[BaseModel]) -> set[str]:
+    schema = model.model_json_schema()
+    kinds = [schema, *schema.get("$defs", {}).values()]
+    return {
+        name
+        for kind in kinds
+        for name, told in kind.get("properties", {}).items()
+        if "password" in (told.get("format"), *(any_.get("format") for any_ in told.get("anyOf", ())))
+    }
+
+
+def _does_not_load(recording: Recording) -> str | None:
+    def problem(agent: Any) -> str | None:
+        try:
+            agent.state.model_validate(recording.state)
+        except ValidationError as error:
+            return "; ".join(".".join(map(str, each["loc"])) for each in error.errors(include_url=False))
+        return None
+
+    found = _with_agent(recording, problem)
+    return None if found is None else str(found)

@@ -1,0 +1,87 @@
+"""What is on record of one visit, read as a claimant reads it: every event is checked before it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection
+from psycopg.rows import TupleRow
+
+from ledger import events as e
+from runs.engine.errors import JournalBroken
+from runs.engine.recordings.recording import BadRecording, Recording, needed
+from runs.journal.reader import EVENTS, Cut, checked, newest_sound, read
+from runs.models import Run
+
+_CUT = """
+    SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
+    WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 2"""
+_EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
+# Without these nothing can be answered from the record.
+_HOLDS = (
+    e.RunCreated, e.ToolInvoked, e.ToolRead, e.ToolReturned, e.ModelResponded, e.InputAnswered, e.ApprovalRequested,
+    e.ToolFailed, e.ChildStarted,
+)  # fmt: skip
+MOST_EVENTS = 5_000  # of one visit; a larger one is no file to keep beside code
+
+
+def visit_of(run_id: UUID, seq: int) -> Recording:
+    """The visit that begins at this event. Raises BadRecording where it can't be believed, or is no longer whole."""
+    run = Run.objects.get(pk=run_id)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_CUT, [run_id, seq])
+            cuts = cursor.fetchall()
+            if not cuts or cuts[0][0] != seq:
+                raise BadRecording(f"there is no checkpoint at event {seq} any more")
+            cut = newest_sound(str(run_id), cuts[:1])
+            following = cuts[1] if len(cuts) > 1 else None
+            rows = _rows(run_id, seq, None if following is None else following[0])
+            created, tail = believed(run, rows, cut)
+            earlier = _earlier(run_id, seq)
+        after = None if following is None else _state(str(run_id), following)
+    except JournalBroken as error:
+        raise BadRecording(str(error)) from None
+    assert cut.snapshot is not None and isinstance(created, e.RunCreated)
+    at = cut.snapshot
+    return Recording(
+        run_id=str(run_id), graph_id=run.graph_id, fingerprint=at.fingerprint, created=created, node=at.node,
+        visit=at.visit, generation=at.generation, state=at.state, events=tuple(tail), before=needed(earlier, tail),
+        after=after, depth=run.depth, times=tuple(row[2].isoformat() for row in rows if row[0] > seq),
+    )  # fmt: skip
+
+
+def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
+    """The first event, and those from one to another."""
+    until = "" if last is None else " AND seq <= %s"
+    statement = EVENTS.replace(" ORDER BY", f"{until} ORDER BY") + " LIMIT %s"
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [run_id, first, *([] if last is None else [last]), MOST_EVENTS + 1])
+        rows = cursor.fetchall()
+    if len(rows) > MOST_EVENTS:
+        raise BadRecording(f"the visit has more than {MOST_EVENTS} events")
+    return rows
+
+
+def believed(run: Run, rows: Sequence[TupleRow], cut: Cut) -> tuple[e.Event, list[e.Event]]:
+    """Rows of a journal as events, of which none lacks what is answered from it. Raises JournalBroken,
+    BadRecording."""
+    created, tail = read(run.pk, rows, cut, at_least=cut.seq, graph_id=run.graph_id)
+    for event in (created, *tail):
+        if isinstance(event, _HOLDS) and event.payload is None:
+            raise BadRecording(f"the payload of its {event.KIND} is gone")
+    return created, tail
+
+
+def _earlier(run_id: UUID, seq: int) -> list[e.Event]:
+    """Events before the visit that its calls may ask for."""
+    statement = EVENTS.replace("(seq = 1 OR seq >= %s)", "seq < %s AND kind = ANY(%s)")
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [run_id, seq, list(_EARLIER)])
+        return [checked(run_id, row)[1] for row in cursor.fetchall()]
+
+
+def _state(run_id: str, row: TupleRow) -> object:
+    snapshot = newest_sound(run_id, [row]).snapshot
+    return None if snapshot is None else snapshot.state

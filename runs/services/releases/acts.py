@@ -1,0 +1,303 @@
+"""What people do about releases: close a version to new starts and open it, set a ramp, raise it, let a halted one go
+on, take it back, finish it. Each is one verb in one transaction, with an act record. Operators may.
+
+All take the lock of the agent's releases alone, which every start shares: so an act waits for the starts under way, and
+after it nothing begins by what was before.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import LockNotAvailable
+
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.web.roles import OPERATOR
+from ledger.web.text_safety import is_hidden
+from runs.engine.agents import registry
+from runs.models import Ramp, RampStart, VersionGate
+from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.choosing import PLACES, ordered
+
+_VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
+ACTIONS = (
+    "version_close", "version_open", "ramp", "ramp_raise", "ramp_resume", "ramp_rollback", "ramp_finish", "ramp_halt",
+)  # fmt: skip
+BOUNDS = ("failed", "rejected", "stopped")
+
+
+class NotInThisState(DurableAgentsError):
+    """It is so already, or can't be so any more."""
+
+    status, code, title = 409, "illegal-state", "The release's state does not allow this"
+
+
+class RampMoved(DurableAgentsError):
+    """Somebody, or it itself, has changed it since."""
+
+    status, code, title = 409, "ramp-moved", "The ramp is another by now"
+
+
+class StartsUnderWay(DurableAgentsError):
+    """Starts of the agent don't end."""
+
+    status, code, title = 503, "starts-under-way", "Starts of the agent are under way"
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(
+            f"Starts of {agent} are under way and did not end within a second. Nothing was done; ask again."
+        )
+
+
+def find(ramp_id: int) -> Ramp:
+    """A ramp, also one that is over. Raises NotFound."""
+    found = Ramp.objects.filter(pk=ramp_id).first()
+    if found is None:
+        raise NotFound("ramp", ramp_id)
+    return found
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def close(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
+    """No start from outside gets the version any more; runs under way go on, and so do those that they go on as, or
+    start as steps by this very version. One that nobody has yet can be closed too, before its code comes. Raises
+    NotInThisState, InvalidInput, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    why = _may("version_close", by, justification)
+    _check_name(agent, version)
+    alone(agent)
+    if (ramp := under_way(agent)) is not None and version in (ramp.from_version, ramp.to_version):
+        raise NotInThisState(f"Ramp {ramp.pk} sends starts to {agent}@{version}: finish it or take it back first.")
+    gate = _gate(agent, version)
+    if gate.is_closed:
+        raise NotInThisState(f"{gate.graph_id} is closed to new starts already.")
+    return _set_gate(gate, True, by=by, why=why)
+
+
+@transaction.atomic
+def reopen(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
+    """Starts may get it again. Raises as `close` does."""
+    why = _may("version_open", by, justification)
+    _check_name(agent, version)
+    alone(agent)
+    gate = _gate(agent, version)
+    if not gate.is_closed:
+        raise NotInThisState(f"{gate.graph_id} is open to new starts.")
+    return _set_gate(gate, False, by=by, why=why)
+
+
+def _gate(agent: str, version: str) -> VersionGate:
+    known = VersionGate.objects.select_for_update().filter(agent=agent, version=version).first()
+    return known or VersionGate(agent=agent, version=version, is_closed=False)
+
+
+def _set_gate(gate: VersionGate, is_closed: bool, *, by: Actor, why: str) -> VersionGate:
+    before = {"is_closed": gate.is_closed}
+    gate.is_closed, gate.set_by, gate.set_at, gate.why = is_closed, by.ref, database_now(), why
+    gate.save(update_fields=None if gate.pk is None else ["is_closed", "set_by", "set_at", "why"])
+    acted(
+        "version_close" if is_closed else "version_open", by=by, subject=f"version {gate.graph_id}", justification=why,
+        before=before, after={"is_closed": is_closed},
+    )  # fmt: skip
+    return gate
+
+
+# --- ramps ------------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def begin(body: RampBody, *, by: Actor) -> Ramp:
+    """Set a ramp; the version that it goes to is opened with it. Raises InvalidInput by the field that is wrong,
+    NotInThisState where the agent has one, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    why = _may("ramp", by, body.justification)
+    if errors := _wrong(body):
+        raise InvalidInput(f"No such ramp can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+    alone(body.agent)
+    if (other := under_way(body.agent)) is not None:
+        raise NotInThisState(f"Ramp {other.pk} of {body.agent} is under way: finish it or take it back first.")
+    if _gate(body.agent, body.from_version).is_closed:
+        errors = [{"field": "from_version", "problem": "is closed to new starts", "fix": "open it first"}]
+        raise InvalidInput("A ramp leads from a version that takes starts.", errors=errors)
+    if (gate := _gate(body.agent, body.to_version)).is_closed:
+        _set_gate(gate, False, by=by, why=why)
+    ramp = Ramp.objects.create(
+        agent=body.agent, from_version=body.from_version, to_version=body.to_version, share=_places(body.share),
+        tags=sorted(set(body.tags or ())), bounds={name: getattr(body, name) for name in BOUNDS}, least=body.at_least,
+        set_by=by.ref, made_at=database_now(),
+    )  # fmt: skip
+    return done("ramp", ramp, by=by, before={}, why=why)
+
+
+@transaction.atomic
+def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
+    """Send more of the starts to the newer version: whoever is there stays there. Raises InvalidInput for a share that
+    isn't more, RampMoved, NotInThisState, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    why = _may("ramp_raise", by, body.justification)
+    ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
+    before, share = shown(ramp), _places(body.share)
+    if share <= ramp.share:
+        fix = f"more than {percent(ramp.share)}, or take the ramp back"
+        errors = [{"field": "share", "problem": "is not more than it is", "fix": fix}]
+        raise InvalidInput("A share is only raised, so that nobody changes sides twice.", errors=errors)
+    ramp.share = share
+    return _changed("ramp_raise", ramp, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def go_on(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
+    """Let a ramp that halted itself assign again. What it counted is behind it. Raises as `raise_to` does."""
+    why = _may("ramp_resume", by, body.justification)
+    ramp = _locked(ramp_id, body.revision, Ramp.State.HALTED)
+    before = shown(ramp)
+    last = RampStart.objects.filter(ramp=ramp, is_new=True).order_by("-id").values_list("id", flat=True).first()
+    ramp.state, ramp.halted_at, ramp.halted_by, ramp.counted_after = Ramp.State.ON, None, None, last or 0
+    return _changed("ramp_resume", ramp, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def roll_back(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
+    """Take it back: nothing goes to the newer version any more, which is closed to new starts. Runs that were begun on
+    it stay on it. Raises as `raise_to` does."""
+    why = _may("ramp_rollback", by, body.justification)
+    ramp = _locked(ramp_id, body.revision, Ramp.State.ON, Ramp.State.HALTED)
+    before = shown(ramp)
+    ramp.state, ramp.share, ramp.ended_at = Ramp.State.ROLLED_BACK, 0, database_now()
+    if not (gate := _gate(ramp.agent, ramp.to_version)).is_closed:
+        _set_gate(gate, True, by=by, why=why)
+    return _changed("ramp_rollback", ramp, by=by, before=before, why=why)
+
+
+@transaction.atomic
+def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
+    """The newer version for all: starts by name get it, as the newest that is open. Raises as `raise_to` does, and
+    NotInThisState where they would get another one."""
+    why = _may("ramp_finish", by, body.justification)
+    ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
+    before = shown(ramp)
+    closed = set(VersionGate.objects.filter(agent=ramp.agent, is_closed=True).values_list("version", flat=True))
+    newer = [
+        a.version
+        for a in registry.versions(ramp.agent)
+        if a.version not in closed and ordered(a.version) > ordered(ramp.to_version)
+    ]
+    if newer:
+        raise NotInThisState(
+            f"{ramp.agent}@{newer[0]} is newer and open: starts by name would get that one. Close it first."
+        )
+    ramp.state, ramp.share, ramp.ended_at = Ramp.State.DONE, PLACES, database_now()
+    return _changed("ramp_finish", ramp, by=by, before=before, why=why)
+
+
+def under_way(agent: str) -> Ramp | None:
+    """The agent's ramp that is not over."""
+    return Ramp.objects.filter(agent=agent, ended_at__isnull=True).first()
+
+
+def percent(share: int) -> str:
+    """A share as people write it."""
+    whole, rest = divmod(share, 100)
+    return f"{whole}.{rest:02}".rstrip("0").rstrip(".") if rest else str(whole)
+
+
+def shown(ramp: Ramp) -> dict[str, Any]:
+    """What a ramp is, as an act's record keeps it."""
+    names = (
+        "agent", "from_version", "to_version", "share", "tags", "bounds", "least", "state", "revision", "counted_after",
+    )  # fmt: skip
+    return {name: getattr(ramp, name) for name in names} | {"state": str(ramp.state)}
+
+
+def subject_of(ramp: Ramp) -> str:
+    """How records name it."""
+    return f"ramp {ramp.pk}"
+
+
+def alone(agent: str) -> None:
+    """No start of the agent is under way, and none begins before this transaction ends. Raises StartsUnderWay."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT runs_release_alone(%s)", [agent])
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable):
+            raise StartsUnderWay(agent) from error
+        raise
+
+
+def done(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str, **more: Any) -> Ramp:
+    """Put on record what became of a ramp."""
+    acted(
+        action, by=by, subject=subject_of(ramp), justification=why, before=before, after=shown(ramp) | more,
+        is_systems=by.kind == "system",
+    )  # fmt: skip
+    return ramp
+
+
+def store(ramp: Ramp) -> None:
+    """What of a ramp ever changes: the rest is for good."""
+    ramp.save(update_fields=[
+        "share", "state", "revision", "counted_after", "halted_at", "halted_by", "ended_at",
+    ])  # fmt: skip
+
+
+def _changed(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str) -> Ramp:
+    ramp.revision += 1
+    store(ramp)
+    return done(action, ramp, by=by, before=before, why=why)
+
+
+def _locked(ramp_id: int, revision: int | None, *states: str) -> Ramp:
+    alone(find(ramp_id).agent)
+    ramp = Ramp.objects.select_for_update().get(pk=ramp_id)
+    if revision is not None and revision != ramp.revision:
+        raise RampMoved(
+            f"The ramp was changed since you looked ({ramp.get_state_display().lower()}): look at it again."
+        )
+    if ramp.state not in states:
+        raise NotInThisState(f"The ramp is {str(ramp.state).replace('_', ' ')}.")
+    return ramp
+
+
+def _may(action: str, by: Actor, justification: str) -> str:
+    if by.role != OPERATOR and by.auth != "shell":
+        raise Forbidden("Only an operator may say which version starts get.")
+    return justified(action, justification)
+
+
+def _places(share: Decimal | None) -> int:
+    return 0 if share is None else int(share * 100)
+
+
+def _check_name(agent: str, version: str) -> None:
+    """Raises NotFound for an agent that nobody has, InvalidInput for what is no version."""
+    if not registry.versions(agent):
+        raise NotFound("agent", agent)
+    if not _VERSION.fullmatch(version):
+        errors = [{"field": "version", "problem": "is no version", "fix": "such as 2.0.0"}]
+        raise InvalidInput(f"{version[:40]!r} is no version of an agent.", errors=errors)
+
+
+def _wrong(body: RampBody) -> list[dict[str, str]]:
+    versions = [agent.version for agent in registry.versions(body.agent)]
+    if not versions:
+        known = sorted({agent.name for agent in registry.agents()})
+        return [{"field": "agent", "problem": "is unknown here", "fix": f"one of {', '.join(known)}"}]
+    wrong = [
+        {"field": field, "problem": "is unknown here", "fix": f"one of {', '.join(versions)}"}
+        for field in ("from_version", "to_version")
+        if getattr(body, field) not in versions
+    ]
+    if body.from_version == body.to_version:
+        wrong.append({"field": "to_version", "problem": "is the one that it leads from", "fix": "another version"})
+    if body.share is None and body.tags is None:
+        wrong.append({"field": "share", "problem": "is missing, and there are no tags", "fix": "give one or both"})
+    if any(tag != tag.strip() or any(c == "\n" or is_hidden(c) for c in tag) for tag in body.tags or ()):
+        wrong.append({"field": "tags", "problem": "hold what can't be seen, or blanks around it", "fix": "plain text"})
+    return wrong

@@ -1,0 +1,120 @@
+"""A ramp halts itself: where more of the runs that it began on the newer version fail, are rejected or stop for an
+operator than its bounds allow, new starts go to the older version again. Runs that were begun stay where they are.
+
+Counted is what is on record now, of the newest starts that were begun: a few hundred rows whatever the ramp has
+assigned, and no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+from ledger.actors import Actor
+from runs.models import Ramp
+from runs.services.releases import acts
+from runs.services.releases.acts import StartsUnderWay
+
+log = logging.getLogger("runs.services.releases")
+KEEPER = Actor(kind="system", name="releases")
+COUNTED = 1000
+# A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected.
+_FIGURES = """
+    SELECT asked.ramp, told.* FROM unnest(%(ramps)s::bigint[], %(after)s::bigint[]) AS asked(ramp, after)
+    CROSS JOIN LATERAL (
+    WITH newest AS (
+        SELECT s.run_id FROM runs_rampstart s WHERE s.ramp_id = asked.ramp AND s.is_new AND s.id > asked.after
+        ORDER BY s.id DESC LIMIT %(most)s
+    ), work AS (
+        SELECT r.id AS began, r.id, r.state FROM newest n JOIN runs_run r ON r.id = n.run_id
+        WHERE r.started_at IS NOT NULL
+        UNION ALL
+        SELECT r.first, r.id, r.state FROM newest n JOIN runs_run r ON r.first = n.run_id
+    ), judged AS (
+        SELECT w.began, bool_or(w.state = 'failed') AS failed,
+               bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'approval'
+                               AND x.resolution = 'rejected')) AS rejected,
+               bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'operator')) AS stopped
+        FROM work w GROUP BY w.began
+    )
+    SELECT count(*), count(*) FILTER (WHERE failed), count(*) FILTER (WHERE rejected), count(*) FILTER (WHERE stopped)
+    FROM judged) told"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of the runs that a ramp began on the newer version: how many, and how many of these did not go well."""
+
+    begun: int = 0
+    failed: int = 0
+    rejected: int = 0
+    stopped: int = 0
+
+    def above(self, ramp: Ramp) -> list[str]:
+        """The bounds that are passed; none before enough runs were begun."""
+        if self.begun < ramp.least:
+            return []
+        return [
+            name
+            for name in acts.BOUNDS
+            if (bound := ramp.bounds.get(name)) is not None and getattr(self, name) * 100 > bound * self.begun
+        ]
+
+
+def figures(ramp: Ramp) -> Figures:
+    """What counts towards the bounds now."""
+    return figures_of([ramp])[ramp.pk]
+
+
+def figures_of(ramps: Sequence[Ramp]) -> dict[int, Figures]:
+    """The same of several, in one statement."""
+    asked: dict[str, Any] = {
+        "ramps": [one.pk for one in ramps],
+        "after": [one.counted_after for one in ramps],
+        "most": COUNTED,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_FIGURES, asked)
+        return {ramp: Figures(*told) for ramp, *told in cursor.fetchall()}
+
+
+def sweep() -> int:
+    """Halt the ramps that are above a bound. Returns how many were."""
+    return sum(_halt(ramp_id) for ramp_id in _above())
+
+
+def _above() -> list[int]:
+    """Ramps that are to be halted. One process at a time looks."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('release watch', 38))")
+        if not cursor.fetchone()[0]:
+            return []
+        return [ramp.pk for ramp in Ramp.objects.filter(state=Ramp.State.ON) if figures(ramp).above(ramp)]
+
+
+def _halt(ramp_id: int) -> bool:
+    """Halt one, unless somebody was faster, or what it counts is another by now. Where starts don't end, the next look
+    comes in a moment."""
+    try:
+        with transaction.atomic():
+            acts.alone(acts.find(ramp_id).agent)
+            ramp = Ramp.objects.select_for_update().get(pk=ramp_id)
+            told = figures(ramp)
+            above = told.above(ramp)
+            if not ramp.is_on or not above:
+                return False
+            before = acts.shown(ramp)
+            ramp.state, ramp.revision = Ramp.State.HALTED, ramp.revision + 1
+            ramp.halted_at, ramp.halted_by = acts.database_now(), asdict(told) | {"above": above}
+            acts.store(ramp)
+            why = f"of {told.begun} runs begun: {', '.join(f'{getattr(told, name)} {name}' for name in above)}"
+            acts.done("ramp_halt", ramp, by=KEEPER, before=before, why=why, figures=ramp.halted_by)
+    except StartsUnderWay as busy:
+        log.warning("ramp %s is above its bounds, and can't be halted yet: %s", ramp_id, busy.detail)
+        return False
+    log.warning("ramp %s (%s) halted: %s", ramp_id, ramp, why)
+    return True

@@ -1,0 +1,440 @@
+"""A probe finds out whether an other side honours keys: it proves it, or it says what it saw."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from pydantic import BaseModel
+
+from durableagents import (
+    Agent,
+    BusinessFailure,
+    Context,
+    DidNotHappen,
+    End,
+    Gate,
+    Happened,
+    KeyRejected,
+    NotSent,
+    Pending,
+    ReplayClass,
+    ToolCall,
+    TransportError,
+    tool,
+)
+from ledger.actors import Actor
+from ledger.models import ActRecord
+from runs import failpoints
+from runs.certification import probing, results
+from runs.certification.probing import Asked
+from runs.engine.agents import registry
+from runs.engine.tools import Tool
+from runs.models import Probe
+from tests.runs.stage import in_thread
+from tests.world import only_for_now
+
+pytestmark = pytest.mark.django_db
+SHELL = Actor("os", "olga", role="operator", auth="shell")
+KEYED = ReplayClass.IDEMPOTENT_WITH_KEY
+
+
+class Order(BaseModel):
+    item: str
+    amount: int = 1
+
+
+class Placed(BaseModel):
+    number: str
+    served: int = 0
+
+
+class Shop:
+    """The other side. `manner` is how it treats a key that it has seen."""
+
+    def __init__(self, manner: str = "honours") -> None:
+        self.manner = manner
+        self.effects: list[tuple[str, str, int]] = []
+        self.calls: list[str] = []
+        self.troubles: list[Exception] = []
+
+    def order(self, args: Order, call: ToolCall) -> Placed:
+        assert call.key is not None
+        self.calls.append(call.key)
+        if self.troubles:
+            raise self.troubles.pop(0)
+        known = [n for n, (key, *_) in enumerate(self.effects) if key == call.key]
+        if known and self.manner == "honours":
+            if self.effects[known[0]][1:] != (args.item, args.amount):
+                raise KeyRejected("used with another body")
+            return Placed(number=f"N-{known[0]}", served=len(self.calls))
+        if known and self.manner == "refuses":
+            raise BusinessFailure("there is such an order already")
+        if self.manner == "no body" and known:
+            return Placed(number=f"N-{known[0]}")
+        self.effects.append((call.key, args.item, args.amount))
+        if self.manner == "echoes":
+            return Placed(number=args.item)
+        return Placed(number=f"N-{len(self.effects) - 1}", served=0 if self.manner == "no body" else len(self.calls))
+
+
+def agent_with(shop: Shop, name: str = "shopper", **more: Any) -> Tool:
+    """An agent with one tool, `place_order`."""
+    given: dict[str, Any] = {"replay_class": KEYED, "external_id": "number", "timeout": 5} | more
+
+    async def place_order(args: Order, call: ToolCall) -> Placed:
+        return shop.order(args, call)
+
+    made = tool(**given)(place_order)
+    agent = Agent(name, "1.0.0", input=Order, state=Order, tools=[made])
+
+    @agent.node(start=True)
+    async def buy(state: Order, ctx: Context) -> End:
+        return End((await ctx.call(made, state)).number)
+
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _agents() -> Iterator[None]:
+    with only_for_now():
+        yield
+
+
+def probe(**more: Any) -> tuple[Probe | None, Any]:
+    asked = Asked("place_order", more.pop("agent", ""), more.pop("input", {"item": "chair"}), **more)
+    return probing.probe(probing.prepare(asked), by=SHELL, pause=0.0)
+
+
+def stands(made: Tool, agent: str = "shopper") -> str:
+    return results.standing_of(results.newest(), agent, made).word
+
+
+# --- what it finds ---
+
+
+def test_one_effect_for_two_calls_is_a_certificate() -> None:
+    shop = Shop()
+    made = agent_with(shop)
+    assert stands(made) == "not_probed"
+    row, seen = probe(conflict={"item": "table"})
+    assert row is not None and row.verdict == "honours_keys" and "N-0" in row.told
+    assert seen.calls["conflict"].what == "key rejected"
+    assert len(set(shop.calls)) == 1 and shop.calls[0].startswith("probe-") and len(shop.effects) == 1
+    assert stands(made) == "certified" and (row.expires_at - row.at).days == 90
+    assert row.evidence["calls"]["first"]["digest"] != "" and row.by == "os:olga"
+
+
+def test_two_effects_under_one_key_are_found_and_outlast_a_change_of_the_tool() -> None:
+    shop = Shop("ignores")
+    made = agent_with(shop)
+    row, _ = probe()
+    assert row is not None and row.verdict == "ignores_keys" and "N-0 and N-1" in row.told
+    assert stands(made) == "ignores_keys"
+    registry.remove("shopper@1.0.0")
+    changed = agent_with(shop, timeout=6)
+    now = results.standing_of(results.newest(), "shopper", changed)
+    assert (now.word, now.found, now.is_unsafe, now.is_certified) == ("changed", "ignores_keys", True, False)
+
+
+def test_another_body_that_is_done_under_the_same_key_is_another_effect() -> None:
+    class Half(Shop):
+        def order(self, args: Order, call: ToolCall) -> Placed:
+            """It goes by the body, not by the key."""
+            known = [n for n, (_, *body) in enumerate(self.effects) if body == [args.item, args.amount]]
+            if known:
+                return Placed(number=f"N-{known[0]}")
+            return super().order(args, call)
+
+    agent_with(Half("ignores"))
+    assert probe()[1].verdict == "honours_keys", "which two calls with one body can't tell"
+    row, _ = probe(input={"item": "sofa"}, conflict={"item": "bed"})
+    assert row is not None and row.verdict == "ignores_keys" and "another body" in row.told
+
+
+def test_a_repeat_that_is_refused_is_no_replay() -> None:
+    made = agent_with(Shop("refuses"))
+    row, _ = probe()
+    assert row is not None and row.verdict == "refuses_repeats" and stands(made) == "refuses_repeats"
+
+
+def test_the_same_answer_twice_proves_nothing_where_nothing_in_it_names_the_effect() -> None:
+    """Neither what was sent, come back, nor an answer that has no name."""
+    made = agent_with(Shop("echoes"))
+    row, _ = probe()
+    assert row is not None and row.verdict == "unclear" and "--control" in row.told and stands(made) == "unclear"
+    row, _ = probe(has_control=True)
+    assert row is not None and row.verdict == "unclear", "another effect has the same name"
+
+
+def test_a_control_under_another_key_shows_that_effects_differ() -> None:
+    shop = Shop("no body")
+    made = agent_with(shop, external_id=None)
+    assert probe()[1].verdict == "unclear" and stands(made) == "unclear"
+    row, seen = probe(has_control=True)
+    assert row is not None and row.verdict == "honours_keys" and len(seen.calls) == 3
+    assert stands(made) == "certified", "the newest counts"
+
+
+@pytest.mark.parametrize(("said", "verdict"), [
+    (Happened(Placed(number="N-0")), "honours_keys"), (None, "honours_keys"), (DidNotHappen(), "hook_denies"),
+    (Happened(Placed(number="N-7")), "hook_denies"),
+])  # fmt: skip
+def test_its_hook_is_asked_whether_it_finds_what_was_done(said: Any, verdict: str) -> None:
+    async def ask(args: Order, call: ToolCall) -> Any:
+        return said
+
+    made = agent_with(Shop(), reconcile=ask)
+    row, _ = probe()
+    assert row is not None and row.verdict == verdict
+    assert stands(made) == ("certified" if verdict == "honours_keys" else "hook_denies")
+
+
+def test_a_call_that_answers_later_is_compared_by_its_receipt() -> None:
+    taken: list[str] = []
+
+    async def place_order(args: Order, call: ToolCall) -> Pending:
+        assert call.callback_url is not None and call.key is not None and call.callback_url.endswith(call.key)
+        taken.append(call.key)
+        return Pending(receipt={"ticket": list(dict.fromkeys(taken)).index(call.key)})
+
+    made = tool(replay_class=KEYED, answers_later=True, output=Placed, external_id="number")(place_order)
+    agent = Agent("later", "1.0.0", input=Order, state=Order, tools=[made])
+
+    @agent.node(start=True)
+    async def buy(state: Order, ctx: Context) -> End:
+        return End()
+
+    assert probe()[1].verdict == "unclear"
+    taken.clear()
+    assert probe(has_control=True)[1].verdict == "honours_keys"
+
+
+@pytest.mark.parametrize("trouble", [TransportError("409: in progress"), NotSent("refused")])
+def test_an_other_side_that_is_still_busy_is_asked_again(trouble: Exception) -> None:
+    class Busy(Shop):
+        def order(self, args: Order, call: ToolCall) -> Placed:
+            self.troubles = [trouble] if len(self.calls) == 1 else []
+            return super().order(args, call)
+
+    shop = Busy()
+    made = agent_with(shop)
+    assert probe()[1].verdict == "honours_keys" and stands(made) == "certified" and len(shop.calls) == 3
+
+
+def test_one_that_never_answers_the_repeat_leaves_it_open() -> None:
+    class Gone(Shop):
+        def order(self, args: Order, call: ToolCall) -> Placed:
+            self.troubles = [TransportError("gone")] if self.calls else []
+            return super().order(args, call)
+
+    made = agent_with(Gone())
+    assert probe()[1].verdict == "unclear" and stands(made) == "unclear"
+
+
+@pytest.mark.parametrize("trouble", [
+    BusinessFailure("no"), KeyRejected("unknown"), NotSent("away"), TransportError("gone"), ZeroDivisionError("a bug"),
+])  # fmt: skip
+def test_a_first_call_that_comes_to_nothing_says_nothing_and_nothing_more_is_sent(trouble: Exception) -> None:
+    shop = Shop()
+    shop.troubles = [trouble]
+    made = agent_with(shop)
+    row, seen = probe()
+    assert row is None and len(shop.calls) == 1 and stands(made) == "not_probed" and "says nothing" in seen.told
+    assert [x.action for x in ActRecord.objects.order_by("pk")][-2:] == ["probe", "probe_done"]
+
+
+def test_a_blocking_function_that_hangs_does_not_hold_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def place_order(args: Order, call: ToolCall) -> Placed:
+        over.wait(30)
+        return Placed(number="N")
+
+    made = tool(replay_class=KEYED, timeout=0.1, external_id="number")(place_order)
+    Agent("slow", "1.0.0", input=Order, state=Order, tools=[made])
+    began = time.monotonic()
+    try:
+        assert probe()[0] is None and time.monotonic() - began < 5
+    finally:
+        over.set()
+
+
+# --- what counts ---
+
+
+def test_a_certificate_ends(settings: Any) -> None:
+    made = agent_with(Shop())
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"probe_days": 0.2 / 86_400})
+    probe()
+    found = results.newest()
+    assert results.standing_of(found, "shopper", made, elapsed=0.3).word == "expired"
+    time.sleep(0.25)
+    now = results.standing_of(results.newest(), "shopper", made)
+    assert (now.word, now.found, now.is_certified, now.is_unsafe) == ("expired", "certified", False, False)
+
+
+def test_a_changed_tool_is_not_certified_any_more_and_one_that_is_back_is() -> None:
+    made = agent_with(Shop())
+    probe()
+    registry.remove("shopper@1.0.0")
+    changed = agent_with(Shop(), timeout=6)
+    assert stands(changed) == "changed" and stands(made) == "certified"
+
+
+def test_a_tool_of_another_agent_counts_where_it_is_the_same_one() -> None:
+    made = agent_with(Shop())
+    probe()
+    assert stands(made, agent="other") == "certified"
+    assert stands(agent_with(Shop(), name="other", timeout=7), agent="other") == "not_probed"
+
+
+def test_the_newest_counts_whichever_it_is() -> None:
+    shop = Shop()
+    made = agent_with(shop)
+    probe()
+    shop.manner = "ignores"
+    probe()
+    assert stands(made) == "ignores_keys"
+    shop.manner = "honours"
+    probe(input={"item": "new"})
+    assert stands(made) == "certified"
+
+
+def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
+    made = agent_with(Shop("ignores"))
+    row, _ = probe()
+    assert row is not None
+    forged = Probe.objects.get(pk=row.pk)
+    forged.pk, forged.verdict = None, "honours_keys"
+    forged.save(force_insert=True)
+    assert stands(made) == "not_probed"
+
+
+def test_rows_are_never_changed() -> None:
+    agent_with(Shop())
+    probe()
+    with pytest.raises(Exception, match=r"append.only|Cannot"):
+        Probe.objects.update(verdict="honours_keys")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_an_act_on_record_before_anything_leaves_and_verifies() -> None:
+    before: list[int] = []
+
+    class Watching(Shop):
+        def order(self, args: Order, call: ToolCall) -> Placed:
+            before.append(in_thread(lambda: ActRecord.objects.filter(action="probe").count()))
+            return super().order(args, call)
+
+    agent_with(Watching())
+    probe()
+    begun, done = ActRecord.objects.filter(action__startswith="probe").order_by("pk")
+    assert begun.by == done.by == "os:olga" and begun.subject == "tool place_order of shopper@1.0.0"
+    assert begun.after["keys"]["first"] == begun.after["keys"]["repeat"] != begun.after["keys"]["control"]
+    assert done.after["verdict"] == "honours_keys" and done.after["evidence_digest"].startswith("sha256:")
+    assert before == [1, 1]
+
+
+# --- what can't be probed ---
+
+
+def refusal(**more: Any) -> str:
+    with pytest.raises(Exception) as refused:
+        probing.prepare(
+            Asked(more.pop("tool", "place_order"), more.pop("agent", ""), more.pop("input", {"item": "a"}), **more)
+        )
+    return str(refused.value.detail)  # type: ignore[attr-defined]
+
+
+def test_what_can_not_be_probed_is_refused_by_name_and_nothing_is_sent() -> None:
+    shop = Shop()
+    agent_with(shop)
+    assert "no tool of any agent" in refusal(tool="place_ordr")
+    assert "There is no agent" in refusal(agent="nobody")
+    assert "input item" in refusal(input={"amount": 2}) and "input it" in refusal(input=[1])
+    assert "the same body" in refusal(conflict={"item": "a", "amount": 1})
+    failpoints.driving("some-run")
+    try:
+        assert "inside a run" in refusal()
+    finally:
+        failpoints.driving("")
+    agent_with(shop, name="other", timeout=9)
+    assert "several agents" in refusal() and probing.find("place_order", "other")[0].name == "other"
+    assert shop.calls == [] and not ActRecord.objects.exists() and not Probe.objects.exists()
+
+
+@pytest.mark.parametrize("replay_class", [ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.PURE])
+def test_a_tool_without_a_key_has_nothing_to_probe(replay_class: ReplayClass) -> None:
+    agent_with(Shop(), replay_class=replay_class)
+    assert "sends no key" in refusal()
+
+
+def test_people_who_would_be_asked_are_passed_only_on_the_record() -> None:
+    agent_with(Shop(), gate=Gate("finance_po", "dear ones", when=lambda args: args.amount > 9))
+    assert "put to finance_po" in refusal(input={"item": "a", "amount": 10})
+    assert "put to finance_po" in refusal(conflict={"item": "a", "amount": 10})
+    row, _ = probe(input={"item": "a", "amount": 10}, is_past_gate=True)
+    assert row is not None
+    assert ActRecord.objects.get(action="probe").after["past_gate"] == "finance_po"
+
+
+# --- the command ---
+
+
+def run(*words: str) -> tuple[str, int]:
+    out = io.StringIO()
+    try:
+        call_command("probe", *words, stdout=out)
+    except CommandError as error:
+        return f"{out.getvalue()}{error}", error.returncode
+    return out.getvalue(), 0
+
+
+def given(tmp_path: Path, value: Any) -> str:
+    path = tmp_path / "input.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return str(path)
+
+
+def test_the_command_tells_what_it_saw_on_one_page(tmp_path: Path) -> None:
+    agent_with(Shop())
+    told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
+    assert code == 0 and "REALLY" not in told and "really calls the other side" in told
+    assert (
+        "verdict\thonours keys\ttwo calls under one key were one effect: N-0" in told and "is certified until" in told
+    )
+    listed, _ = run("--list")
+    assert "place_order\tshopper@1.0.0\tcertified\tuntil 20" in listed
+
+
+def test_the_command_says_by_its_exit_code_that_a_tool_is_not_certified(tmp_path: Path) -> None:
+    agent_with(Shop("ignores"))
+    told, code = run("place_order", "--input", given(tmp_path, {"item": "a"}), "--yes")
+    assert code == 1 and "two effects: N-0 and N-1" in told and told.endswith("Not certified.")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["place_order"], "give --input FILE"), (["nothing", "--input", "{}", "--yes"], "no tool of any agent"),
+    (["place_order", "--input", "{}"], "Say --yes"),
+])  # fmt: skip
+def test_the_command_sends_nothing_where_it_was_not_asked_properly(tmp_path: Path, words: list[str], says: str) -> None:
+    shop = Shop()
+    agent_with(shop)
+    told, code = run(*[given(tmp_path, {"item": "a"}) if word == "{}" else word for word in words])
+    assert code == 2 and says in told and shop.calls == []
+
+
+@pytest.mark.parametrize("text", ["{", "\x00", "[1]"])
+def test_an_input_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    shop = Shop()
+    agent_with(shop)
+    assert run("place_order", "--input", given(tmp_path, text), "--yes")[1] == 2 and shop.calls == []
+    assert run("place_order", "--input", str(tmp_path / "none"), "--yes")[1] == 2

@@ -1,0 +1,22 @@
+"""Seeded bugs in what decides which version a start gets. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+CHOOSING, ACTS, WATCHING = (f"runs/services/releases/{name}.py" for name in ("choosing", "acts", "watching"))
+STARTS, HALTS, DRAINS = (f"tests/runs/test_{name}.py" for name in ("releases", "ramps_halt", "version_drains"))
+
+RELEASES = [
+    Mutant("a customer changes sides of a ramp", CHOOSING, 'f"ramp\\n{ramp_id}\\n{key.text}"', 'f"ramp\\n{ramp_id}\\n{id(key)}"', f"{STARTS} -k stays_on_its_side"),
+    Mutant("a raised share moves starts back", CHOOSING, 'place_of(ramp["id"], key), next', 'place_of(ramp["id"] + ramp["share"], key), next', f"{STARTS} -k stays_on_its_side"),
+    Mutant("a halted ramp assigns on", CHOOSING, 'if ramp["state"] != Ramp.State.ON:', "if False:", f"{HALTS} -k above_a_bound"),
+    Mutant("a closed version takes a start", CHOOSING, "        if asked.version in rules.closed:\n", "        if False:\n", f"{STARTS} -k newest_open"),
+    Mutant("a start by name gets a closed version", CHOOSING, "if agent.version not in rules.closed]", "if agent]", f"{STARTS} -k newest_open"),
+    Mutant("a version that nobody serves is assigned", CHOOSING, "    elif is_new and not is_served:\n", "    elif False:\n", f"{STARTS} -k no_living_worker"),
+    Mutant("an act waits for no start", "runs/sql/0038_releases.sql", "    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));\n", "", f"{STARTS} -k waits_for_a_start"),
+    Mutant("a ramp judges what nobody has begun", WATCHING, "\n        WHERE r.started_at IS NOT NULL", "", f"{HALTS} -k waits_to_be_begun"),
+    Mutant("a ramp that was let go on halts for what was before", ACTS, "ramp.counted_after = Ramp.State.ON, None, None, last or 0", "ramp.counted_after = Ramp.State.ON, None, None, 0", f"{HALTS} -k let_go_on"),
+    Mutant("whoever drains a version begins runs of it", "runs/sql/0039_drains.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0039_drains.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
+]  # fmt: skip

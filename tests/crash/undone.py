@@ -1,0 +1,85 @@
+"""Judges a run that undid its effects, or should have: each that happened was undone once, the last first, or a person
+let it stand. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tests.crash.checker import Expected, Facts, Kind
+
+AGENT = "crash-undoer"
+_ENDED_BADLY = ("failed", "cancelled")
+
+
+def is_undoer(facts: Facts) -> bool:
+    """Whether it is a run of the agent that undoes."""
+    return bool(facts.events) and facts.events[0]["data"].get("agent") == AGENT
+
+
+def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
+    """What such a child does to the outside where it came to its own end."""
+    tools = {event["data"].get("tool") for event in facts.events if event["kind"] == "ToolInvoked"}
+    mails = {"email.mailed": 1, "email.unmailed": 1} if "mailed" in tools else {}
+    return Expected(
+        {"erp.create_vendor": 4, **mails}, gates=1, state="failed", may_be_cancelled=True,
+        denied={"refunded": "erp.create_vendor"}, may_send_late=theirs.may_send_late,
+    )  # fmt: skip
+
+
+def judge_undone(facts: Facts) -> Iterable[tuple[Kind, str]]:
+    """What is wrong with what a run undid."""
+    intents = {_call(event): event["seq"] for event in facts.events if event["kind"] == "ToolInvoked"}
+    registered = [_call(event) for event in facts.events if event["kind"] == "UndoRegistered"]
+    undone = [_of(event) for event in facts.events if event["kind"] == "EffectUndone"]
+    left = [_of(event) for event in facts.events if event["kind"] == "EffectLeft"]
+    for call, times in Counter(undone).items():
+        if times > 1:
+            yield "duplicate", f"{call} was undone {times} times"
+        if call not in registered or call not in _happened(facts):
+            yield "broken", f"{call} was undone, and never happened or can't be undone"
+    if Counter(_call(entry) for entry in facts.ledger if entry["fact"] == "compensated") != Counter(undone):
+        yield "broken", "what the ledger says was compensated is not what the journal says was undone"
+    order = [intents.get(call, 0) for call in undone]
+    if order != sorted(order, reverse=True):
+        yield "broken", f"undone in the order {undone}, which is not the last first"
+    for event in facts.events:
+        if event["kind"] == "EffectUndone" and (event["slot"], "result") not in _done(facts):
+            yield "broken", f"event {event['seq']} says undone, and the call at {event['slot']} has no result"
+    begun = [event["seq"] for event in facts.events if event["kind"] == "UndoBegun"]
+    if len(begun) > 1:
+        yield "duplicate", f"undoing was begun {len(begun)} times"
+    if facts.run["state"] in _ENDED_BADLY and (begun or facts.run["state"] == "failed"):
+        for call in registered:
+            if call in _happened(facts) and call not in (*undone, *left):
+                yield "lost", f"{call} happened, and was neither undone nor left by anybody"
+
+
+def _done(facts: Facts) -> set[tuple[str, str]]:
+    """Calls with an outcome that says that they were done."""
+    found = {
+        (event["slot"], "result") for event in facts.events if event["kind"] in ("ToolReturned", "CallbackReceived")
+    }
+    return found | {
+        (event["slot"], "result")
+        for event in facts.events
+        if event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened"
+    }
+
+
+def _happened(facts: Facts) -> list[tuple[str, int]]:
+    return [
+        _call(event)
+        for event in facts.events
+        if event["kind"] in ("ToolReturned", "CallbackReceived")
+        or (event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened")
+    ]
+
+
+def _call(row: dict[str, Any]) -> tuple[str, int]:
+    return row["slot"], row["attempt"]
+
+
+def _of(event: dict[str, Any]) -> tuple[str, int]:
+    return event["data"]["of_slot"], event["data"]["of_attempt"]

@@ -1,0 +1,123 @@
+"""Undoing, met by what isn't a death: wishes at the worst moment, waits of before, rules that end a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from durableagents import Budget, Context, End, Failure
+from ledger.errors import IllegalTransition
+from runs.models import Wait
+from runs.services import lifecycle, signals
+from runs.services.budgets import raising
+from runs.workers import timers
+from tests.engine.undoings import Reversible, names
+from tests.runs import test_keys
+from tests.runs.stage import Stage, fresh, in_thread, kinds, now, problems, waiting
+from tests.world import OLGA, Notes, Outside, agent_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def tools(outside: Outside) -> Reversible:
+    return Reversible(outside)
+
+
+@pytest.mark.parametrize("how", ["undo", "leave"])
+def test_who_cancels_between_two_nodes_is_heard(stage: Stage, tools: Reversible, outside: Outside, how: str) -> None:
+    """A checkpoint is taken after the wish."""
+
+    async def node(state: Notes, ctx: Context) -> str:
+        if state.seen:
+            await ctx.signal("never")
+        await ctx.call(tools.book, {"name": "a"})
+        in_thread(lambda: lifecycle.cancel(run.id, by=OLGA, justification="no more", effects=how))
+        state.seen.append("went on")
+        return "node"
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and problems(run) == []
+    assert names(outside) == (["book", "unbook"] if how == "undo" else ["book"]), kinds(run)
+
+
+def test_who_leaves_the_effects_of_a_run_that_fails_just_then_is_heard(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.book, {"name": "a"})
+        in_thread(lambda: lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave"))
+        raise Failure("too late", code="too_late")
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and names(outside) == ["book"] and problems(run) == []
+
+
+def test_a_wait_for_budget_of_before_ends_nothing_half_undone(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.book, {"name": "a"})
+        await ctx.call(tools.buy, {"name": "b", "amount": 1000})
+        await ctx.call(tools.order, {"name": "c"})
+
+    run = stage.start(agent_of(node, tools=tools.all(), budget=Budget(tool_calls=2)))
+    stage.settle(run)
+    assert [wait.kind for wait in waiting(run)] == ["budget"]
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    stage.settle(run)
+    assert fresh(run).is_undoing and "approval" in {wait.kind for wait in waiting(run)}
+    with pytest.raises(IllegalTransition, match="no cap keeps it"):
+        raising.set_budget(run.id, Budget(tool_calls=2), by=OLGA, justification="it was said so")
+    Wait.objects.filter(run_id=run.id, kind="budget").update(deadline=now() - timedelta(seconds=1))
+    timers.sweep()
+    stage.settle(run)
+    assert fresh(run).is_undoing and str(fresh(run).state) != "cancelled"
+    stage.decide(run)
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook"
+
+
+def test_a_run_that_stands_still_for_an_operator_undoes_and_ends(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    rounds: list[int] = []
+
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.buy, {"name": "b", "amount": 1000})
+        rounds.append(1)
+        if len(rounds) == 1:
+            await ctx.call(tools.book, {"name": "x"})
+            await ctx.signal("go")
+        else:
+            await ctx.call(tools.order, {"name": "y"})
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.settle(run)
+    signals.signal(run.id, "go", None, by=OLGA)
+    stage.settle(run)
+    assert [wait.kind for wait in waiting(run)] == ["operator"]
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    stage.settle(run)
+    assert [wait.kind for wait in waiting(run)] == ["approval"], "of the undo's own gate"
+    stage.decide(run)
+    stage.settle(run)
+    assert str(fresh(run).state) == "cancelled" and problems(run) == [], kinds(run)
+
+
+def test_a_run_that_another_of_its_key_replaces_is_undone_by_its_agents_rule(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.book, {"name": "a"})
+        await ctx.signal("go")
+
+    agent = agent_of(node, tools=tools.all())
+    first = test_keys.begin(agent.name, "refuse").run
+    stage.settle(first)
+    test_keys.begin(agent.name, "replace")
+    stage.settle(first)
+    assert str(fresh(first).state) == "cancelled" and names(outside)[:2] == ["book", "unbook"]
