@@ -113,6 +113,9 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
+        indexes = [  # which runs have anything to undo: asked of whole families, of journals of any length
+            models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
+        ]
         triggers = append_only()
 
 
