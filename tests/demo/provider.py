@@ -28,9 +28,10 @@ class Asked:
 
 
 class Provider:
-    """Answers each request after `seconds`. `asked` is what it would send the bill for."""
+    """Answers each request after `seconds`, as they are when it comes. `asked` is what it would send the bill for."""
 
     def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
         provider = self
@@ -44,7 +45,7 @@ class Provider:
                     return  # whoever asked died over it: nothing was asked
                 body = json.loads(raw)
                 asked = provider._note(body["messages"])
-                time.sleep(seconds)
+                time.sleep(provider.seconds)
                 answer = json.dumps(reply(body)).encode()
                 try:
                     self.send_response(200)
