@@ -209,6 +209,8 @@ class HeadCheck:
                 self.is_pause = False
             case e.CancelRequested():
                 self.is_cancel, self.is_pause = True, False
+            case e.UndoBegun():
+                self.is_cancel = False  # from here on it is granted
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 self.is_pause = self.is_cancel = False
                 self._rest()

@@ -131,6 +131,24 @@ def test_a_cancel_undoes_and_the_run_ends_as_cancelled(stage: Stage, waits: Agen
     sound(run)
 
 
+def test_a_run_whose_cancel_undoes_it_verifies_in_the_midst_of_it(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.buy, {"name": "a", "amount": 1000})
+        await ctx.signal("go")
+        return End()
+
+    run = stage.start(agent_of(node, tools=tools.all()))
+    stage.settle(run)
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    assert stage.settle(run) == "parked" and kinds(run).count("UndoBegun") == 1 and not head(run).is_cancel_requested
+    sound(run)
+    stage.decide(run)
+    assert stage.settle(run) == "cancelled" and names(outside) == ["buy", "refund"]
+    sound(run)
+
+
 def test_a_paused_run_is_cancelled_and_undone(stage: Stage, waits: Agent, outside: Outside) -> None:
     run = stage.start(waits)
     stage.settle(run)

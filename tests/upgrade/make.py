@@ -39,6 +39,7 @@ pytestmark = pytest.mark.django_db
 # Code that knows what `make_later.py` makes. Its dump leaves out some plain waits: the run of `branches` waits for each
 # of them, and dumps are kept for ever.
 IS_LATER = hasattr(durableagents, "Renew")
+IS_RELEASED = hasattr(durableagents, "Undo")  # and of `make_released.py`
 PLAIN = {"gate", "callback", "question", "signal", "paused gate", "paused signal", "paused sleep"}
 LEFT_OUT = PLAIN if IS_LATER else set()
 MASTER_KEY = "an-older-installation-s-own-master-key-0123"
@@ -154,12 +155,18 @@ def ready(make: Maker) -> None:
 
 
 def _later(stage: Stage) -> dict[str, Any]:
-    """What `make_later.py` leaves, where the code at hand knows it. First, for a worker of it looks at all runs."""
+    """What `make_later.py` and `make_released.py` leave, where the code at hand knows it. First, for a worker of it
+    looks at all runs."""
     if not IS_LATER:
         return {}
     from tests.upgrade import make_later
 
-    return {"later": make_later.make_all(stage)}
+    found: dict[str, Any] = {"later": make_later.make_all(stage)}
+    if IS_RELEASED:
+        from tests.upgrade import make_released
+
+        found |= make_released.make_all(stage)
+    return found
 
 
 def test_make_a_dump(stage: Stage, settings: Any, tmp_path: Path, postgres: dict[str, str]) -> None:

@@ -3,7 +3,7 @@ code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from runs.journal import digests
 from runs.models import AgentVersion, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
-from tests.runs.stage import Stage, events, kinds
-from tests.upgrade import agents, agents_later
+from tests.runs.stage import events, kinds
+from tests.upgrade import agents, agents_later, agents_released
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
 from tests.upgrade.people_later import (
@@ -37,11 +37,18 @@ from tests.upgrade.people_later import (
     there_is_all_of_then,
     waits_as_it_should,
 )
-from tests.upgrade.places import DUMPS, Catalog, catalog, database, difference, django_on
+from tests.upgrade.people_released import (
+    Knowing,
+    bring_released_to_their_ends,
+    goes_by_what_was_set,
+    released_well,
+    remembered_released,
+)
+from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, database, difference, django_on
 
 pytestmark = pytest.mark.django_db
 # They are known while a story of this file runs, and to nobody else in this process.
-EVERY = (agents.agent, *agents_later.AGENTS)
+EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS)
 for each in EVERY:
     registry.remove(each.graph_id)
 
@@ -51,6 +58,11 @@ def _commit(dump: Path) -> str:
 
 
 every_dump = pytest.mark.parametrize("dump", DUMPS, ids=_commit)
+usual_dumps = pytest.mark.parametrize(
+    "dump",
+    [dump if _commit(dump) in USUAL else pytest.param(dump, marks=pytest.mark.long) for dump in DUMPS],
+    ids=_commit,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -91,13 +103,16 @@ def migrate(url: str, *to: str) -> None:
 
 
 def test_there_are_dumps() -> None:
-    assert len(DUMPS) >= 2 and all(dump.with_suffix("").with_suffix(".json").exists() for dump in DUMPS)
+    assert {*DUMPS} == {*DUMPS[0].parent.glob("*.sql.gz")} and len(DUMPS) >= 2
+    assert all(dump.with_suffix("").with_suffix(".json").exists() for dump in DUMPS)
 
 
 @every_dump
 def test_an_older_database_becomes_what_a_new_one_is(postgres: Mapping[str, str], new: Catalog, dump: Path) -> None:
     with database(postgres, dump) as urls:
-        assert difference(catalog(urls["owner"]), new), "there is something to bring"
+        before = catalog(urls["owner"])
+        is_older = before["migrations"] != new["migrations"]
+        assert is_older == bool(difference(before, new)) and (is_older or dump == DUMPS[-1]), "something to bring"
         migrate(urls["owner"])
         assert difference(catalog(urls["owner"]), new) == {}
         migrate(urls["owner"])
@@ -123,21 +138,25 @@ def test_nobody_knows_what_the_requests_of_then_have_cost(postgres: Mapping[str,
     assert all((unpriced, cost) == (calls, 0) for calls, unpriced, cost in heads)
 
 
-@every_dump
+@usual_dumps
 def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
     postgres: Mapping[str, str], dump: Path, of_then: None
 ) -> None:
     with database(postgres, dump) as urls:
+        as_then(urls)
         migrate(urls["owner"])
-        runs, later = remembered(dump), remembered_later(dump)
+        as_then(urls)
+        runs, later, (released, known) = remembered(dump), remembered_later(dump), remembered_released(dump)
         with django_on(urls["runtime"]):
-            read_in_the_console(runs, later)
+            read_in_the_console(runs, [*later, *released])
             is_all_sound()
             for each in later:
                 waits_as_it_should(each)
-            stage = Stage()
+            stage = Knowing()
             stage.is_strict = True  # as production is: a checkpoint of an older scheme is its own code's
             try:
+                if released:
+                    goes_by_what_was_set(stage, known)
                 if later:
                     there_is_all_of_then()
                     let_out()
@@ -145,14 +164,18 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                     later.append(started_by_the_clock())
                     bring_later_to_their_ends(stage, later)
                 bring_to_their_ends(stage, runs)
+                if released:
+                    released += bring_released_to_their_ends(stage, released)
             finally:
                 stage.close()
             for old in runs:
                 ended_as_it_should(old)
             for each in later:
                 ended_well(each)
+            for one in released:
+                released_well(one, known)
             is_all_sound()
-            read_in_the_console(runs, later)
+            read_in_the_console(runs, [*later, *released])
 
 
 @every_dump
@@ -165,7 +188,7 @@ def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
         migrate(urls["owner"])
         with django_on(urls["runtime"]):
             known = set(AgentVersion.objects.values_list("pk", flat=True))
-            of_then = EVERY if remembered_later(dump) else EVERY[:1]
+            of_then = EVERY if remembered_released(dump)[0] else EVERY[:4] if remembered_later(dump) else EVERY[:1]
             assert {each.graph_id for each in of_then} <= known
             for each in of_then:
                 agent_versions.note_use(each)
@@ -188,7 +211,7 @@ def is_all_sound() -> None:
     assert [problem for listed in verify_registers() for problem in listed.problems] == []
 
 
-def read_in_the_console(runs: list[Old], later: list[Later]) -> None:
+def read_in_the_console(runs: list[Old], later: Sequence[Later]) -> None:
     """Every run has its page and its document, whatever it waits for."""
     user, _ = User.objects.get_or_create(username="everybody")
     user.groups.set(Group.objects.filter(name__in=ROLES))

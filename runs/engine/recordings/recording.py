@@ -52,6 +52,8 @@ class Recording:
         """By what the visit ended; None where it hasn't, as far as the record goes."""
         last: e.Event | None = None
         for event in self.events:
+            if isinstance(event, e.UndoBegun):  # the visit is over: what follows is how its effects are undone
+                return _ended_by(event)
             if isinstance(event, (e.RunRetried, e.RunResumed)):
                 last = None
             elif isinstance(event, (*_ENDS, e.RunRenewed, e.RunHandedOff)) or self.is_next(event):
@@ -61,6 +63,13 @@ class Recording:
     def is_next(self, event: e.Event) -> bool:
         """Whether it is the beginning of another visit."""
         return isinstance(event, e.VisitEntered) and event.visit != self.visit
+
+
+def _ended_by(begun: e.UndoBegun) -> e.Event:
+    """What the visit would have ended with if there were nothing to undo."""
+    if begun.reason == "failed":
+        return e.RunFailed(code=begun.code)
+    return e.RunCancelled(by="", in_flight=[])
 
 
 # --- to a file --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from uuid import UUID
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.actors import Lease
@@ -40,6 +40,9 @@ from runs.engine.steps.logical_call import ARGUMENTS
 from runs.engine.succession.heirs import HandedOver, Renewed
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import FOR_DISPATCH, Tool
+from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undoing.plan import Plan
+from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import Visit
 
 HASHER = keyed_hasher(b"durableagents replays")
@@ -61,11 +64,11 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
     known: then calls are compared by their digests too."""
     found = Replayed()
     node = agent.nodes.get(recording.node)
-    if node is None:
+    if node is None and recording.node != UNDO_NODE:  # which is a visit of the engine's own
         found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
         return found
     try:
-        state = agent.state.model_validate(recording.state)
+        state: BaseModel = (Plan if node is None else agent.state).model_validate(recording.state)
     except ValidationError as error:
         found.difference = Difference("", f"the state {shown(recording.state)}", f"does not take it: {error}")
         return found
@@ -77,7 +80,11 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
     visit = _Visit(recording, agent, tape, events, remembering, is_strict=hasher is not None)
     try:
         with _hands_off(agent):
-            outcome = await run_visit(visit, node, state)
+            outcome: Outcome | Undone
+            if node is not None:
+                outcome = await run_visit(visit, node, state)
+            else:
+                outcome = await undo_visit(visit, Plan.model_validate(state))
     except (Exception, SystemExit) as error:  # what a visit lets through is no outcome of the node
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         found.difference = Difference(visit.last_asked, "the visit goes on", f"stops with {problem}", _where(error))
@@ -292,7 +299,7 @@ class _Journal(MemoryJournal):
 # --- what became of it ------------------------------------------------------------------------------------------------
 
 
-def _difference(recording: Recording, visit: _Visit, outcome: Outcome) -> Difference | None:
+def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) -> Difference | None:
     known, ending = visit.known, recording.ending
     if isinstance(outcome, Broken):
         return _broken(outcome, known)
@@ -327,7 +334,9 @@ def _is_line(slot: str, later: str) -> bool:
     return slot.rpartition("/")[0] == later.rpartition("/")[0] and place_key(slot) < place_key(later)
 
 
-def _another_end(recording: Recording, visit: _Visit, outcome: Outcome, ending: e.Event | None) -> Difference | None:
+def _another_end(
+    recording: Recording, visit: _Visit, outcome: Outcome | Undone, ending: e.Event | None
+) -> Difference | None:
     """Whether the visit ends as it did."""
     said = _outcome_in_words(outcome)
     match ending, outcome:
@@ -378,7 +387,7 @@ def _end_in_words(ending: e.Event | None) -> str:
             return ending.KIND
 
 
-def _outcome_in_words(outcome: Outcome) -> str:
+def _outcome_in_words(outcome: Outcome | Undone) -> str:
     match outcome:
         case Advanced():
             return f"goes on to node {outcome.node!r}"
@@ -386,6 +395,8 @@ def _outcome_in_words(outcome: Outcome) -> str:
             return f"ends with {shown(outcome.output)}"
         case Crashed():
             return f"fails with {outcome.code}: {outcome.message}"
+        case Undone():
+            return "ends, and all is undone"
         case Renewed():
             return "goes on as a new run"
         case HandedOver():
