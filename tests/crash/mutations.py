@@ -93,7 +93,7 @@ MUTANTS = [
     Mutant("an intent has no ledger entry", CALLS, "[] if tool.is_pure else [call.intent().entry(\"pending\")]", "[]", LIGHT),
     # --- what may be repeated, and how
     Mutant(
-        "an unsafe call in doubt is simply sent again", DOUBT, "    elif is_distrust or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif is_distrust or call.is_key_spent:", LIGHT,
+        "an unsafe call in doubt is simply sent again", DOUBT, "    elif is_distrust or is_idle or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif is_distrust or call.is_key_spent:", LIGHT,
     ),
     Mutant(
         "an unsafe call without an answer is sent again", SEND,

@@ -19,7 +19,7 @@ CERTIFIED = [
     Mutant("a rejected key leaves no suspicion", DOUBT, "| ({KEY_REJECTED: rejection} if rejection else {})", "| {}", f"{REJECTED} -k suspected"),
     Mutant("what ignores keys is repeated unasked", DOUBT, "    return standing.is_unsafe or (", "    return False and (", f"{TRUSTED} -k never_repeated"),
     Mutant("what isn't certified is called where that is refused", ADMIT, "    if certificates.policy == \"refuse\":\n", "    if certificates.policy == \"never\":\n", f"{TRUSTED} -k operator_reads_why"),
-    Mutant("a hook that was seen to deny is believed", DOUBT, "is_fresh=True)).is_denier\n", "is_fresh=True)).is_unsafe\n", f"{TRUSTED} -k \"not_believed or new_time or not_sent_again or end_on_its_word\""),
+    Mutant("a hook that was seen to deny is believed", DOUBT, "is_fresh=True)).is_denier\n", "is_fresh=True)).is_unsafe\n", f"{TRUSTED} -k is_not_believed"),
     Mutant("an address is shown with what opens it", "durableagents/crashtest/addresses.py", "    return f\"{HIDDEN}@{place}\" if at else place\n", "    return split.netloc\n", f"{JUDGED} -k shown_without"),
     Mutant("nobody is asked before others' systems are called", "durableagents/management/commands/crashtest.py", "        if not given[\"is_sandbox\"] and not is_here(asked.effects):\n", "        if given[\"inside\"]:\n", f"{JUDGED} -k may_be_real"),
     Mutant("tools that were left out are not told of", "durableagents/management/commands/crashtest.py", "        if left_out := told[\"uncovered\"]:\n", "        if left_out := told.get(\"left_out\"):\n", f"{JUDGED} -k named_as_left_out"),
