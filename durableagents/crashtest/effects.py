@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from durableagents.crashtest.addresses import without_secrets
 from durableagents.env import EnvironmentProblem
 from runs.certification import recorder
 
@@ -44,7 +45,7 @@ class Source:
         except EnvironmentProblem:
             raise
         except Exception as error:
-            raise EnvironmentProblem(f"--effects {self.where} can't be read: {error}") from error
+            raise EnvironmentProblem(without_secrets(f"--effects {self.where} can't be read: {error}")) from error
 
     def _given(self) -> Any:
         if self.where.startswith(("http://", "https://")):

@@ -17,6 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
+from durableagents.crashtest.addresses import without_secrets
 from durableagents.crashtest.asked import AT_RUN, AT_TOOL, THE_RUN, Asked, Case, filled
 from durableagents.crashtest.effects import Source
 from durableagents.crashtest.judging import Told, judge, of_run
@@ -32,6 +33,14 @@ from runs.services import lifecycle
 
 LOOK_SECONDS = 0.1
 WORKERS_PATIENCE_SECONDS = 60.0
+_ELSEWHERE = """
+    WITH RECURSIVE begun AS (
+        SELECT id, graph_id FROM runs_run WHERE id = %s
+        UNION SELECT r.id, r.graph_id FROM begun b JOIN runs_run r ON r.parent = b.id OR r.came_from = b.id
+    )
+    SELECT DISTINCT b.graph_id, l.tool FROM begun b JOIN ledger_ledgerentry l ON l.run_id = b.id
+    WHERE b.id <> %s ORDER BY 1, 2"""
+_NO_JUDGE = "what left the workers: a key counts as honoured (manage.py probe finds out)"
 BATCH = 40  # cases that are under way at once
 
 
@@ -49,7 +58,7 @@ def crashtest(asked: Asked) -> dict[str, Any]:
     told = [one for at in range(0, len(cases), BATCH) for one in test.matrix(cases[at : at + BATCH], calm)]
     return {
         "about": _about(asked, agent, began), "calm": calm.as_json(), "cases": [one.as_json() for one in told],
-        "record": recorder.read(known.call_record),
+        "uncovered": uncovered(calm.run), "record": recorder.read(known.call_record),
     }  # fmt: skip
 
 
@@ -73,7 +82,8 @@ class _Test:
         mine = of_run(told.run, entries, self.source.read())
         if entries and not mine:
             raise EnvironmentProblem(
-                f"--effects {self.asked.effects} names nothing that this run did: each effect needs its key, or its run"
+                f"--effects {without_secrets(self.asked.effects)} names nothing that this run did:"
+                " each effect needs its key, or its run"
             )
         self.expected, self.ends = Counter(tool for tool, _ in mine), told.state
         judge(told, entries, self.source.read(), ends=self.ends, expected=self.expected)
@@ -149,6 +159,14 @@ class _Test:
             told.verdict = "lost"
 
 
+def uncovered(run: str) -> list[str]:
+    """The tools, by their agents, that runs called which this one started as steps or went on as: nobody was killed
+    there."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ELSEWHERE, [run, run])
+        return [f"{tool} of {agent}" for agent, tool in cursor.fetchall()]
+
+
 def _wait_for_workers(count: int) -> None:
     deadline = time.monotonic() + WORKERS_PATIENCE_SECONDS
     while sum(row.kind == "worker" for row in members.alive()) < count:
@@ -168,7 +186,7 @@ def _about(asked: Asked, agent: Agent, began: datetime) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "packages": ", ".join(f"{name} {metadata.version(name)}" for name in ("django", "psycopg", "pydantic")),
         "workers": f"{asked.workers}, one run each",
-        "judged by": asked.effects or "what left the workers: a key counts as honoured (manage.py probe finds out)",
+        "judged by": without_secrets(asked.effects) or _NO_JUDGE,
         "timers": "rung at once",
-        "command": " ".join(sys.argv[1:]),
+        "command": without_secrets(" ".join(sys.argv[1:])),
     }  # fmt: skip

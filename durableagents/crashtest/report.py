@@ -29,7 +29,7 @@ def markdown(told: dict[str, Any]) -> str:
             f"{sum(case['verdict'] == 'lost' for case in cases)} lost, {asked} asked a person"  # fmt: skip
     lines = [
         f"# Crash test of {about['agent']}", "",
-        f"**{'Passed' if is_passed(told) else 'NOT PASSED'}.** {words}.", "",
+        f"**{_verdict(told)}.** {words}.", "",
         *_table(("what", "which"), about.items()), "",
         "Rows are tools, columns where the worker was killed (docs/step-protocol.md). *once*: the effect is there once."
         " *asked a person*: nobody could tell, and nothing was repeated unasked. –: the run doesn't come there.", "",
@@ -41,6 +41,9 @@ def markdown(told: dict[str, Any]) -> str:
             ),
         ),
     ]  # fmt: skip
+    if missing := told.get("uncovered"):
+        lines += ["", "## What this test leaves out", "", "Nobody was killed in runs that these runs started or went on"
+                  " as. Test their agents by themselves:", "", *(f"- {each}" for each in missing)]  # fmt: skip
     if bad:
         lines += ["", "## What was doubled or lost", ""]
         lines += [f"- {_where(case)}, run {case['run']}: {'; '.join(case['problems'])}" for case in bad]
@@ -60,6 +63,12 @@ def markdown(told: dict[str, Any]) -> str:
         "Name ______________________  Date ______________  Signature ______________________",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(told: dict[str, Any]) -> str:
+    if not is_passed(told):
+        return "NOT PASSED"
+    return "Passed, but tools were left out" if told.get("uncovered") else "Passed"
 
 
 def _cell(cases: list[dict[str, Any]], tool: str, point: str) -> str:

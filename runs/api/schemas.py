@@ -189,7 +189,7 @@ class RunRow(Shape):
     error: Trouble | None
     cancelled: Cancellation | None = Field(description="Null also of one that was cancelled before this was kept.")
     blocked: str | None = Field(
-        description="Why nothing drives it though it is ready: no running worker has its version."
+        description="Why nothing drives it though it is ready: no running worker has its version, or begins its runs."
     )
     served: bool | None = Field(description="Whether a living worker drives its version; null: it has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")

@@ -48,7 +48,7 @@ class KnownProbes(Certificates):
         if earlier is not None and (newest is None or newest.at < earlier[0]):
             return earlier[1]
         self._unsafe.pop(made_of, None)
-        if now.is_unsafe and newest is not None:
+        if (now.is_unsafe or now.is_denier) and newest is not None:
             self._unsafe[made_of] = (newest.at, now)
         return now
 

@@ -25,7 +25,6 @@ from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped
 from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
-from runs.engine.steps.doubt import settle_before_end
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
@@ -345,7 +344,8 @@ class Driver:
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
         """Where a run that is to end has effects that can be undone, that comes first, and before it what nobody knows
         yet. None: there is nothing to undo."""
-        if waits := await ending.open_questions(self.agent, self.journal, self.tape, self.trace_id):
+        known = self.runtime.certificates
+        if waits := await ending.open_questions(self.agent, self.journal, self.tape, self.trace_id, known):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
         await self._load()  # a hook may have told what became of a call
         end = Plan(reason=reason, code=code, in_flight=self.tape.outstanding())
@@ -432,8 +432,8 @@ class Driver:
             await self._load()
             await debit_lost(self.journal, self.tape)
             doubtful = [slot for _, slot in self.tape.in_doubt()]
-            questions = [await settle_before_end(self.agent, self.journal, slot, self.trace_id) for slot in doubtful]
-            waits = [wait for wait in questions if wait is not None]
+            known = self.runtime.certificates
+            waits = await ending.questions(self.agent, self.journal, doubtful, self.trace_id, known)
             asked = ending.said_by(self.wish or ending.wish_in((await self.journal.effects()).events))
             is_undone = not waits and (asked or {}).get("effects") == "undo"
             if is_undone and (how := await self._undo_first("cancelled", "", asked)):

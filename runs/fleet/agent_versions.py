@@ -65,6 +65,10 @@ _READY = """
     SELECT graph_id FROM ready WHERE graph_id IS NOT NULL"""
 
 
+DRAINED = "drained:"  # before a version, as runs_drivable tells it: runs/sql/0049_judged.sql
+ONLY_DRAINED = "every running worker that has {} drains it, and begins no run"
+
+
 class VersionChanged(DurableAgentsError):
     """This process has other code under a version's name than the version was first used with."""
 
@@ -166,10 +170,17 @@ def served() -> dict[str, bool]:
 
 
 def drivable() -> frozenset[str]:
-    """The versions that some living worker drives."""
+    """The versions that some living worker drives; those that no worker begins runs of are there a second time, as
+    drained."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
         return frozenset(cursor.fetchone()[0])
+
+
+def is_only_drained(run: Any, drivable_now: frozenset[str]) -> bool:
+    """Of a run that nobody has begun: whether all workers that have its version only drain it."""
+    is_to_begin = run.state == "pending" and run.came_from is None and run.parent is None
+    return is_to_begin and f"{DRAINED}{run.graph_id}" in drivable_now
 
 
 def unserved() -> list[str]:
@@ -182,10 +193,10 @@ def unserved() -> list[str]:
 
 def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     """Of a run that wants driving: the sentence that says why nobody does, or None."""
-    if run.ready_at is None or run.owner is not None or run.graph_id in drivable_now:
+    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # not to be begun yet
         return None
-    if run.ready_at > datetime.now(UTC):  # it is not to be begun yet
-        return None
+    if run.graph_id in drivable_now:
+        return ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"
 
 

@@ -54,6 +54,7 @@ class Ramp(models.Model):
     set_by = models.TextField()
     made_at = models.DateTimeField()
     counted_after = models.BigIntegerField(default=0, help_text="Only starts after this one count towards the bounds.")
+    counted_from = models.DateTimeField(null=True, help_text="And those before it that were begun after this time.")
     halted_at = models.DateTimeField(null=True)
     halted_by = models.JSONField(null=True, help_text="The figures that halted it.")
     ended_at = models.DateTimeField(null=True)

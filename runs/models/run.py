@@ -13,7 +13,7 @@ import pgtrigger
 from django.db import models
 from django.db.models import F
 from django.db.models.fields.json import KT
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
 from ledger.models import append_only
@@ -138,6 +138,13 @@ class Run(models.Model):
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False), name="runs_run_wanted"),
             # The same of what was begun: for workers that drain a version.
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
+            # Of a version those that began or ended last: by these a ramp is judged.
+            models.Index(
+                F("graph_id"),
+                Coalesce("ended_at", "started_at").desc(),
+                condition=models.Q(started_at__isnull=False),
+                name="runs_run_judged",
+            ),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             # Those of a key that have not ended, in the order in which they came.
             models.Index(

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from runs.models import Process, Ramp, Run, Served, VersionGate
 from tests.api.conftest import START, Api, is_problem
@@ -52,6 +53,16 @@ def test_a_closed_version_refuses_starts_until_it_is_opened(operator: Api, integ
     assert is_problem(operator.post("agents/nobody/versions/2.0.0/close", WHY), 404)
     assert operator.post(f"agents/{NAME}/versions/10.0.0/open", WHY).json()["is_closed"] is False
     assert started(integrator).json()["version"] == "10.0.0"
+
+
+def test_a_version_is_closed_however_many_newer_ones_are_known(operator: Api) -> None:
+    """More than a list shows."""
+    VersionGate.objects.bulk_create(
+        VersionGate(agent=NAME, version=f"11.{n}.0", is_closed=False, set_by="os:olga", set_at=timezone.now(), why="x")
+        for n in range(520)
+    )
+    closed = operator.post(f"agents/{NAME}/versions/1.0.0/close", WHY)
+    assert closed.status_code == 200 and closed.json()["version"] == "1.0.0" and closed.json()["is_closed"]
 
 
 def test_a_ramp_is_set_raised_and_finished_and_a_start_tells_its_side(operator: Api, integrator: Api) -> None:
@@ -105,8 +116,6 @@ def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], 
 
 
 def test_many_starts_in_one_request_stay_on_their_sides(operator: Api, integrator: Api) -> None:
-    from django.utils import timezone
-
     worker = Process.objects.create(
         id="00000000-0000-0000-0000-00000000aaaa", kind="worker", host="h", boot="b", pid=1, born_ticks=1,
         started_at=timezone.now(), last_heartbeat_at=timezone.now() + timedelta(hours=1),

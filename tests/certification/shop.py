@@ -66,3 +66,13 @@ async def order(state: Order, ctx: Context) -> End:
     placed = await ctx.call(place_order, state)
     told = await ctx.call(tell_colleague, state)
     return End([placed.number, told.number])
+
+
+buyer = Agent("shop-buyer", "1.0.0", input=Order, state=Order, tools=[place_order])
+
+
+@buyer.node(start=True)
+async def buy(state: Order, ctx: Context) -> End:
+    """Order, and have somebody else order too."""
+    placed = await ctx.call(place_order, state)
+    return End([placed.number, await ctx.child(agent, Order(folder=state.folder, item=f"{state.item} once more"))])

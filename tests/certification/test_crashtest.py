@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from durableagents.crashtest import report
+from durableagents.crashtest.addresses import is_here, without_secrets
 from durableagents.crashtest.asked import Case, filled
 from durableagents.crashtest.effects import Effect, Source, left_in
 from durableagents.crashtest.judging import Entry, Told, has_happened, judge, of_run
@@ -25,16 +26,21 @@ from tests.conftest import CHECKOUT
 HERE = Path(__file__).parent
 
 
-def crashtest(folder: Path, *words: str, given: Any = None) -> tuple[int, str, dict[str, Any]]:
+SANDBOX = ("--yes-this-is-a-sandbox",)
+
+
+def crashtest(
+    folder: Path, *words: str, given: Any = None, consent: Sequence[str] = SANDBOX, agent: str = "shop"
+) -> tuple[int, str, dict[str, Any]]:
     """The command, on a shop in that folder; its exit code, what it said, and its report."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.json").write_text(json.dumps(given or {"folder": str(folder), "item": "chair {case}"}))
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DURABLEAGENTS_", "DATABASE"))}
     told = folder / "report.json"
     done = subprocess.run(
-        [sys.executable, "manage.py", "crashtest", "shop", "--input", str(folder / "input.json"), "--effects",
-         str(folder / "effects.jsonl"), "--report", str(told), *words],
-        cwd=CHECKOUT, capture_output=True, text=True, timeout=280,
+        [sys.executable, "manage.py", "crashtest", agent, "--input", str(folder / "input.json"), "--effects",
+         str(folder / "effects.jsonl"), "--report", str(told), *consent, *words],
+        cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280,
         env=env
         | {"DURABLEAGENTS_AGENTS": "tests.certification.shop", "DJANGO_SETTINGS_MODULE": "durableagents.settings"},
     )  # fmt: skip
@@ -72,6 +78,66 @@ def test_a_tool_whose_other_side_ignores_keys_is_found(tmp_path: Path) -> None:
     (bad,) = [case for case in told["cases"] if case["verdict"] == "doubled"]
     assert bad["effects"]["place_order"] == 2 and "had 2 effects" in bad["problems"][0]
     assert "**DOUBLED**" in report.markdown(told) and "NOT PASSED" in report.markdown(told)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> None:
+    """Whoever reads only the exit code doesn't take it for the whole."""
+    code, said, told = crashtest(tmp_path / "shop", "--points", "CP2", agent="shop-buyer")
+    assert code == 3 and told["passed"] and "tell_colleague of shop@1.0.0" in said, said
+    assert told["uncovered"] == ["place_order of shop@1.0.0", "tell_colleague of shop@1.0.0"]
+    text = report.markdown(told)
+    assert "**Passed, but tools were left out.**" in text and "- tell_colleague of shop@1.0.0" in text
+
+
+@pytest.mark.parametrize("words", [
+    [], ["--effects", "https://erp.example/effects"], ["--effects", "http://localhost.example/effects"],
+    ["--effects", "http://127.0.0.1@erp.example/"], ["--effects", "tests.certification.shop:effect"],
+])  # fmt: skip
+def test_nothing_is_killed_against_what_may_be_real_unless_somebody_says_that_it_is_not(
+    tmp_path: Path, words: list[str]
+) -> None:
+    code, said, told = crashtest(tmp_path / "shop", *words, consent=())
+    assert code == 2 and "shop@1.0.0 acts on" in said and "--yes-this-is-a-sandbox" in said and told == {}
+    assert not (tmp_path / "shop" / "effects.jsonl").exists()
+
+
+def test_what_opens_the_other_side_is_in_no_word_of_it(tmp_path: Path) -> None:
+    """Neither in what is refused nor in what goes wrong on the way."""
+    where = "https://ann:pa55w0rd@erp.example/effects?api_key=k3y-of-ann&page=7"
+    code, said, _ = crashtest(tmp_path / "shop", "--effects", where, consent=())
+    assert code == 2 and "https://***@erp.example/effects?api_key=***&page=7" in said
+    assert "pa55w0rd" not in said and "k3y-of-ann" not in said
+    here = "http://ann:pa55w0rd@127.0.0.1:9/effects?token=k3y-of-ann"
+    with pytest.raises(EnvironmentProblem) as problem:
+        Source(here, tmp_path / "calls").read()
+    assert "127.0.0.1:9/effects" in str(problem.value)
+    assert "pa55w0rd" not in str(problem.value) and "k3y-of-ann" not in str(problem.value)
+
+
+@pytest.mark.parametrize(("address", "shown"), [
+    ("http://127.0.0.1:8001/effects?after=3", "http://127.0.0.1:8001/effects?after=3"),
+    ("crashtest a --effects=https://u:p@h/x --input f", "crashtest a --effects=https://***@h/x --input f"),
+    ("https://u:p@ss@h/x", "https://***@h/x"), ("https://token@h/x#s3cret", "https://***@h/x#***"),
+    ("https://h/x?X-Amz-Signature=abc&Password=&v=1", "https://h/x?X-Amz-Signature=***&Password=***&v=1"),
+    ("https://h/x?q=0123456789abcdef0123456789abcdef", "https://h/x?q=***"),
+    ("https://h/x?s3cret", "https://h/x?***"), ("https://h/x?to%6ben=1&n=1", "https://h/x?to%6ben=***&n=1"),
+    ("https://h:p4ss/x", "https://***"), ("https://[::1/x?token=t", "https://***"),
+    ("effects.jsonl", "effects.jsonl"), ("a.b:c", "a.b:c"), ("postgres://u:p@h/db", "postgres://***@h/db"),
+])  # fmt: skip
+def test_addresses_are_shown_without_what_opens_them(address: str, shown: str) -> None:
+    assert without_secrets(address) == shown
+
+
+@pytest.mark.parametrize(("address", "is_so"), [
+    ("http://127.0.0.1:8001/effects", True), ("http://localhost/effects", True), ("https://[::1]:1/", True),
+    ("http://127.8.0.1/", True), ("http://10.0.0.1/", False), ("http://127.0.0.1.example/", False),
+    ("http://x@127.0.0.1:80@h/", False), ("http://0.0.0.0/", False), ("", False), ("effects.jsonl", False),
+    ("ftp://localhost/", False), ("http://[::1/", False),
+])  # fmt: skip
+def test_only_this_host_is_here(address: str, is_so: bool) -> None:
+    assert is_here(address) is is_so
 
 
 @pytest.mark.parametrize(("words", "says"), [

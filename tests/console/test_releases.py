@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from ledger.models import ActRecord
-from runs.models import Ramp, Run, VersionGate, Wait
+from runs.models import Process, Ramp, Run, Served, VersionGate, Wait
 from runs.services import lifecycle
 from tests.console.conftest import Reader, reader  # noqa: F401 (fixture)
 from tests.world import OLGA, SHOP, agent_of, ends_with, only_for_now
@@ -110,3 +110,14 @@ def test_a_parked_run_whose_version_is_gone_says_so_and_its_deadline_stands(oper
     page = text(operator, f"/runs/{run.pk}")
     assert f"No running worker has {NAME}@1.0.0" in page and "its deadlines stand" in page
     assert "no running worker has its version" in text(operator, "/runs")
+
+
+def test_a_run_that_only_draining_workers_could_take_says_so(operator: Client) -> None:
+    run = lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP)
+    worker = Process.objects.create(
+        id=run.pk, kind="worker", host="h", boot="b", pid=1, born_ticks=1, started_at=timezone.now(),
+        last_heartbeat_at=timezone.now() + timedelta(hours=1),
+    )  # fmt: skip
+    Served.objects.create(worker=worker.id, graph_id=f"{NAME}@1.0.0", is_draining=True, is_quarantined=False)
+    sentence = f"every running worker that has {NAME}@1.0.0 drains it"
+    assert sentence in text(operator, f"/runs/{run.pk}") and sentence in text(operator, "/runs")

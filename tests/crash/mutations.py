@@ -93,7 +93,7 @@ MUTANTS = [
     Mutant("an intent has no ledger entry", CALLS, "[] if tool.is_pure else [call.intent().entry(\"pending\")]", "[]", LIGHT),
     # --- what may be repeated, and how
     Mutant(
-        "an unsafe call in doubt is simply sent again", DOUBT, "    elif is_distrust or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif is_distrust or call.is_key_spent:", LIGHT,
+        "an unsafe call in doubt is simply sent again", DOUBT, "    elif is_distrust or is_idle or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):", "    elif is_distrust or call.is_key_spent:", LIGHT,
     ),
     Mutant(
         "an unsafe call without an answer is sent again", SEND,
@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant("a repeat is not announced", SEND, "        await _announce(call)\n", "", LIGHT),
     Mutant("a key is trusted for ever", "runs/engine/tools.py", "if key is None or self.key_ttl is None:", "if True:", "tests/engine/test_key_ttl.py"),
     Mutant("a lost answer is a person's though the hook knows", DOUBT, "    said = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    said = None\n", "tests/engine/test_classes.py"),
-    Mutant("a no of the hook counts while the call is on its way", DOUBT, "isinstance(said, DidNotHappen) and is_sender_done", "isinstance(said, DidNotHappen)", "tests/engine/test_classes.py"),
+    Mutant("a no of the hook counts while the call is on its way", DOUBT, "if not (is_sender_done and await is_believed(said", "if not (await is_believed(said", "tests/engine/test_classes.py"),
     Mutant("the hook is not asked", DOUBT, "    answer = await ask_upstream(call.tool, call.args, call.tool_call())\n", "    answer = None\n", "tests/engine/test_classes.py"),
     Mutant("a call may be sent again while its sender lives", RECONCILE, "if sender is None or is_gone(sender) or (", "if True or (", "tests/runs/test_sender.py"),
     # --- commits whose answer is lost

@@ -14,6 +14,7 @@ from runs.engine.certification.standing import NOT_PROBED, Certificates, Policy,
 from runs.engine.runtime import Runtime
 from runs.engine.tools import Tool
 from tests.engine.story import Story
+from tests.engine.test_key_ttl import TTL, forgetful
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 GOOD = Standing("certified", "certified")
@@ -153,3 +154,67 @@ async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(
     story = Certified(one_call(tools, "order"), kill_at=[("CP4", "order")], known=Known(policy, GOOD, late=standing))
     assert await story.settle() == ("completed" if sent == 2 else "parked")
     assert len(outside.requests) == sent and len(outside.executed("order")) == 1
+
+
+DENIERS = [Standing("hook_denies", "hook_denies"), Standing("expired", "hook_denies"),
+           Standing("changed", "hook_denies")]  # fmt: skip
+
+
+@pytest.mark.parametrize("standing", DENIERS)
+@pytest.mark.parametrize("policy", ["allow", "warn"])
+async def test_a_hook_that_was_seen_to_deny_what_happened_is_not_believed(
+    tools: Toolbox, outside: Outside, policy: Policy, standing: Standing
+) -> None:
+    """It had happened, and the hook says that it didn't: a person is asked, and reads why."""
+    outside.hook = lambda args, call: DidNotHappen()
+    known = Known(policy, GOOD, late=standing)
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=known)
+    assert await story.settle() == "parked"
+    (unknown,) = story.events(e.ToolOutcomeUnknown)
+    assert "seen to say" in unknown.payload["reason"] and len(outside.requests) == 1
+    story.reconcile("happened", receipt={"ref": "seen"})
+    assert await story.settle() == "completed" and story.output == "seen" and len(outside.requests) == 1
+
+
+async def test_what_such_a_hook_finds_is_believed(tools: Toolbox, outside: Outside) -> None:
+    outside.hook = lambda args, call: Happened(Done(ref="there"))
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", DENIERS[0]))
+    assert await story.settle() == "completed" and story.output == "there" and len(outside.requests) == 1
+
+
+async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
+    """The key's time is over: whether the call may go out again hangs on the hook alone."""
+    outside.hook = lambda args, call: DidNotHappen()
+    order = forgetful(outside, has_hook=True)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(order, Item(name="a"))).ref)
+
+    agent = agent_of(node, tools=[order])
+    for standing, how in ((NOT_PROBED, "completed"), (DENIERS[0], "parked")):
+        story = Certified(agent, kill_at=[("CP2", "order")], known=Known("allow", standing))
+        await story.drive()
+        story.run.skew = 2 * TTL
+        assert await story.drive() == how
+    assert "seen to say" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
+
+
+async def test_an_unsafe_call_whose_answer_is_lost_is_not_sent_again_on_its_word(
+    tools: Toolbox, outside: Outside
+) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    outside.trouble("hooked_mail", TransportError("cut"), when="after")
+    story = Certified(one_call(tools, "hooked_mail"), retry=IN_PLACE, known=Known("allow", DENIERS[2]))
+    assert await story.settle() == "parked" and len(outside.requests) == 1
+
+
+@pytest.mark.parametrize(("standing", "how"), [(NOT_PROBED, "cancelled"), (DENIERS[0], "parked")])
+async def test_a_cancelled_run_does_not_end_on_its_word(
+    tools: Toolbox, outside: Outside, standing: Standing, how: str
+) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", standing))
+    assert await story.drive() == "killed"
+    story.run.is_cancel_requested = True
+    assert await story.drive() == how and len(outside.requests) == 1
+    assert len(story.events(e.ToolOutcomeUnknown)) == (how == "parked")

@@ -203,6 +203,66 @@ def test_a_module_counts_alike_whether_it_is_loaded_yet_or_not(tmp_path: Path) -
     assert len(told) == 1
 
 
+DECLARED = {
+    "an undo": "back = Undo(refund, lambda args, result: args)\n",
+    "a tool made of a function": "async def plain(args: Order, call) -> Done:\n    return Done()\n\n\n"
+    "back = tool(replay_class=ReplayClass.PURE, timeout=1.0)(plain)\n",
+    "a message": "@other.message(takes=Order)\ndef back(state, request):\n    return None\n",
+    "a view": "@other.view(answers=Done)\ndef back(state):\n    return Done()\n",
+    "a node, by another name": "from . import parts\n\n\n@parts.other.node(start=True)\n"
+    "async def back(state, ctx):\n    return End(1)\n",
+    "an agent that is made elsewhere": "back = made()\n",
+    "somebody's own decorator of that name": "@own.tool\ndef back(x):\n    return 1\n",
+    "one of two": "if HOURS:\n    back = other\nelse:\n    def back():\n        return 2\n",
+    "itself": "back = back if 'back' in globals() else other\n",
+}
+
+
+@pytest.mark.parametrize("text", DECLARED.values(), ids=DECLARED)
+def test_whatever_declares_something_counts_alike_whether_its_module_is_loaded_yet_or_not(
+    tmp_path: Path, text: str
+) -> None:
+    parts = (
+        "from durableagents import Agent\n\nfrom .shapes import Order\n\n"
+        "other = Agent('other', '1.0.0', input=Order, state=Order)\n\n\n"
+        "def made():\n    return Agent('made', '1.0.0', input=Order, state=Order)\n"
+    )
+    late = (
+        "from durableagents import *\nfrom durableagents import Agent, End, ReplayClass, Undo, tool\n\n"
+        "from . import own\nfrom .parts import made, other\nfrom .shapes import Done, Order\n"
+        "from .tools import refund\n\n"
+        f"HOURS = 8\n\n\n{text}"
+    )
+    own = "def tool(function):\n    return function\n"
+    agents = SHOP["agents"].replace("import shop.late\n", "")
+    agents = agents.replace("    shop.late.at_night()\n", "    from .late import back\n    print(back)\n")
+    sources = SHOP | {"agents": agents, "late": late, "parts": parts, "own": own}
+    told = set()
+    for first in ("", "import shop.late; "):
+        asked = [sys.executable, "-c", f"{first}import shop.agents as a; print(a.agent.fingerprint())"]
+        env = {"PYTHONPATH": f"{written(tmp_path / str(len(first)), sources)}:{Path.cwd()}", "PATH": ""}
+        told.add(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
+    assert len(told) == 1
+
+
+def test_somebodys_own_function_that_is_called_as_ours_are_counts(load: Load) -> None:
+    """It declares nothing: what it does is the agent's code."""
+    own = {
+        "words": "def tool(function):\n    return function\n\n\n@tool\ndef is_long(text):\n    return len(text) > 12\n"
+    }
+    before, after = load(also=own), load("words", "> 12", "> 13", also=own)
+    assert before.fingerprint() != after.fingerprint()
+    assert "helper is_long() in shop/words.py: 12 → 13" in brief(differences(before.parts(), after.parts()))
+
+
+def test_names_that_lead_round_in_circles_and_long_chains_of_them_come_to_an_end(load: Load) -> None:
+    stars = "from .a import *\nfrom .b import *\nfrom .c import *\n"
+    also = {name: f"{stars}def of_{name}():\n    return nowhere()\n" for name in "abc"}
+    also["a"] += "x0 = x1\nx1 = x0\n" + "".join(f"y{n} = y{n + 1}\n" for n in range(1500)) + "y1500 = 3\n"
+    also["tax"] = SHOP["tax"].replace("return 2 if", "from .a import nowhere, x0, y0\n    return x0 + y0 if")
+    assert load(also=also).fingerprint() != load("a", "y1500 = 3", "y1500 = 4", also=also).fingerprint()
+
+
 def test_a_long_chain_of_helpers_and_one_in_a_circle_are_followed(load: Load) -> None:
     chain = (
         "".join(f"def h{n}():\n    return h{n + 1}()\n\n\n" for n in range(1500)) + "def h1500():\n    return h0()\n"

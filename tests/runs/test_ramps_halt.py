@@ -147,16 +147,72 @@ def test_no_clock_decides(stage: Stage) -> None:
     assert sweep() == 1
 
 
-def test_what_it_looks_at_is_bounded_however_much_it_assigned(stage: Stage) -> None:
+def also_assigned(one: Ramp, count: int, *, begun_ago: str | None = None) -> None:
+    """Further starts that the ramp gave the newer version; with `begun_ago` (an interval) they were begun then."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "WITH made AS ("
+            "INSERT INTO runs_run (id, agent, version, graph_id, generation, node, visit, is_woken, is_solo,"
+            " priority, tags, trace_id, created_by, created_at, updated_at, error_code, state, started_at)"
+            " SELECT gen_random_uuid(), 'releasing', '2.0.0', 'releasing@2.0.0', 0, '', 0, false, false, 0, '[]', 't',"
+            " 'key:shop', now(), now(), '', 'pending', now() - %(ago)s::interval"
+            " FROM generate_series(1, %(count)s) RETURNING id)"
+            " INSERT INTO runs_rampstart (run_id, ramp_id, is_new, why, place, at)"
+            " SELECT id, %(ramp)s, true, 'share', 1, now() FROM made",
+            {"ago": begun_ago, "count": count, "ramp": one.pk},
+        )
+
+
+def test_a_backlog_hides_nothing_from_it(stage: Stage) -> None:
+    """More was assigned since than it looks at, and none of that has begun."""
     served(stage, *versions(node))
     one = ramp(100, failed=50, at_least=1)
     begun(stage, "bad")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO runs_rampstart (run_id, ramp_id, is_new, why, place, at)"
-            " SELECT gen_random_uuid(), %s, true, 'share', 1, now() FROM generate_series(1, 5000)", [one.pk],
-        )  # fmt: skip
-    assert figures(one).begun == 0, "the newest thousand, which none of these runs is in"
+    also_assigned(one, watching.COUNTED + 200)
+    assert figures(one) == watching.Figures(1, 1, 0, 0) and sweep() == 1
+
+
+def test_what_was_assigned_long_ago_and_fails_now_counts(stage: Stage) -> None:
+    served(stage, *versions(node))
+    one = ramp(100, failed=50, at_least=1)
+    slow = lifecycle.start("releasing", {"text": "bad"}, by=SHOP)
+    also_assigned(one, watching.COUNTED + 200, begun_ago="1 hour")
+    assert figures(one) == watching.Figures(watching.COUNTED, 0, 0, 0)
+    assert stage.settle(slow) == "failed"
+    assert figures(one) == watching.Figures(watching.COUNTED, 1, 0, 0)
+
+
+def test_what_it_looks_at_is_bounded_however_much_was_begun(stage: Stage) -> None:
+    served(stage, *versions(node))
+    one = ramp(100, failed=50, at_least=1)
+    begun(stage, "bad")
+    also_assigned(one, watching.COUNTED, begun_ago="-1 hour")
+    assert figures(one) == watching.Figures(watching.COUNTED, 0, 0, 0), "the newest thousand, which it isn't in"
+
+
+def test_after_it_is_let_go_on_what_was_assigned_and_not_begun_counts(stage: Stage) -> None:
+    served(stage, *versions(node))
+    one = ramp(100, failed=20, at_least=2)
+    begun(stage, "bad", "bad")
+    waiting = [lifecycle.start("releasing", {"text": "bad"}, by=SHOP) for _ in range(2)]
+    assert sweep() == 1
+    one.refresh_from_db()
+    acts.go_on(one.pk, seen(one), by=OLGA)
+    one.refresh_from_db()
+    assert figures(one).begun == 0 and sweep() == 0
+    assert [stage.settle(run) for run in waiting] == ["failed", "failed"]
+    assert figures(one) == watching.Figures(2, 2, 0, 0) and sweep() == 1
+
+
+def test_a_ramp_that_leads_back_is_finished_by_closing_what_it_leads_from(stage: Stage) -> None:
+    served(stage, *versions(node))
+    one = ramp(100, from_version="2.0.0", to_version="1.0.0")
+    acts.finish(one.pk, acts.RampActBody(justification=WHY), by=OLGA)
+    assert Ramp.objects.get().state == "done" and start().version == "1.0.0"
+    (act,) = ActRecord.objects.filter(action="version_close")
+    assert act.subject == "version releasing@2.0.0" and all(not listed.problems for listed in verify_registers())
+    acts.reopen("releasing", "2.0.0", by=OLGA, justification=WHY)
+    assert start().version == "2.0.0"
 
 
 def test_while_starts_don_t_end_it_is_tried_again_in_a_moment(stage: Stage) -> None:

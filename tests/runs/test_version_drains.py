@@ -9,8 +9,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from durableagents import Context, End, Renew
+from runs.api.present import run_rows
 from runs.engine.agents import registry
-from runs.fleet.agent_versions import Loaded, drivable, is_left_alone
+from runs.fleet.agent_versions import Loaded, drivable, is_left_alone, why_not_driven
 from runs.models import Run, Served
 from runs.services import signals
 from runs.services.releases import acts
@@ -147,3 +148,21 @@ def test_a_worker_of_what_it_has_not_is_refused_by_name(stage: Stage, only: str)
     with pytest.raises(CommandError) as refused:
         call_command("worker", "--only", only or "@", "--processes", "1")
     assert refused.value.returncode == 2 and "--only" in str(refused.value)
+
+
+def test_what_nobody_begins_says_that_its_workers_only_drain(stage: Stage) -> None:
+    """Until one comes that begins its runs. What was begun, and what its runs start, waits for nobody else."""
+    old, _ = versions(waits)
+    begun = start(agent=old.graph_id)
+    assert stage.drive() == "parked"
+    served(stage, old, is_draining=True)
+    new, child = start(agent=old.graph_id), start(agent=old.graph_id)
+    Run.objects.filter(pk=child.pk).update(parent=begun.pk)
+    signals.signal(begun.pk, "go", {}, by=SHOP)
+    now = drivable()
+    assert why_not_driven(fresh(new), now) == f"every running worker that has {NAME}@1.0.0 drains it, and begins no run"
+    assert why_not_driven(fresh(child), now) is None and why_not_driven(fresh(begun), now) is None
+    (row,) = run_rows([fresh(new)])
+    assert row.served and "drains it" in (row.blocked or "")
+    served(stage, old, worker=stage.hire())
+    assert why_not_driven(fresh(new), drivable()) is None

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from durableagents.crashtest import report
+from durableagents.crashtest.addresses import is_here, without_secrets
 from durableagents.crashtest.asked import AT_RUN, AT_TOOL, Asked, filled
 from durableagents.env import CHECKOUT, EnvironmentProblem
 from durableagents.server import child_processes
@@ -54,6 +55,11 @@ class Command(BaseCommand):
         parser.add_argument("--report", metavar="FILE", help="where the report goes: .md or .json")
         parser.add_argument("--workers", type=int, default=3, help="worker processes, one run each (default: 3)")
         parser.add_argument("--patience", type=float, default=60.0, help="seconds for a run to end (default: 60)")
+        parser.add_argument(
+            "--yes-this-is-a-sandbox", dest="is_sandbox", action="store_true",
+            help="the tools' other sides are for tests: kill without asking. Needed unless --effects is an address of"
+            " this host, or somebody is at the terminal",
+        )  # fmt: skip
         parser.add_argument("--inside", help=SUPPRESS)
 
     def handle(self, **given: Any) -> None:
@@ -61,6 +67,8 @@ class Command(BaseCommand):
             _inside(Path(given["inside"]))
             return
         asked = _asked(given)
+        if not given["is_sandbox"] and not is_here(asked.effects):
+            _ask(asked)
         target = Path(given["report"])
         with _stack(asked) as folder:
             self.stdout.write(f"{asked.agent} on a private stack; its tools are really called")
@@ -71,6 +79,10 @@ class Command(BaseCommand):
         self.stdout.write(f"report: {target}")
         if not told["passed"]:
             raise CommandError("Not passed.", returncode=1)
+        if left_out := told["uncovered"]:
+            raise CommandError(
+                f"Passed, but nobody was killed at {', '.join(left_out)}: test it by itself.", returncode=3
+            )
 
 
 def _asked(given: dict[str, Any]) -> Asked:
@@ -97,6 +109,19 @@ def _asked(given: dict[str, Any]) -> Asked:
     if wrong := [each for each in tools if agent.tool(each) is None]:
         raise CommandError(f"--tools: {agent.graph_id} has no {', '.join(wrong)}", returncode=2)
     return Asked(agent.graph_id, input_, tools, points, answers, given["effects"], given["patience"], given["workers"])
+
+
+def _ask(asked: Asked) -> None:
+    """Nobody can see from here whether a tool's other side is real. Raises CommandError, code 2."""
+    systems = sorted({tool.system or tool.name for tool in registry.find(asked.agent).all_tools() if not tool.is_pure})
+    whom = ", ".join(systems) or "nothing outside"
+    judge = without_secrets(asked.effects) or "nothing (give --effects)"
+    why = f"{asked.agent} acts on {whom}, and --effects is {judge}, which isn't an address of this host"
+    if not sys.stdin.isatty():
+        raise CommandError(f"{why}. Say --yes-this-is-a-sandbox: nobody is here to be asked. Nothing was started.",
+                           returncode=2)  # fmt: skip
+    if input(f"{why}. Its workers are killed while they call there. Type yes if all of it is for tests: ") != "yes":
+        raise CommandError("Nothing was started.", returncode=2)
 
 
 @contextmanager
@@ -161,7 +186,7 @@ def _told(folder: Path, asked: Asked) -> dict[str, Any]:
     told: dict[str, Any] = json.loads((folder / "told.json").read_text())
     if problem := told.get("problem"):
         raise CommandError(problem, returncode=2)
-    told["about"]["command"] = " ".join(sys.argv[1:])
+    told["about"]["command"] = without_secrets(" ".join(sys.argv[1:]))
     return told
 
 

@@ -45,7 +45,8 @@ class SteerVersion(ApiView):
     def post(self, request: Request, name: str, version: str) -> Response:
         body = read_body(request, SteerBody)
         GATES[self.action](name, version, by=self.by, justification=body.justification)
-        return Response(next(row for row in map(version_row, _standing(name)) if row.version == version))
+        (one,) = _standing(name, only=version)
+        return Response(version_row(one))
 
 
 GATES: Mapping[str, Callable[..., VersionGate]] = {"close": acts.close, "open": acts.reopen}
@@ -116,8 +117,8 @@ def versions(agent: str) -> VersionPage:
     return VersionPage.of(None, results=rows, next=None, ramp=None if ramp is None else ramp_row(ramp))
 
 
-def _standing(agent: str) -> list[Standing]:
-    found = versions_of(agent, [one.version for one in registry.versions(agent)])
+def _standing(agent: str, *, only: str = "") -> list[Standing]:
+    found = versions_of(agent, [one.version for one in registry.versions(agent)], only=only)
     if not found:
         raise NotFound("agent", agent)
     return found

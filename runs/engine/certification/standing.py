@@ -37,6 +37,12 @@ class Standing:
         change of the tool: only another probe takes it back."""
         return self.found in _UNSAFE
 
+    @property
+    def is_denier(self) -> bool:
+        """Whether the last thing that was seen is that the hook doesn't find what was done: that it says *it did not
+        happen* tells nothing. That outlasts time and change too."""
+        return self.found == "hook_denies"
+
 
 NOT_PROBED = Standing("not_probed")
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
+from runs.engine.fingerprint.declares import Declarations
 from runs.engine.fingerprint.source import (
-    FUNCTIONS,
     Module,
     Target,
     compiled,
@@ -26,21 +26,18 @@ from runs.engine.fingerprint.source import (
     module_named,
     module_of,
 )
-from runs.engine.fingerprint.within_module import PLAIN, is_described
+from runs.engine.fingerprint.within_module import PLAIN
 from runs.engine.tools import Tool
 
 # What an agent is written with, and no part of it.
 _HOUSE = ("durableagents", "runs", "ledger", "approvals")
 _NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
 _MOST_NUMBERS = 40
-# What makes something that is described by what it declares, where its module isn't loaded and can't be asked.
-_MAKERS = frozenset({"Agent", "Assistant"})
 _KINDS: dict[type[ast.AST], str] = {
     ast.ClassDef: "class",
     ast.FunctionDef: "function",
     ast.AsyncFunctionDef: "function",
 }
-_DECLARES = frozenset({"tool", "node", "message", "view"})
 
 
 def home_of(thing: Any) -> str | None:
@@ -59,8 +56,9 @@ class Reach:
 
     def __init__(self, homes: Iterable[str | None]) -> None:
         self.table: dict[str, dict[str, Any]] = {}
-        self._waiting: list[tuple[str, Module, list[ast.stmt], Any]] = []
+        self._waiting: list[tuple[str, Module, list[ast.stmt]]] = []
         self._homes = frozenset(home for home in homes if home)
+        self._declared = Declarations(self.is_at_home, self.is_house)
 
     def code(self, thing: Any) -> dict[str, Any] | None:
         """A function, or a model's own class: its digest, its numbers, and what it names in the table."""
@@ -76,24 +74,26 @@ class Reach:
         """Whether a module is the agent's own."""
         return any(module == home or module.startswith(f"{home}.") for home in self._homes)
 
-    def define(self, module: Module, name: str, known: Any = None) -> str:
+    def is_house(self, module: str) -> bool:
+        """Whether a module is of what agents are written with, and no part of one."""
+        return module.partition(".")[0] in _HOUSE and not self.is_at_home(module)
+
+    def define(self, module: Module, name: str) -> str:
         """Take a definition at the top of a module into the table, with all that it names; what it is called there."""
         key = f"{module.name}.{name}"
         if key in self.table:
             return key
-        statements = module.top[name]
-        value = (vars(sys.modules[module.name]) if module.name in sys.modules else {}) if known is None else known
-        if is_described(value[name]) if name in value else _declares(statements):
+        if self._declared.is_one(module, name):
             return ""
         self.table[key] = {}
-        self._waiting.append((key, module, statements, value))  # not at once: a chain of helpers may be long
+        self._waiting.append((key, module, module.top[name]))  # not at once: a chain of helpers may be long
         return key
 
-    def _describe(self, key: str, module: Module, statements: list[ast.stmt], known: Any) -> None:
+    def _describe(self, key: str, module: Module, statements: list[ast.stmt]) -> None:
         piece = _Piece(self)
         for statement in statements:
             piece.add(statement)
-        piece.name_all(statements, module, known)
+        piece.name_all(statements, module)
         self.table[key] = {"kind": _KINDS.get(type(statements[0]), "value"), **piece.entry()}
 
 
@@ -173,7 +173,7 @@ class _Piece:
             self.take(content(cell))
         # What stands above a tool or a node (its gate, its edges) is described with what it declares.
         above = getattr(tree, "decorator_list", ()) if is_root else ()
-        self.name_all([each for each in ast.iter_child_nodes(tree) if each not in above], module, function.__globals__)
+        self.name_all([each for each in ast.iter_child_nodes(tree) if each not in above], module)
 
     def _class(self, kind: type[Any]) -> None:
         self.say(f"{kind.__module__}.{kind.__qualname__}")
@@ -181,28 +181,28 @@ class _Piece:
         if module and kind.__qualname__ in module.top:
             self._define(module, kind.__qualname__)
 
-    def name_all(self, trees: Sequence[ast.AST], module: Module, known: Any) -> None:
+    def name_all(self, trees: Sequence[ast.AST], module: Module) -> None:
         """Take what these syntax trees of a module name, by what they import themselves too."""
         inside = (each for tree in trees for each in ast.walk(tree))
         here, stars = module.imported(each for each in inside if isinstance(each, (ast.Import, ast.ImportFrom)))
         for name, attributes in sorted({chain for tree in trees for chain in _chains(tree)}):
             if name in module.top:
-                self._define(module, name, known)
+                self._define(module, name)
             for target in [*module.imports.get(name, ()), *here.get(name, ())]:
                 self._imported(name, target, attributes, frozenset())
             if name not in module.top and name not in module.imports and name not in here:
                 for star in [*module.stars, *stars]:
                     self._from(star, name, attributes, frozenset())
 
-    def _define(self, module: Module, name: str, known: Any = None) -> None:
-        if key := self._reach.define(module, name, known):
+    def _define(self, module: Module, name: str) -> None:
+        if key := self._reach.define(module, name):
             self._names.add(key)
 
     def _imported(self, name: str, target: Target, attributes: tuple[str, ...], seen: frozenset[Target]) -> None:
         """Something that a module has under `name` from elsewhere. Of what isn't the agent's own it counts which it
         is: another function may hide under a name that stayed."""
         module, attribute = target
-        if module.partition(".")[0] in _HOUSE and not self._reach.is_at_home(module):
+        if self._reach.is_house(module):
             return
         self.say(f"{name} is {module}{f'.{attribute}' if attribute else ''}")
         if target in seen:
@@ -267,25 +267,6 @@ def _settings(thing: Any) -> list[tuple[str, Any]]:
     if made is None or not made.frozen:
         return []
     return [(each.name, getattr(thing, each.name)) for each in dataclasses.fields(thing)]
-
-
-def _declares(statements: list[ast.stmt]) -> bool:
-    """Whether a definition is a tool, an agent, a node or an assistant, as far as its source can tell."""
-    for statement in statements:
-        if isinstance(statement, FUNCTIONS):
-            made = [_called(each) for each in statement.decorator_list]
-            if any(name in _DECLARES for name in made):
-                return True
-        value = getattr(statement, "value", None)
-        if isinstance(value, ast.Call) and _called(value) in _MAKERS:
-            return True
-    return False
-
-
-def _called(tree: ast.expr) -> str:
-    """The last name of what is called, or stands as a decorator."""
-    function = tree.func if isinstance(tree, ast.Call) else tree
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _digest(texts: list[str]) -> str:

@@ -19,6 +19,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import digest_of, plain, printable
+from runs.engine.certification.standing import Certificates
 from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
 from runs.engine.outcomes import Stopped
@@ -28,6 +29,7 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
 KEY_REJECTED = "key_rejected"
+_IDLE_WORD = "the hook says that it did not happen, which it was seen to say of a call that had happened"
 _HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
 
 # --- what a replay class allows ---------------------------------------------------------------------------------------
@@ -52,6 +54,14 @@ async def is_distrusted(call: LogicalCall) -> bool:
         return False
     standing = await certificates.standing(call.visit.agent.name, tool, is_fresh=True)
     return standing.is_unsafe or (certificates.policy == "refuse" and not standing.is_certified)
+
+
+async def is_believed(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
+    """Whether the hook's word that nothing happened may be gone by: not that of one which was seen to say so of a call
+    that had happened."""
+    if not isinstance(answer, DidNotHappen):
+        return False
+    return not (await certificates.standing(agent.name, tool, is_fresh=True)).is_denier
 
 
 def intended_at(intent: e.Event) -> datetime | None:
@@ -148,16 +158,20 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     if isinstance(answer, Happened):
         return await _settle(call, answer)
     is_distrust = await is_distrusted(call)
-    if isinstance(answer, DidNotHappen) and not is_distrust:
+    did_not = await is_believed(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
+    is_idle = isinstance(answer, DidNotHappen) and not did_not
+    if did_not and not is_distrust:
         # Nothing is there under the key: its time begins with the next send.
         call.intended_at = call.visit.journal.now()
-    elif is_distrust or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
+    elif is_distrust or is_idle or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
         why = "the worker ended after the intent and before an outcome was recorded"
         if call.is_key_spent:
             limit = call.tool.key_ttl
             why = f"it is longer ago than the other side remembers keys ({limit}), and no outcome is on record"
         elif is_distrust:
             why += ", and the other side is not known to honour keys"
+        if is_idle:
+            why += f", and {_IDLE_WORD}"
         await ask_person(call, why, is_sender_done=is_sender_done)
     return None
 
@@ -169,7 +183,7 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
     said = await ask_upstream(call.tool, call.args, call.tool_call())
     if isinstance(said, Happened):
         return await _settle(call, said)
-    if not (isinstance(said, DidNotHappen) and is_sender_done):
+    if not (is_sender_done and await is_believed(said, call.visit.agent, call.tool, call.visit.runtime.certificates)):
         await ask_person(call, reason, is_sender_done=is_sender_done)
     return None
 
@@ -257,7 +271,9 @@ def rejection_in(event: e.Event | None) -> Any:
 # --- a run that is to end ---------------------------------------------------------------------------------------------
 
 
-async def settle_before_end(agent: Agent, journal: Journal, slot: Slot, trace_id: str) -> WaitSpec | None:
+async def settle_before_end(
+    agent: Agent, journal: Journal, slot: Slot, trace_id: str, certificates: Certificates
+) -> WaitSpec | None:
     """Find out what became of a call in doubt, sending nothing: by its hook, else by a person. Returns the wait for
     that person."""
     invoked, now = slot.now.intent, slot.now
@@ -283,7 +299,7 @@ async def settle_before_end(agent: Agent, journal: Journal, slot: Slot, trace_id
         if isinstance(answer, Happened):
             await journal.commit(happened(intent, tool, answer))
             return None
-        if isinstance(answer, DidNotHappen):
+        if await is_believed(answer, agent, tool, certificates):
             event, entry = intent.reconciled("did_not", by="hook")
             await journal.commit(Batch([event], [entry]))
             return None

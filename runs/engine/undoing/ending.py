@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.canonical import printable
+from runs.engine.certification.standing import Certificates
 from runs.engine.journal import Batch, Effects, Journal, Snapshot, WaitSpec
 from runs.engine.outcomes import Crashed
 from runs.engine.steps.doubt import settle_before_end
-from runs.engine.tape import Tape, payload_of
+from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo.declared import UNDO_NODE
 from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
 from runs.engine.undoing.visit import told
@@ -19,12 +20,21 @@ from runs.engine.undoing.visit import told
 BY = "system:undo"
 
 
-async def open_questions(agent: Agent, journal: Journal, tape: Tape, trace_id: str) -> list[WaitSpec]:
+async def questions(
+    agent: Agent, journal: Journal, doubtful: Iterable[Slot], trace_id: str, certificates: Certificates
+) -> list[WaitSpec]:
+    """What people are asked of these calls before the run may end."""
+    asked = [await settle_before_end(agent, journal, slot, trace_id, certificates) for slot in doubtful]
+    return [wait for wait in asked if wait is not None]
+
+
+async def open_questions(
+    agent: Agent, journal: Journal, tape: Tape, trace_id: str, certificates: Certificates
+) -> list[WaitSpec]:
     """Unknowns come first: what has to be answered before anybody can say what there is to undo. A call in doubt is
     settled as before any end, and what the other side took is awaited."""
-    asked = [await settle_before_end(agent, journal, slot, trace_id) for _, slot in in_doubt(tape)]
-    awaited = [_awaited(journal, name, tape) for name, _ in unsettled(tape)]
-    return [wait for wait in [*asked, *awaited] if wait is not None]
+    asked = await questions(agent, journal, [slot for _, slot in in_doubt(tape)], trace_id, certificates)
+    return [*asked, *(_awaited(journal, name, tape) for name, _ in unsettled(tape))]
 
 
 def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:

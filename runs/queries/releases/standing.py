@@ -42,7 +42,7 @@ _VERSIONS = """
         WHERE split_part(s.graph_id, '@', 1) = %(agent)s AND NOT s.is_quarantined AND p.ended_at IS NULL
           AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %(fresh)s)
         GROUP BY 1) s ON s.version = v.version
-    WHERE v.version ~ '^[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}$'
+    WHERE v.version ~ '^[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}$' AND %(only)s IN ('', v.version)
     ORDER BY string_to_array(v.version, '.')::int[] DESC LIMIT %(most)s"""
 
 
@@ -94,11 +94,12 @@ class Ramped:
     to_old: int = 0
 
 
-def versions_of(agent: str, here: list[str]) -> list[Standing]:
-    """The versions of an agent, newest first, in three statements; `here` are those that this process has."""
+def versions_of(agent: str, here: list[str], *, only: str = "") -> list[Standing]:
+    """The versions of an agent, newest first, or that one, in three statements; `here` are those that this process
+    has."""
     asked: dict[str, Any] = {
         "agent": agent, "here": here, "most": SHOWN, "states": list(map(str, State)), "counted": COUNTED_TO + 1,
-        "fresh": FRESH_SECONDS,
+        "fresh": FRESH_SECONDS, "only": only,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(_VERSIONS, asked)

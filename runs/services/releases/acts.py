@@ -158,7 +158,8 @@ def go_on(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     ramp = _locked(ramp_id, body.revision, Ramp.State.HALTED)
     before = shown(ramp)
     last = RampStart.objects.filter(ramp=ramp, is_new=True).order_by("-id").values_list("id", flat=True).first()
-    ramp.state, ramp.halted_at, ramp.halted_by, ramp.counted_after = Ramp.State.ON, None, None, last or 0
+    ramp.state, ramp.halted_at, ramp.halted_by = Ramp.State.ON, None, None
+    ramp.counted_after, ramp.counted_from = last or 0, database_now()
     return _changed("ramp_resume", ramp, by=by, before=before, why=why)
 
 
@@ -177,8 +178,9 @@ def roll_back(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 
 @transaction.atomic
 def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """The newer version for all: starts by name get it, as the newest that is open. Raises as `raise_to` does, and
-    NotInThisState where they would get another one."""
+    """Its version for all: starts by name get it, as the newest that is open; where the ramp leads back, the one that
+    it leads from is closed to new starts. Raises as `raise_to` does, and NotInThisState where they would get another
+    one."""
     why = _may("ramp_finish", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
     before = shown(ramp)
@@ -186,12 +188,14 @@ def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     newer = [
         a.version
         for a in registry.versions(ramp.agent)
-        if a.version not in closed and ordered(a.version) > ordered(ramp.to_version)
+        if a.version not in closed | {ramp.from_version} and ordered(a.version) > ordered(ramp.to_version)
     ]
     if newer:
         raise NotInThisState(
             f"{ramp.agent}@{newer[0]} is newer and open: starts by name would get that one. Close it first."
         )
+    if ordered(ramp.from_version) > ordered(ramp.to_version) and ramp.from_version not in closed:
+        _set_gate(_gate(ramp.agent, ramp.from_version), True, by=by, why=why)
     ramp.state, ramp.share, ramp.ended_at = Ramp.State.DONE, PLACES, database_now()
     return _changed("ramp_finish", ramp, by=by, before=before, why=why)
 
@@ -243,7 +247,7 @@ def done(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str
 def store(ramp: Ramp) -> None:
     """What of a ramp ever changes: the rest is for good."""
     ramp.save(update_fields=[
-        "share", "state", "revision", "counted_after", "halted_at", "halted_by", "ended_at",
+        "share", "state", "revision", "counted_after", "counted_from", "halted_at", "halted_by", "ended_at",
     ])  # fmt: skip
 
 

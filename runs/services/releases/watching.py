@@ -1,8 +1,8 @@
 """A ramp halts itself: where more of the runs that it began on the newer version fail, are rejected or stop for an
 operator than its bounds allow, new starts go to the older version again. Runs that were begun stay where they are.
 
-Counted is what is on record now, of the newest starts that were begun: a few hundred rows whatever the ramp has
-assigned, and no clock.
+Counted is what is on record now, of those that began or ended last: a few hundred rows whatever the ramp has assigned,
+how much of it waits to be begun, and how long ago what fails today was assigned.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ KEEPER = Actor(kind="system", name="releases")
 COUNTED = 1000
 # A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected.
 _FIGURES = """
-    SELECT asked.ramp, told.* FROM unnest(%(ramps)s::bigint[], %(after)s::bigint[]) AS asked(ramp, after)
+    SELECT asked.ramp, told.*
+    FROM unnest(%(ramps)s::bigint[], %(graphs)s::text[], %(after)s::bigint[], %(since)s::timestamptz[])
+         AS asked(ramp, graph, after, since)
     CROSS JOIN LATERAL (
     WITH newest AS (
-        SELECT s.run_id FROM runs_rampstart s WHERE s.ramp_id = asked.ramp AND s.is_new AND s.id > asked.after
-        ORDER BY s.id DESC LIMIT %(most)s
+        SELECT DISTINCT few.run_id FROM (
+            SELECT s.run_id FROM runs_run l
+            JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
+            JOIN runs_run b ON b.id = s.run_id
+            WHERE l.graph_id = asked.graph AND l.started_at IS NOT NULL
+              AND (s.id > asked.after OR b.started_at > asked.since)
+            ORDER BY coalesce(l.ended_at, l.started_at) DESC LIMIT %(most)s) few
     ), work AS (
         SELECT r.id AS began, r.id, r.state FROM newest n JOIN runs_run r ON r.id = n.run_id
         WHERE r.started_at IS NOT NULL
@@ -74,7 +81,9 @@ def figures_of(ramps: Sequence[Ramp]) -> dict[int, Figures]:
     """The same of several, in one statement."""
     asked: dict[str, Any] = {
         "ramps": [one.pk for one in ramps],
+        "graphs": [one.to_graph for one in ramps],
         "after": [one.counted_after for one in ramps],
+        "since": [one.counted_from for one in ramps],
         "most": COUNTED,
     }
     with connection.cursor() as cursor:
