@@ -21,7 +21,7 @@ from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.errors import IllegalTransition
 from ledger.models import Event, Head
-from runs.engine.driver import waiting_state
+from runs.engine.outcomes import waiting_state
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import WaitSpec
 from runs.journal import notify, wait_hooks
