@@ -10,16 +10,28 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from durableagents import Agent, BusinessFailure, Context, DidNotHappen, End, Failure, Happened, Renew
+from durableagents import (
+    Agent,
+    BusinessFailure,
+    Context,
+    DidNotHappen,
+    End,
+    Failure,
+    Happened,
+    Renew,
+    ReplayClass,
+    TransportError,
+    Undo,
+)
 from ledger import events as e
 from ledger.errors import IllegalTransition
 from ledger.models import LedgerEntry
 from runs.models import Run, Wait
-from runs.services import lifecycle
+from runs.services import callbacks, lifecycle, signals
 from runs.services.families import reopening, wishes
 from runs.services.undo.preview import preview, shown
 from runs.workers import timers
-from tests.engine.undoings import Reversible, names
+from tests.engine.undoings import Reversible, back, names
 from tests.runs.families_undone import all_sound, answer, everything, family
 from tests.runs.stage import Stage, events, fresh, head, kinds, waiting
 from tests.world import OLGA, Asked, Done, Notes, Outside, agent_of
@@ -87,7 +99,7 @@ def test_whoever_cancels_is_shown_the_child_and_its_effects_go_too(
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
     everything(stage)
     assert fresh(run).state == "cancelled" and names(outside) == ["post", "book", "unbook", "unpost"]
-    assert [x for x in shown(fresh(run)).became.values()] == ["undone", "undone"]
+    assert list(shown(fresh(run)).became.values()) == ["undone", "undone"]
     all_sound()
 
 
@@ -297,3 +309,57 @@ def test_no_raw_move_reopens_a_run_of_its_own(stage: Stage, tools: Reversible) -
     with pytest.raises(IllegalTransition, match="Only a child"):
         reopening.reopen(run.pk, run.pk)
     assert fresh(run).state == "completed"
+
+
+def test_a_child_without_effects_that_has_one_after_the_plan_is_awaited_and_undone(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    async def work(state: Notes, ctx: Context) -> End:
+        await ctx.signal("go")
+        await ctx.call(tools.book, {"name": "late"})
+        return End({})
+
+    helper = agent_of(work, name="helper", tools=tools.all())
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(tools.post, {"name": "own"})
+        await ctx.child(helper, Asked(text="x"))
+        return End({})
+
+    run = stage.start(agent_of(node, name="parent", tools=tools.all()))
+    everything(stage)
+    child = child_of(run)
+    assert [x.what for x in preview(run.id, run.graph_id).effects] == ["undo"], "it has had no effect yet"
+    lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
+    assert stage.drive() == "parked" and fresh(run).is_undoing and names(outside) == ["post"]
+    signals.signal(child.pk, "go", {}, by=OLGA)
+    assert stage.drive() == "completed" and names(outside) == ["post", "book"]
+    everything(stage)
+    assert names(outside) == ["post", "book", "unbook", "unpost"]
+    assert (fresh(run).state, fresh(child).state) == ("cancelled", "cancelled")
+    all_sound()
+
+
+def test_a_callback_after_fail_the_run_is_put_to_a_person(stage: Stage, tools: Reversible, outside: Outside) -> None:
+    hire = tools._later("hire", ReplayClass.UNSAFE_ON_REPLAY)
+    object.__setattr__(hire, "undo", Undo(tools.unrent, back))
+
+    async def node(state: Notes, ctx: Context) -> None:
+        await ctx.call(tools.buy, {"name": "a", "amount": 1000})
+        await ctx.call(hire, {"name": "b"})
+
+    outside.trouble("hire", TransportError("cut"))
+    run = stage.start(agent_of(node, tools=[*tools.all(), hire]))
+    assert stage.settle(run) == "parked"
+    stage.reconcile(run, "fail")
+    assert stage.settle(run) == "parked" and fresh(run).is_undoing, kinds(run)
+    url = outside.urls["0.1/2"]
+    callbacks.receive_callback(url.rpartition("/")[2], {"ref": "hire:b"})
+    stage.decide(run)
+    assert stage.settle(run) == "parked"
+    (asked,) = waiting(run)
+    assert asked.detail["title"].startswith("hire (0.1/2) is not undone: an answer that came late")
+    all_sound()
+    answer(run, "leave")
+    assert stage.settle(run) == "failed" and names(outside)[-1] == "refund"
+    all_sound()

@@ -1,5 +1,5 @@
-"""What turned up after the plan was made: effects that nobody knew of then, and news about the undos' own calls. Each is
-put to a person."""
+"""What turned up after the plan was made: effects that nobody knew of then, and news about the undos' own calls. Each
+is put to a person."""
 
 from __future__ import annotations
 

@@ -78,6 +78,17 @@ def is_reversible(events: Iterable[e.Event]) -> bool:
     return any(isinstance(event, (e.UndoRegistered, e.ChildStarted)) for event in events)
 
 
+def at_work(events: Iterable[e.Event]) -> set[str]:
+    """Children that were started and that nobody has told the end of."""
+    started: dict[tuple[str | None, int], str] = {}
+    for event in events:
+        if isinstance(event, e.ChildStarted):
+            started[event.slot, event.attempt] = event.child
+        elif isinstance(event, e.ChildEnded):
+            started.pop((event.slot, event.attempt), None)
+    return set(started.values())
+
+
 def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
     """Calls that can be undone and of which the other side has yet to say what came of them: their callbacks are
     awaited first."""

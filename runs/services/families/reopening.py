@@ -1,5 +1,5 @@
-"""A child that ended well is reopened where its parent undoes its effects: it undoes what it did, ends as cancelled, and
-the parent goes on.
+"""A child that ended well is reopened where its parent undoes its effects: it undoes what it did and ends as cancelled,
+and the parent goes on.
 
 The parent's worker leaves a wait that names the child; the sweeper finds it and reopens the child in a transaction of
 its own, once: nobody has two runs locked. What says that it may is the plan on the parent's own journal.
