@@ -21,7 +21,7 @@ from runs.engine.errors import JournalBroken
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.messages.changes import between, with_changes
 from runs.engine.messages.handling import handled, note, outcome_of
-from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped
+from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
 from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
@@ -30,7 +30,7 @@ from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
 from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of, is_too_often
 from runs.engine.tape import LATE_NEWS, Tape, payload_of
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
 from runs.engine.undoing.plan import Plan, Reason
 from runs.engine.undoing.visit import Undone, undo_visit
@@ -38,14 +38,6 @@ from runs.engine.visit import Visit
 
 _AGAIN = "again"  # what is on record has changed under a stop for an operator: read it and go on
 _LOOKS = 20  # of a run that is about to go on as another, at what came meanwhile
-_HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
-
-
-def waiting_state(kinds: set[str]) -> str:
-    """The state of a run that waits for these: the most human of them names it."""
-    if kinds & _HUMAN:
-        return "waiting_human"
-    return "waiting_tool" if "webhook" in kinds else "waiting_event"
 
 
 class Driver:
@@ -91,7 +83,7 @@ class Driver:
         if held is not None:
             return held
         if self.undo_asked is not None:
-            return await self._fail(ending.crash_of(self.undo_asked))
+            return await self._end_as_asked(self.undo_asked)
         if not self.at.node:
             begun = await self._begin()
             if begun is not None:
@@ -341,6 +333,13 @@ class Driver:
         event = e.RunFailed(code=crash.code, payload=payload)
         return await self._end("failed", [*self._buffered(), event], error=crash.code)
 
+    async def _end_as_asked(self, asked: e.UndoAsked) -> str:
+        """Undo what it did, as whoever ended it from outside wants, and end: a run that had ended well as cancelled."""
+        if asked.code != WITH_PARENT:
+            return await self._fail(ending.crash_of(asked))
+        how = await self._undo_first("cancelled", "", ending.stated(asked))
+        return how or await self._end("cancelled", [ending.nothing_left(asked)])
+
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
         """Where a run that is to end has effects that can be undone, that comes first, and before it what nobody knows
         yet. None: there is nothing to undo."""
@@ -365,9 +364,9 @@ class Driver:
 
     async def _end_undone(self) -> str:
         """Every effect is seen to: the run ends as it would have. What came in this very moment is looked at first."""
-        known = len(self.tape.late)
+        known = self.journal.seq
         await self._load()
-        if len(self.tape.late) > known:
+        if self.journal.seq > known:
             return _AGAIN
         state, event, code = ending.end_of(Plan.model_validate(self.at.state), self.tape)
         return await self._end(state, [*self._buffered(), event], error=code)

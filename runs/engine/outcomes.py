@@ -83,3 +83,13 @@ def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str,
 def differs(slot: str, recorded: dict[str, Any], now: dict[str, Any]) -> Broken:
     """What an operator sees where a replay doesn't do what the journal says: both calls. Nothing is sent."""
     return Broken("non_determinism", {"slot": slot, "recorded": recorded, "now": now})
+
+
+_HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
+
+
+def waiting_state(kinds: set[str]) -> str:
+    """The state of a run that waits for these: the most human of them names it."""
+    if kinds & _HUMAN:
+        return "waiting_human"
+    return "waiting_tool" if "webhook" in kinds else "waiting_event"

@@ -90,7 +90,7 @@ CHANGES = f"""{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s AND (seq = %s 
     ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
     SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
-    AND later.kind = 'RunRetried')"""
+    AND later.kind IN ('RunRetried', 'UndoAsked'))"""
 _ENDS = {"completed": RunCompleted, "failed": RunFailed, "cancelled": RunCancelled}
 _CUT = "ROW(%s, %s, %s, %s, %b, %b)"
 
@@ -260,6 +260,13 @@ def tape_of(run: Run) -> Tape:
     last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
     _, tail = read(run.id, rows, Cut(since), at_least=last, graph_id=run.graph_id)
     return Tape(tail)
+
+
+def at_slot(run_id: UUID, slot: str) -> list[Event]:
+    """What the journal tells of one slot. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(AT_SLOT, [run_id, slot])
+        return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:

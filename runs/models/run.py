@@ -266,6 +266,9 @@ class Run(models.Model):
     @transition(state, source=S.FAILED, target=S.RUNNING)
     def retry(self) -> None: ...
 
+    @transition(state, source=S.COMPLETED, target=S.COMPENSATING)
+    def reopen_to_undo(self) -> None: ...
+
 
 def legal_moves() -> list[tuple[str, str]]:
     """The transition table as declared above, as (from, to) pairs."""
@@ -385,6 +388,12 @@ class Wait(models.Model):
                 "deadline",
                 condition=models.Q(resolved_at__isnull=True, kind="timer", detail__has_key="limit"),
                 name="runs_wait_for_limit",
+            ),
+            # Who waits for a child that ended well to be undone.
+            models.Index(
+                fields=["id"],
+                condition=models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo"),
+                name="runs_wait_to_reopen",
             ),
         ]
 

@@ -21,9 +21,9 @@ from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.errors import IllegalTransition
 from ledger.models import Event, Head
-from runs.engine.driver import waiting_state
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import WaitSpec
+from runs.engine.outcomes import waiting_state
 from runs.journal import notify, wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait

@@ -69,7 +69,7 @@ class Charges:
                 self.debits[debit.slot, debit.attempt, debit.n] = debit
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 self.has_ended = True
-            case e.RunRetried():
+            case e.RunRetried() | e.UndoAsked():
                 self.has_ended = False
             case _:
                 pass

@@ -9,7 +9,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
 from runs.engine.tape import payload_of
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.models import ENDED, WAITING, Firing, Run
 from runs.search import ABOUT_LENGTH, subject
 
@@ -66,6 +66,8 @@ class RunFields:
                 self.states = {state}
             case e.RunRetried():
                 self.states, self.end_seq, self.error_code = {"running"}, None, ""
+            case e.UndoAsked(code=code) if code == WITH_PARENT and self.states == {"completed"}:
+                self.states, self.end_seq, self.node = {"running"}, None, UNDO_NODE
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() as end:
                 self._end(line.seq, end)
             case e.CancelRequested() if self.states == {"paused"}:

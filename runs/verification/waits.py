@@ -15,6 +15,7 @@ from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.journal import WaitSpec
 from runs.engine.tape import payload_of
+from runs.engine.undo.declared import WITH_PARENT
 from runs.models import Wait
 
 _SETTLES = (e.ToolFailed, e.ToolReconciled)
@@ -134,6 +135,8 @@ class Waits:
                 for key, known in self.known.items():
                     if key[:3] == (event.slot, event.attempt, "reconcile") and key.n >= event.n and not known.ends:
                         known.ends.append((event.verdict, event.by, seq))
+            case e.UndoAsked(code=code) if code == WITH_PARENT:
+                self.has_ended = False
             case e.RunRetried():
                 self.has_ended = False
                 for key, known in self.known.items():

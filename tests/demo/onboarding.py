@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from durableagents import Agent
 from durableagents.demo.vendor_onboard import agent
 from ledger import events as e
 from runs.engine import memory
@@ -29,9 +30,10 @@ class Onboarding:
     receiver: Receiver
     input: dict[str, Any]
     crash_at: set[tuple[str, str]] = field(default_factory=set)
+    agent: Agent = field(default_factory=lambda: agent)
 
     def __post_init__(self) -> None:
-        self.run = memory.start(agent, self.input)
+        self.run = memory.start(self.agent, self.input)
         self.runtime = Runtime(
             hasher=keyed_hasher(b"test"),
             request_model=request_model,
@@ -49,11 +51,11 @@ class Onboarding:
         """Until it ends or waits for a person: callbacks are taken in, timers rung, crashes followed by a new claim."""
         while True:
             try:
-                how = await memory.drive(agent, self.run, self.runtime)
+                how = await memory.drive(self.agent, self.run, self.runtime)
             except Killed:
                 continue
             kinds = {wait.spec.kind for wait in self.run.open_waits()}
-            if how != "parked" or kinds & {"approval", "reconcile"}:
+            if how != "parked" or kinds & {"approval", "reconcile", "input"}:
                 return how
             await self._answer()
 

@@ -11,9 +11,9 @@ from ledger.kinds.screening import CONTENT_REFUSED
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget.amounts import NOTHING_USED, RESOURCES, Usage
 from runs.engine.budget.meter import debit_of
-from runs.engine.driver import waiting_state
+from runs.engine.outcomes import waiting_state
 from runs.engine.tape import Tape
-from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.models import Run
 from tests.runs.stage import events, fresh, head, problems, waiting
 
@@ -69,6 +69,8 @@ class Told:
                 self._cancel_requested()
             case e.RunRetried():
                 self.state, self.deaths = "running", 0
+            case e.UndoAsked(code=code) if code == WITH_PARENT:
+                self.state, self.deaths, self.node = "running", 0, UNDO_NODE
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 self.state, self.is_claimed = ENDS[event.KIND], False
             case _:

@@ -23,14 +23,12 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import LedgerEntry
 from runs.models import Run
-from runs.services import lifecycle, questions
-from runs.services.families import wishes
+from runs.services import lifecycle
 from runs.services.undo.preview import preview
-from runs.workers import timers
 from tests.engine.undoings import Reversible, failing, names
-from tests.runs.fold import check_against_journal
-from tests.runs.stage import Stage, events, facts, fresh, head, kinds, overrides, problems, waiting
-from tests.world import OLGA, Asked, Done, Notes, Outside, agent_of
+from tests.runs.families_undone import answer, everything, family, sound
+from tests.runs.stage import Stage, events, facts, fresh, head, kinds, overrides, waiting
+from tests.world import OLGA, Done, Notes, Outside, agent_of
 
 pytestmark = pytest.mark.django_db
 
@@ -51,17 +49,6 @@ def waits(tools: Reversible) -> Agent:
         return End()
 
     return agent_of(node, tools=tools.all())
-
-
-def sound(run: Run) -> None:
-    check_against_journal(run)
-    assert problems(run) == []
-
-
-def answer(run: Run, decision: str) -> None:
-    (question,) = [w for w in waiting(run) if w.kind == "input"]
-    said = {"decision": decision, "justification": "seen to by hand"}
-    questions.answer(run.id, question.id, said, by=OLGA)
 
 
 def test_a_run_that_fails_undoes_what_it_did(stage: Stage, tools: Reversible, outside: Outside) -> None:
@@ -258,36 +245,6 @@ def test_a_worker_that_dies_while_it_undoes_is_replaced(
 # --- families ----------------------------------------------------------------------------------------------------
 
 
-def everything(stage: Stage, most: int = 80) -> None:
-    for _ in range(most):
-        if stage.drive() == "idle" and not timers.tell_parents() and not wishes.align():
-            return
-    raise AssertionError("it goes round in circles")
-
-
-def family(tools: Reversible, *texts: str, fails: bool = True) -> Agent:
-    """A parent that books, starts a child for each text, and fails."""
-
-    async def work(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.book, {"name": state.asked.text})
-        if state.asked.text == "fail":
-            raise Failure("it was to fail", code="no_luck")
-        if state.asked.text == "wait":
-            await ctx.signal("go")
-        return End({"done": True})
-
-    helper = agent_of(work, name="helper", tools=tools.all())
-
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.post, {"name": "own"})
-        await ctx.gather(*(ctx.child(helper, Asked(text=text)) for text in texts), return_exceptions=True)
-        if fails:
-            raise Failure("the parent", code="parent")
-        return End({})
-
-    return agent_of(node, name="parent", tools=tools.all())
-
-
 def test_a_child_that_fails_undoes_its_own_and_the_parent_its_own(
     stage: Stage, tools: Reversible, outside: Outside
 ) -> None:
@@ -319,22 +276,6 @@ def test_who_leaves_the_parents_effects_leaves_the_childs(stage: Stage, tools: R
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave")
     everything(stage)
     assert Run.objects.get(parent=run.pk).state == "cancelled" and names(outside) == ["post", "book"]
-
-
-def test_a_child_that_ended_well_and_what_came_before_a_renewal_are_put_to_a_person(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
-    run = stage.start(family(tools, "ok"))
-    everything(stage)
-    assert [x.what for x in preview(run.id, run.graph_id).effects] == ["run", "undo"] or fresh(run).is_undoing
-    (question,) = waiting(run)
-    assert question.kind == "input" and "it undoes what it did" in question.detail["title"]
-    answer(run, "leave")
-    everything(stage)
-    assert fresh(run).state == "failed" and names(outside) == ["post", "book", "unpost"]
-    (left,) = events(run, e.EffectLeft)
-    assert left.of_run == str(Run.objects.get(parent=run.pk).pk)
-    sound(run)
 
 
 def test_what_a_run_did_before_it_was_renewed_is_put_to_a_person(

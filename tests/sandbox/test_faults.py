@@ -33,6 +33,7 @@ def test_an_entry_is_replaced_whole_and_listed(sandbox: Sandbox) -> None:
         "error_rate": 0,
         "drop_after_execute_rate": 0,
         "w9_delay_seconds": None,
+        "refuse_rate": 0,
     }
     assert (answer.status_code, answer.json()) == (200, entry)
     assert sandbox.client.get("/faults").json() == [entry]

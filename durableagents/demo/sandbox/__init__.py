@@ -67,6 +67,10 @@ errors are not stored: the key is free again.
 ``POST /api/erp/purchase-orders {vendor_id, description, amount_usd}`` - ``erp.file_purchase_order``
     ``amount_usd`` is a decimal string with at most two places ("84000.00") or a JSON integer, above zero.
     201 ``{po_number: "PO-000001", status: "filed", vendor_id, description, amount_usd}``; an unknown vendor is 422.
+``POST /api/erp/vendor-deactivations {vendor_id}`` - ``erp.deactivate_vendor``
+    201 ``{vendor_id, status: "inactive"}``; an unknown vendor is 422.
+``POST /api/erp/order-cancellations {po_number}`` - ``erp.cancel_order``
+    201 ``{po_number, status: "cancelled"}``; an unknown order is 422.
 ``POST /api/credentials {vendor_id, scope}`` - ``credentials.provision``
     ``scope`` is 1-200 characters. 201 ``{credential_id: "CRD-000001", vendor_id, scope, secret: "sk_sandbox_…"}``; a repeat answers
     the same secret; an unknown vendor is 422.
@@ -81,7 +85,7 @@ Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addr
 
 To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with
 the stored answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen).
-They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
+They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``, ``erp.find_deactivation``, ``erp.find_cancellation``,
 ``credentials.find``, ``library.find_embedding``, ``library.find_report``.
 
 Mail
@@ -103,7 +107,7 @@ commit together. ``GET /effects?run_id=`` narrows it to one run.
 
 Faults
 ======
-``GET /faults`` lists the entries: ``[{system, operation, latency_ms, error_rate, drop_after_execute_rate, w9_delay_seconds}]``.
+``GET /faults`` lists the entries: ``[{system, operation, latency_ms, error_rate, drop_after_execute_rate, w9_delay_seconds, refuse_rate}]``.
 ``POST /faults`` with such an object replaces the entry of that system and operation (both default to ``"*"``) and answers 200 with it;
 ``DELETE /faults`` removes all. Fields left out mean no fault. Entries persist across restarts and never touch ``/effects``,
 ``/faults`` or the pages.
@@ -114,6 +118,7 @@ Faults
   250). It strikes requests that executed; reads and repeats answered from a stored key aren't cut. So a rate of 1 loses the answer
   of every effect exactly once.
 * ``w9_delay_seconds`` 0-86400, or null for "not said here".
+* ``refuse_rate`` 0-1: 403, or SMTP 550, before doing anything: a definite no, which nobody repeats.
 
 One entry applies to a request, whole: the most specific of (system, operation), (system, ``*``), (``*``, operation),
 (``*``, ``*``), also when it says "no fault". Only ``w9_delay_seconds`` is taken from the most specific entry that says

@@ -41,6 +41,11 @@ class Fault(BaseModel):
     error_rate: Annotated[float, _up_to(1)] = 0
     drop_after_execute_rate: Annotated[float, _up_to(1)] = 0
     w9_delay_seconds: Annotated[float, _up_to(86_400)] | None = None
+    refuse_rate: Annotated[float, _up_to(1)] = 0
+
+    @property
+    def refuses(self) -> bool:
+        return random.random() < self.refuse_rate
 
     @property
     def strikes_before(self) -> bool:
@@ -129,8 +134,9 @@ class FaultBook:
 
 def _save(connection: sqlite3.Connection, fault: Fault) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO faults VALUES (:system, :operation, :latency_ms, :error_rate, :drop_after_execute_rate,"
-        " :w9_delay_seconds)",
+        "INSERT OR REPLACE INTO faults (system, operation, latency_ms, error_rate, drop_after_execute_rate,"
+        " w9_delay_seconds, refuse_rate) VALUES (:system, :operation, :latency_ms, :error_rate,"
+        " :drop_after_execute_rate, :w9_delay_seconds, :refuse_rate)",
         fault.model_dump(),
     )
 

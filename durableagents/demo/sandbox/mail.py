@@ -22,6 +22,7 @@ from .store import Store, StoreUnavailable
 LARGEST_MESSAGE = 1 << 20
 _STORED = "250 2.0.0 stored"
 _INJECTED = "451 4.3.0 injected error: nothing was done"
+_REFUSED = "550 5.7.1 refused, as the fault says: nothing was done"
 _UNAVAILABLE = "451 4.3.0 the store can't be written: nothing was done"
 
 
@@ -42,6 +43,8 @@ class Inbox:
             fault = self._faults.meeting(receipt.system, receipt.operation)
             if await endure(fault):
                 return _INJECTED
+            if fault.refuses:
+                return _REFUSED
             await self._store.write(lambda connection: _keep(connection, receipt, request_id, envelope, raw))
         except StoreUnavailable:
             return _UNAVAILABLE

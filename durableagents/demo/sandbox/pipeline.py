@@ -152,8 +152,11 @@ class Pipeline:
         return Received(request_id, receipt, body)
 
     async def _meet_faults(self, receipt: Receipt) -> None:
-        if await endure(self._faults.meeting(receipt.system, receipt.operation)):
+        fault = self._faults.meeting(receipt.system, receipt.operation)
+        if await endure(fault):
             raise problems.injected()
+        if fault.refuses:
+            raise problems.refused()
 
 
 def _refuse_bad_headers(receipt: Receipt, key: str | None, run_id: str | None) -> None:

@@ -35,7 +35,8 @@ CREATE TABLE IF NOT EXISTS vendors (
     contact_email TEXT NOT NULL,
     category      TEXT NOT NULL,
     run_id        TEXT,
-    created_at    TEXT NOT NULL
+    created_at    TEXT NOT NULL,
+    deactivated_at TEXT
 );
 
 CREATE TABLE IF NOT EXISTS purchase_orders (
@@ -44,7 +45,8 @@ CREATE TABLE IF NOT EXISTS purchase_orders (
     description TEXT NOT NULL,
     amount_usd  TEXT NOT NULL,
     run_id      TEXT,
-    created_at  TEXT NOT NULL
+    created_at  TEXT NOT NULL,
+    cancelled_at TEXT
 );
 
 CREATE TABLE IF NOT EXISTS credentials (
@@ -111,5 +113,6 @@ CREATE TABLE IF NOT EXISTS faults (
     error_rate              REAL NOT NULL,
     drop_after_execute_rate REAL NOT NULL,
     w9_delay_seconds        REAL,
+    refuse_rate             REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (system, operation)
 ) WITHOUT ROWID;

@@ -24,6 +24,13 @@ Work = Callable[[sqlite3.Connection], T]
 
 # Bounds how long the first job of a batch waits for its neighbours; far above what two cores can queue during one sync.
 LARGEST_BATCH = 256
+_NEWER = (
+    ("requests", "sender", "INTEGER"),
+    ("requests", "sent_at", "TEXT"),
+    ("vendors", "deactivated_at", "TEXT"),
+    ("purchase_orders", "cancelled_at", "TEXT"),
+    ("faults", "refuse_rate", "REAL NOT NULL DEFAULT 0"),
+)
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 
@@ -111,10 +118,9 @@ class Store:
 
 def _add_what_is_newer(connection: sqlite3.Connection) -> None:
     """Columns that a file made by an older sandbox doesn't have."""
-    known = {row["name"] for row in connection.execute("PRAGMA table_info(requests)")}
-    for name, kind in (("sender", "INTEGER"), ("sent_at", "TEXT")):
-        if name not in known:
-            connection.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
+    for table, name, kind in _NEWER:
+        if name not in {row["name"] for row in connection.execute(f"PRAGMA table_info({table})")}:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

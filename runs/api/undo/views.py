@@ -25,8 +25,9 @@ class EffectRow(Shape):
     attempt: int
     tool: str
     external_id: str | None
-    then: Literal["undo", "ask", "stays", "child", "run"] = Field(
-        description="undo: `by` is called; ask: a person is asked; stays: nothing is done; child, run: another run's."
+    then: Literal["undo", "ask", "stays", "child", "reopen", "run"] = Field(
+        description="undo: `by` is called; ask: a person is asked; stays: nothing is done; child: a run at work is "
+        "cancelled and undoes its own; reopen: one that ended well is reopened for that; run: what it did before."
     )
     by: str = Field(description="The tool that undoes it.")
     arguments: Any = Field(description="What that is called with; null where nothing is, or nobody here knows.")

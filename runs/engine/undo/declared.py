@@ -10,6 +10,7 @@ from runs.engine.errors import DefinitionError, MisusedContext
 from runs.engine.tools import Tool, Undo
 
 UNDO_NODE: Final = "_undo"  # no node of an agent can have this name
+WITH_PARENT: Final = "undone_with_parent"  # why a run that had ended well is to undo what it did
 ON_FAILURE = ("undo", "leave")
 
 

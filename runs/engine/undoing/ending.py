@@ -14,7 +14,7 @@ from runs.engine.outcomes import Crashed
 from runs.engine.steps.doubt import settle_before_end
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo.declared import UNDO_NODE
-from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
+from runs.engine.undoing.plan import Plan, at_work, effects_of, in_doubt, is_reversible, unsettled
 from runs.engine.undoing.visit import told
 
 BY = "system:undo"
@@ -49,6 +49,8 @@ def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan 
     found = effects_of(agent, effects.events, effects.reversible)
     if all(each.what == "stays" for each in found):
         return None
+    # A child at work that has had no effect yet may have one before it is cancelled: its end is awaited too.
+    found = effects_of(agent, effects.events, effects.reversible | at_work(effects.events))
     effects_ = [each.as_json() for each in found]
     return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
 
@@ -74,6 +76,16 @@ def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
 def crash_of(asked: e.UndoAsked) -> Crashed:
     """How the run fails then."""
     return Crashed(asked.code, str(payload_of(asked).get("message", "")), "")
+
+
+def stated(asked: e.UndoAsked) -> dict[str, Any]:
+    """What the end of a run says that had ended well and was reopened for its parent's sake."""
+    return payload_of(asked) | {"asked_by": asked.by}
+
+
+def nothing_left(asked: e.UndoAsked) -> e.RunCancelled:
+    """The end of such a run where nothing is left to undo."""
+    return e.RunCancelled(by="operator", in_flight=[], payload=stated(asked))
 
 
 def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:

@@ -24,8 +24,9 @@ KINDS = (
     e.CancelRequested,
 )  # fmt: skip
 # undo: a call undoes it. ask: whether it stands is a person's to say. stays: nothing is done about it. child: a run at
-# work is cancelled and undoes its own. run: so does one that has ended, by a run of its own.
-What = Literal["undo", "ask", "stays", "child", "run"]
+# work is cancelled and undoes its own. reopen: a child that ended well is reopened and undoes its own. run: what the
+# run did before it was renewed or handed off, for a person to say.
+What = Literal["undo", "ask", "stays", "child", "reopen", "run"]
 Reason = Literal["failed", "cancelled"]
 IN_DOUBT = "nobody knows yet whether it happened: that is settled first"
 LATE = "an answer that came late says that it happened"
@@ -75,6 +76,17 @@ class Plan(BaseModel):
 def is_reversible(events: Iterable[e.Event]) -> bool:
     """Whether anything that was to be undone may have happened."""
     return any(isinstance(event, (e.UndoRegistered, e.ChildStarted)) for event in events)
+
+
+def at_work(events: Iterable[e.Event]) -> set[str]:
+    """Children that were started and that nobody has told the end of."""
+    started: dict[tuple[str | None, int], str] = {}
+    for event in events:
+        if isinstance(event, e.ChildStarted):
+            started[event.slot, event.attempt] = event.child
+        elif isinstance(event, e.ChildEnded):
+            started.pop((event.slot, event.attempt), None)
+    return set(started.values())
 
 
 def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
@@ -156,7 +168,7 @@ def _child(
     if ended is None:
         yield Effect("child", **known, why="it is at work: it is cancelled, and undoes what it did")
     else:
-        yield Effect("run", **known, why="it undoes what it did")
+        yield Effect("reopen", **known, why="it ended well: it is reopened, and undoes what it did")
 
 
 def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Effect:

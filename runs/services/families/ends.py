@@ -20,7 +20,6 @@ from django.db import connection, transaction
 from django.db.models import Q, Sum
 
 from ledger import events as e
-from ledger.actors import Actor
 from ledger.append import is_recorded
 from ledger.clock import database_now
 from ledger.errors import NotFound, RecordDamaged
@@ -32,10 +31,10 @@ from runs.engine.tape import payload_of
 from runs.journal.reader import end_of, origin_of
 from runs.models import ENDED, Run, Wait
 from runs.services.command import journal, locked, resolve, wake
+from runs.services.families import reopening
+from runs.services.families.common import BATCH, FAMILY
 
 log = logging.getLogger("runs.services.families")
-FAMILY = Actor(kind="system", name="family")
-BATCH = 200
 # Of one parent, in one transaction.
 TOGETHER = 50
 MOST_BYTES = 4 * 1024 * 1024  # as they are stored; a larger one goes alone
@@ -119,6 +118,8 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
         .values_list("slot", "attempt")
     )  # fmt: skip
     new = [event for event in ended.values() if (event.slot, event.attempt) not in known]
+    again = {child: event for child, event in ended.items() if (event.slot, event.attempt) in known}
+    new += reopening.undone(run, again) if again else []
     if new:
         _debit(head, new)
         _let_go_on(run, new)
@@ -160,7 +161,8 @@ def _told(end: e.Event) -> dict[str, Any]:
     if isinstance(end, e.RunCompleted):
         return {"output": end.payload}
     told = payload_of(end)
-    return {"message": str(told.get("message") or told.get("justification") or "")}
+    left = reopening.left_by(end)
+    return {"message": str(told.get("message") or told.get("justification") or "")} | ({"left": left} if left else {})
 
 
 def _debit(head: Head, ended: Sequence[e.ChildEnded]) -> None:

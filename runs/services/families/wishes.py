@@ -18,7 +18,9 @@ from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.models import ENDED, Run
 from runs.services import command, lifecycle
-from runs.services.families.ends import BATCH, FAMILY, tell_parent
+from runs.services.families import reopening
+from runs.services.families.common import BATCH, FAMILY
+from runs.services.families.ends import tell_parent
 from runs.services.undo.preview import UNDO, said_at_end
 
 log = logging.getLogger("runs.services.families")
@@ -28,7 +30,7 @@ FEW = 50
 # head by their ids, however many have ended. What is asked already, or waits for a budget, would be refused: it is not
 # looked at again and again.
 _PAIRS = """
-    FROM (SELECT id, state, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
+    FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
                  FROM runs_run p WHERE p.id = runs_run.parent) AS above,
                  (SELECT ARRAY[is_pause_requested, is_cancel_requested] FROM ledger_head h WHERE h.run_id = runs_run.id)
                  AS asked
@@ -36,7 +38,7 @@ _PAIRS = """
           AND (%(parent)s::uuid IS NULL OR parent = %(parent)s)) AS c
     WHERE NOT asked[2] AND """
 _TO_PAUSE = "above = 'paused' AND state NOT IN ('paused', 'compensating') AND NOT asked[1]"
-_CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND id > %(after)s ORDER BY id LIMIT %(most)s"
+_CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND node <> '_undo' AND id > %(after)s ORDER BY id LIMIT %(most)s"
 _PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
 _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
 _RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND above NOT IN ('paused', 'cancelled') AND id > %(after)s
@@ -58,7 +60,8 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
     moved."""
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
-        _each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
+        reopening.reopen_those_waited_for(parent, most=most)
+        + _each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
         + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
         + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
     )

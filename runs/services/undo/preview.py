@@ -61,7 +61,9 @@ def shown(run: Run) -> Shown:
         is_over = run.state in ENDED
         return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, {})
     told = reader.undo_of(run.pk)
-    begun = next(x for x in told if isinstance(x, e.UndoBegun))
+    begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
+    if begun is None:  # it was reopened a moment ago, and no worker has made the plan
+        return Shown("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
         for x in told

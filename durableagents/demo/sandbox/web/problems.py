@@ -61,5 +61,9 @@ def injected() -> Problem:
     return Problem(503, "injected error: nothing was done", headers={"Retry-After": "0"})
 
 
+def refused() -> Problem:
+    return Problem(403, "refused, as the fault says: nothing was done")
+
+
 def store_unavailable() -> Problem:
     return Problem(503, "the sandbox's store can't be written: nothing was done", headers={"Retry-After": "1"})

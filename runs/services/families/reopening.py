@@ -1,0 +1,149 @@
+"""A child that ended well is reopened where its parent undoes its effects: it undoes what it did and ends as cancelled,
+and the parent goes on.
+
+The parent's worker leaves a wait that names the child; the sweeper finds it and reopens the child in a transaction of
+its own, once: nobody has two runs locked. What says that it may is the plan on the parent's own journal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, IllegalTransition
+from runs.engine.errors import JournalBroken
+from runs.engine.steps.children import child_id
+from runs.engine.tape import payload_of
+from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
+from runs.engine.undoing.below import REFUSED
+from runs.engine.undoing.plan import Effect, Plan
+from runs.journal.reader import at_slot, origin_of, undo_of
+from runs.models import Run, State, Wait
+from runs.services.command import journal, locked, make_ready, resolve, resolved, save, wake
+from runs.services.families.common import BATCH, FAMILY
+
+log = logging.getLogger("runs.services.families")
+_DEBITED = (
+    "steps", "tool_calls", "model_calls", "tokens_in", "tokens_out", "usd_micro", "unpriced_calls",
+)  # fmt: skip
+# Waits for a child to be undone, of children that have ended and of which their parents have heard: nobody has reopened
+# them yet. A wait's detail may be anything.
+_WAITED_FOR = """
+    SELECT w.id, w.run_id, c.id FROM (
+        SELECT id, run_id, CASE WHEN detail ->> 'undo' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                                THEN (detail ->> 'undo')::uuid END AS child
+        FROM runs_wait WHERE resolved_at IS NULL AND kind = 'child' AND detail ? 'undo'
+        AND (%(parent)s::uuid IS NULL OR run_id = %(parent)s)) AS w
+    JOIN runs_run c ON c.id = w.child AND c.parent = w.run_id AND c.ended_at IS NOT NULL AND c.is_told
+    ORDER BY w.id LIMIT %(most)s"""
+
+
+def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) -> int:
+    """Reopen children whose parents wait for that. Returns of how many. One that can't be is for a person to look
+    at."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITED_FOR, {"parent": parent, "most": most})
+        rows = cursor.fetchall()
+    for wait, above, child in rows:
+        try:
+            reopen(child, above)
+        except (DurableAgentsError, JournalBroken, Run.DoesNotExist) as no:
+            log.error("run %s: its parent %s undoes what it did, and it can't be reopened: %s", child, above, no)
+            _refuse(wait, above)
+    return len(rows)
+
+
+@transaction.atomic
+def reopen(child: UUID, parent: UUID) -> Run:
+    """Have a child that ended well undo what it did. Raises IllegalTransition, NotFound, JournalBroken."""
+    _, run = locked(child, under=FAMILY)
+    if run.state != State.COMPLETED or not run.is_told or run.goes_on_as is not None or run.parent != parent:
+        raise IllegalTransition("undo", str(run.state), "Only a child that ended well is reopened, once.")
+    if not any(_is_of(effect, run) for effect in _planned(parent)):
+        raise IllegalTransition("undo", str(run.state), f"Its parent {parent} has no plan that names it.")
+    return _set_going(run, parent)
+
+
+def _set_going(run: Run, parent: UUID) -> Run:
+    """From here on it is at work as one that undoes: nobody's wish to cancel and no cap stands in the way."""
+    now = database_now()
+    run.reopen_to_undo()
+    run.node, run.ended_at, run.end_seq, run.is_told = UNDO_NODE, None, None, False
+    make_ready(run, now=now)
+    save(run, "node", "ended_at", "end_seq", "is_told", "ready_at", now=now)
+    because = {"justification": f"its parent undoes its effects ({parent})"}
+    asked = e.UndoAsked(by=f"run:{parent}", code=WITH_PARENT, payload=because)
+    journal(run.id, asked, e.BudgetSet(by=FAMILY.ref, caps={}, until=""), by=FAMILY)
+    return run
+
+
+def _planned(parent: UUID) -> list[Effect]:
+    """What the parent's own journal says that it undoes."""
+    begun = next((x for x in undo_of(parent) if isinstance(x, e.UndoBegun)), None)
+    return [] if begun is None else Plan.model_validate(begun.payload).all()
+
+
+def _is_of(effect: Effect, run: Run) -> bool:
+    """Whether an effect of a plan is this child: one that was at work then may have gone on as another run since."""
+    come = origin_of(run.pk)
+    first = str(run.pk) if come is None else come.first
+    named = child_id(str(run.parent), effect.slot, effect.attempt)
+    return effect.what in ("child", "reopen") and named == first
+
+
+@transaction.atomic
+def _refuse(wait_id: UUID, parent: UUID) -> None:
+    """The parent goes on, and asks an operator."""
+    _, run = locked(parent, under=FAMILY)
+    now = database_now()
+    wait = Wait.objects.select_for_update().get(pk=wait_id)
+    if wait.resolved_at is not None:
+        return
+    resolve(wait, REFUSED, by=FAMILY.ref, now=now)
+    wake(run, now=now)
+    journal(run.id, resolved(wait, REFUSED, by=FAMILY.ref), by=FAMILY)
+
+
+def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
+    """What a parent is told of children that it has heard of before and that have undone what they did: at the place of
+    the wait for that, with what they used since. Raises JournalBroken."""
+    told = []
+    waits: dict[str, Any] = {
+        str(wait.detail["undo"]): wait
+        for wait in run.waits.filter(kind=Wait.Kind.CHILD, resolved_at__isnull=True, detail__has_key="undo")
+    }
+    for child, event in ended.items():
+        wait = waits.get(str(child))
+        if wait is not None:
+            earlier = _earlier(run, child, event)
+            told.append(replace(event, slot=wait.slot, attempt=wait.attempt, **_since(event, earlier)))
+    return told
+
+
+def _earlier(run: Run, child: UUID, event: e.ChildEnded) -> list[e.ChildEnded]:
+    """What the parent was told of it before."""
+    places = {(event.slot, event.attempt)} | {
+        (wait.slot, wait.attempt) for wait in run.waits.filter(kind=Wait.Kind.CHILD, detail__undo=str(child))
+    }
+    return [
+        x
+        for slot, attempt in sorted(places, key=str)
+        for x in at_slot(run.pk, slot or "")
+        if isinstance(x, e.ChildEnded) and x.attempt == attempt
+    ]
+
+
+def _since(event: e.ChildEnded, earlier: list[e.ChildEnded]) -> dict[str, int]:
+    return {name: getattr(event, name) - sum(getattr(x, name) for x in earlier) for name in _DEBITED}
+
+
+def left_by(end: e.Event) -> int:
+    """How many effects of a run stand that it was to undo."""
+    return len((payload_of(end).get("undo") or {}).get("left", ()))
