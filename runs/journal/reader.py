@@ -65,6 +65,11 @@ STANDING = """
 )
 # The first event, what tells of a fork whose fork it is, and all from one on.
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq <= 4 AND kind = 'RunForked' OR seq >= %s) ORDER BY seq"
+# Where a run can be begun again: its visits, the newest first; and the checkpoints of one.
+VISITS = f"{_READ} WHERE run_id = %s AND kind = 'VisitEntered' ORDER BY seq DESC LIMIT %s"
+CUT_AT = """
+    SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
+    WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"

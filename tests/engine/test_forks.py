@@ -196,7 +196,7 @@ async def test_a_call_in_doubt_counts_as_done(tools: Toolbox, outside: Outside) 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.mail, Item(name="a"))).ref)
 
-    story = Story(agent_of(node, tools=tools.all(), name="filing-in-doubt"), kill_at=[("CP3", "mail")])
+    story = Story(agent_of(node, tools=tools.all(), name="filing-in-doubt"), kill_at=[("CP4", "mail")])
     assert await story.settle() == "parked"
     (found,) = evidence_of(story.run.id, told(story, 2), lambda name: story.agent.tool(name))
     assert (found.outcome, found.has_result) == (OPEN, False)

@@ -166,7 +166,7 @@ def _effect(
 
 
 def _may_have_been(attempt: Attempt) -> bool:
-    """Whether the call may have had its effect: nothing on record says that it had none, or a witness says otherwise."""
+    """Whether it may have had its effect: nothing on record says that it had none, or a witness says otherwise."""
     if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
