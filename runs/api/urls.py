@@ -21,6 +21,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
     path("runs/<uuid:run_id>/fork", forks.RunFork.as_view(), name="api-run-fork"),
+    path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),

@@ -65,6 +65,8 @@ STANDING = """
 )
 # The first event, what tells of a fork whose fork it is, and all from one on.
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq <= 4 AND kind = 'RunForked' OR seq >= %s) ORDER BY seq"
+# All of it, of a journal that may be damaged.
+EVERY = f"{_READ} WHERE run_id = %s ORDER BY seq LIMIT %s"
 # Where a run can be begun again: its visits, the newest first; and the checkpoints of one.
 VISITS = f"{_READ} WHERE run_id = %s AND kind = 'VisitEntered' ORDER BY seq DESC LIMIT %s"
 CUT_AT = """

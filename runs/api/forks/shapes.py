@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from ledger.web.bodies import Strict
 from ledger.web.shapes import Shape
 from runs.engine.budget.limits import Budget
 from runs.services.bodies import SteerBody
@@ -51,7 +52,9 @@ class DoneRow(Shape):
     attempt: int
     tool: str = Field(description="`child:NAME` of a run that was started as a step.")
     at: str
-    outcome: Literal["committed", "open"] = Field(description="open: nobody knows what came of it.")
+    outcome: Literal["committed", "open", "undone"] = Field(
+        description="open: nobody knows what came of it; undone: by the run itself."
+    )
     external_id: str | None
     arguments: Any
     has_result: bool = Field(description="Whether what came of it can stand for the same call.")
@@ -68,4 +71,39 @@ class ForkPreview(Shape):
     effects: list[DoneRow]
     all_are_asked_about: bool = Field(
         description="Nobody can say that these are all: every call with an effect is asked about."
+    )
+
+
+class VerdictBody(Strict):
+    """What one effect counts as: happened (the same call is answered by what it gave), unknown (a person is asked at
+    the call), did_not (it may be done)."""
+
+    slot: Annotated[str, Field(max_length=200)]
+    attempt: int = 0
+    counts_as: Literal["happened", "unknown", "did_not"]
+    run: Annotated[str, Field(max_length=36)] = Field(default="", description="Needed where several runs' are listed.")
+    result: Any = Field(default=None, description="What it gave, where the record doesn't have that.")
+
+
+class StartAgainBody(SteerBody):
+    """Begin a new run from this one's input."""
+
+    audit: Annotated[list[VerdictBody], Field(max_length=2000)] = []
+    version: Annotated[str, Field(max_length=50)] | None = Field(
+        default=None, description="Of the same agent; left out: the run's own."
+    )
+    input: Any = Field(default=None, description="Only where the recorded one can't be believed.")
+    budget: Budget | None = None
+
+
+class StartAgainPreview(Shape):
+    """What is left of a run's record. Each effect has to be decided before a run is started from its input again."""
+
+    has_ended: bool = Field(description="false: it is cancelled by that, with its effects left as they are.")
+    input: Any
+    input_is_sound: bool = Field(description="false: it has to be given.")
+    effects: list[DoneRow]
+    problems: list[str] = Field(description="What is wrong with its record, the first 50.")
+    all_are_asked_about: bool = Field(
+        description="Nobody can say that these are all: every further call with an effect is asked about."
     )

@@ -13,16 +13,26 @@ from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR, roles
-from runs.api.forks.shapes import DoneRow, ForkBody, ForkPreview, PointRow
+from runs.api.forks.shapes import (
+    DoneRow,
+    ForkBody,
+    ForkPreview,
+    PointRow,
+    StartAgainBody,
+    StartAgainPreview,
+    VerdictBody,
+)
 from runs.api.once import answered_once
 from runs.api.present import one
 from runs.api.schemas import RunRow
 from runs.engine.forks.evidence import Evidence
+from runs.models import ENDED
 from runs.services import authority, lifecycle
 from runs.services.budgets.starting import most_of
 from runs.services.forks import forking
 from runs.services.forks.forking import NOT_GIVEN, Wanted
 from runs.services.forks.points import points
+from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 
 
 def done_row(effect: Evidence) -> DoneRow:
@@ -67,3 +77,46 @@ class RunFork(ApiView):
                 return 201, one(made.pk)
 
         return answered_once(request, {"run": str(run_id), "fork": request.data}, begin)
+
+
+class StartAgain(ApiView):
+    """Begin a new run from this one's input, after a person has gone through what it did."""
+
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
+
+    @described("Show what a run did, before it is started again", StartAgainPreview)
+    def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
+        run = lifecycle.find(run_id)
+        found = remains(run)
+        return Response(StartAgainPreview.of(
+            None, has_ended=run.state in ENDED, input=found.created.payload if found.created else None,
+            input_is_sound=found.created is not None, effects=[done_row(x) for x in found.effects],
+            problems=found.problems, all_are_asked_about=found.fences_all,
+        ))  # fmt: skip
+
+    @described(
+        "Start a run again from its input", RunRow, status=201, body=StartAgainBody, headers=("Idempotency-Key",)
+    )
+    def post(self, request: Request, run_id: UUID) -> HttpResponse:
+        run, user = lifecycle.find(run_id), request.user
+        authority.role_to("start_again", run, held=roles(user), person=user.pk)  # before the body is looked at
+        body = read_body(request, StartAgainBody)
+        wanted = Again(
+            audit=[_verdict(each) for each in body.audit], version=body.version or "", budget=body.budget,
+            input=body.input if "input" in body.model_fields_set else NOT_GIVEN,
+        )  # fmt: skip
+
+        def begin() -> tuple[int, RunRow]:
+            with transaction.atomic():
+                made = start_again(
+                    run_id, wanted, by=self.by, justification=body.justification, most=most_of(request.auth)
+                )
+                return 201, one(made.pk)
+
+        return answered_once(request, {"run": str(run_id), "start_again": request.data}, begin)
+
+
+def _verdict(body: VerdictBody) -> Verdict:
+    result = body.result if "result" in body.model_fields_set else NOT_GIVEN
+    return Verdict(body.slot, body.attempt, body.counts_as, run=body.run, result=result)

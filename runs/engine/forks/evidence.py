@@ -18,7 +18,7 @@ FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
 # What a person who goes through a list of effects says of one.
 HAPPENED, UNKNOWN, DID_NOT = "happened", "unknown", "did_not"
 COUNTS: Final = (HAPPENED, UNKNOWN, DID_NOT)
-COMMITTED, OPEN = "committed", "open"
+COMMITTED, OPEN, UNDONE = "committed", "open", "undone"
 CHILD = "child"
 
 Place = tuple[str, str, int]
@@ -28,9 +28,9 @@ Told = tuple[int, str, e.Event]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One effect on record. `outcome`: committed, or open where nobody knows what became of it; with `has_result` its
-    `result` can stand for the same call. `counts_as` is what a person said of it, `by` who; without `is_verified` it is
-    told by a row alone, since the event can't be read."""
+    """One effect on record. `outcome`: committed, undone by the run itself, or open where nobody knows what became of
+    it; with `has_result` its `result` can stand for the same call. `counts_as` is what a person said of it, `by` who;
+    without `is_verified` a row alone tells of it, since its event can't be read."""
 
     run: str
     slot: str
@@ -136,12 +136,19 @@ def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidenc
     here: what a callback or a receipt means only that can tell."""
     every = list(told)
     tape, at = Tape(event for *_, event in every), _times(every)
-    return [
-        replace(found, at=at.get((name, number), ""))
+    undone = {(x.of_slot, x.of_attempt) for x in tape.undone.values() if isinstance(x, e.EffectUndone) and not x.of_run}
+    found = (
+        replace(effect, at=at.get((name, number), ""))
         for name, slot in tape.slots.items()
         for number, attempt in sorted(slot.attempts.items())
-        for found in _effect(run, name, slot, number, attempt, tool_of)
-    ]
+        for effect in _effect(run, name, slot, number, attempt, tool_of)
+    )
+    return [_undone(effect) if (effect.slot, effect.attempt) in undone else effect for effect in found]
+
+
+def _undone(found: Evidence) -> Evidence:
+    """What it gave stands for nothing any more."""
+    return replace(found, outcome=UNDONE, has_result=False, result=None)
 
 
 def _times(told: Iterable[Told]) -> dict[tuple[str | None, int], str]:

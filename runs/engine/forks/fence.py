@@ -160,7 +160,7 @@ def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
         lines.append("Nothing is on record there of this tool.")
     for each in done[:_SHOWN]:
         known = f", {each.external_id}" if each.external_id else ""
-        doubt = {"open": ", and nobody knows what came of it"}.get(each.outcome, "")
+        doubt = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
         ours = " This is the same call." if same is not None and each.place == same.place else ""
         row = "" if each.is_verified else " Told by a row alone: its event can't be read."
         when = each.at[:19] or "an unknown time"

@@ -110,7 +110,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
     rows, created, forked = _read(run, cut)
     told = _told(rows, cut.seq)
     effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
-    later, is_open = _went_on(run)
+    later, is_open = went_on(run)
     at = next(row for row in rows if row[0] == cut.seq)
     return Cutting(
         point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]), snapshot=cut.snapshot,
@@ -135,9 +135,12 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
 
 
 def _told(rows: Sequence[TupleRow], after: int) -> list[Told]:
-    return [
-        (row[0], row[2].astimezone(UTC).isoformat(timespec="seconds"), _event(row)) for row in rows if row[0] > after
-    ]
+    return [(row[0], moment(row), _event(row)) for row in rows if row[0] > after]
+
+
+def moment(row: TupleRow) -> str:
+    """When an event was written, as evidence says it."""
+    return str(row[2].astimezone(UTC).isoformat(timespec="seconds"))
 
 
 def _event(row: TupleRow) -> e.Event:
@@ -158,7 +161,7 @@ def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
     return [x for x in forked.effects if x.place not in passed]
 
 
-def _went_on(run: Run) -> tuple[list[Evidence], bool]:
+def went_on(run: Run) -> tuple[list[Evidence], bool]:
     """What the runs did that this one went on as, and whether any of them is still at work."""
     effects: list[Evidence] = []
     is_open = run.state not in ENDED
