@@ -2,6 +2,7 @@
 
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
+from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
@@ -12,6 +13,7 @@ from ledger.kinds.succession import RunCarriedOn, RunHandedOff, RunRenewed, Sign
 from ledger.kinds.undo import EffectLeft, EffectUndone, UndoAsked, UndoBegun, UndoRegistered
 
 __all__ = [
+    "AnswerTakenOver",
     "AttributesSet",
     "BudgetDebited",
     "BudgetExceeded",
@@ -21,12 +23,14 @@ __all__ = [
     "ContentWithheld",
     "EffectLeft",
     "EffectUndone",
+    "ForkMade",
     "MessageHandled",
     "MessageReceived",
     "ModelRouted",
     "ModelsChosen",
     "RunAdmitted",
     "RunCarriedOn",
+    "RunForked",
     "RunHandedOff",
     "RunRenewed",
     "SignalCarried",

@@ -16,7 +16,7 @@ from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
     "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
-    "models": (e.ModelsChosen,),
+    "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,),
 }  # fmt: skip
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
@@ -114,7 +114,7 @@ class Acts:
             case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
                 self.acts["start", 2] = self.acts.pop(("start", 1))  # the two are one
                 return
-            case e.StartPlanned() | e.VersionAssigned() | e.AttributesSet(slot=None) if (
+            case e.StartPlanned() | e.RunForked() | e.VersionAssigned() | e.AttributesSet(slot=None) if (
                 "start",
                 line.seq - 1,
             ) in self.acts:

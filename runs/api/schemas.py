@@ -179,6 +179,8 @@ class RunRow(Shape):
     handed_off_to: UUID | None = Field(description="The run of another agent that it goes on as.")
     came_from: UUID | None = Field(description="The run that goes on as this one.")
     turn: int = Field(description="How many runs went before it.")
+    forked_from: UUID | None = Field(description="The run that it began again from, or within.")
+    fork_how: Literal["", "fork", "what_if", "start_again"] = Field(description="what_if: it sends nothing at all.")
     last_checkpoint_at: datetime | None
     created_at: datetime
     updated_at: datetime

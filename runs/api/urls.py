@@ -1,6 +1,7 @@
 from django.urls import path
 
 from runs.api import budgets, incidents, limits, live, messages, pools, schedules, screening, starting, views
+from runs.api.forks import views as forks
 from runs.api.releases.urls import urlpatterns as releases
 from runs.api.undo import views as undo
 from runs.api.versions.views import OneAgent
@@ -19,6 +20,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/cancel", views.Cancel.as_view(action="cancel"), name="api-run-cancel"),
     path("runs/<uuid:run_id>/undo", undo.RunUndo.as_view(), name="api-run-undo"),
     path("runs/<uuid:run_id>/retry", views.Retry.as_view(action="retry"), name="api-run-retry"),
+    path("runs/<uuid:run_id>/fork", forks.RunFork.as_view(), name="api-run-fork"),
+    path("runs/<uuid:run_id>/start-again", forks.StartAgain.as_view(), name="api-run-start-again"),
     path("runs/<uuid:run_id>/reconcile", views.Reconcile.as_view(), name="api-run-reconcile"),
     path("runs/<uuid:run_id>/budget", budgets.RunBudget.as_view(), name="api-run-budget"),
     path("runs/<uuid:run_id>/models", budgets.RunModels.as_view(), name="api-run-models"),

@@ -18,6 +18,7 @@ from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.checkpoints.other_code import other_code, written_by_others
 from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import Fork
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.messages.changes import between, with_changes
 from runs.engine.messages.handling import handled, note, outcome_of
@@ -53,7 +54,8 @@ class Driver:
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
         self.wish: e.CancelRequested | None = None  # of whoever asked last that it be cancelled
-        self.carried_on: e.RunCarriedOn | None = None  # of a run that has not entered a node yet
+        self.begins: e.RunCarriedOn | e.RunForked | None = None  # where, of a run that has not entered a node yet
+        self.fork: Fork | None = None
         self.undo_asked: e.UndoAsked | None = None  # whoever ended it from outside wants its effects undone first
         self.depth = 0
         self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until somebody has looked at that
@@ -103,7 +105,8 @@ class Driver:
         self._wrote = written_by_others(self.agent, history)
         if history.snapshot is not None:
             self.at = history.snapshot
-        self.carried_on = next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
+        self.begins = history.forked or next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
+        self.fork = None if history.forked is None else self.fork or Fork(history.forked)
         self.at = ending.resumed(self.at, list(history.tail), self.agent.fingerprint())
         self.tape = Tape(history.tail)
         self.wish = ending.wish_in(history.tail)
@@ -114,11 +117,11 @@ class Driver:
         return history.reply
 
     async def _begin(self) -> str | None:
-        """Validate the input into the first state and enter the first node; of a run that was renewed, the node and
-        the state that it was renewed with."""
+        """Validate the input into the first state and enter the first node; of a run that was renewed or forked, the
+        node and the state that it was made with."""
         assert self.created is not None
-        if self.carried_on is not None and self.carried_on.node:
-            return await self._enter(self.carried_on.node, payload_of(self.carried_on).get("state"))
+        if self.begins is not None and self.begins.node:
+            return await self._enter(self.begins.node, payload_of(self.begins).get("state"))
         try:
             first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
             state = plain(first)
@@ -171,7 +174,7 @@ class Driver:
         self._running = Visit(
             self.agent, self.journal, self.runtime, self.control, self.tape, self.meter,
             node=node, number=self.at.visit, generation=self.at.generation, created=self.created,
-            trace_id=self.trace_id, depth=self.depth,
+            trace_id=self.trace_id, depth=self.depth, fork=self.fork,
         )  # fmt: skip
         return self._running
 

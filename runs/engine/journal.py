@@ -12,11 +12,13 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from ledger.actors import Lease
 from ledger.entries import Entry as Entry
 from ledger.events import (
+    AnswerTakenOver,
     AttributesSet,
     Event,
     MessageReceived,
     ModelsChosen,
     RunCarriedOn,
+    RunForked,
     SignalCarried,
     SignalReceived,
     ToolInvoked,
@@ -281,8 +283,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class History:
     """All that a claimant needs: the newest sound checkpoint, the events after it, the run's first event, what it may
-    use and what it has used, how many runs are above it, and whether a pool counts its reads too, which then need an
-    intent."""
+    use and what it has used, how many runs are above it, whether a pool counts its reads too, which then need an
+    intent, and what tells of a fork whose fork it is."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -292,6 +294,7 @@ class History:
     used: Usage = NOTHING_USED
     depth: int = 0
     counts_reads: bool = False
+    forked: RunForked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,10 @@ class Journal(Protocol):
 
     async def origin(self) -> RunCarriedOn | None:
         """What tells where the run goes on from; None for one that nobody went before. Raises JournalBroken."""
+        ...
+
+    async def taken_over(self) -> Sequence[AnswerTakenOver]:
+        """What the run's calls were given of what another run did. Raises JournalBroken."""
         ...
 
     async def estate(self) -> Sequence[tuple[int, Event]]:

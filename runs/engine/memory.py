@@ -14,7 +14,7 @@ from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
-from runs.engine.budget.meter import Meter, debit_of
+from runs.engine.budget.meter import debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
@@ -22,7 +22,6 @@ from runs.engine.journal import (
     NOTHING_USED,
     Batch,
     ChildSpec,
-    Effects,
     Entry,
     GateOpening,
     Heir,
@@ -35,8 +34,8 @@ from runs.engine.journal import (
 )
 from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
+from runs.engine.succession.in_memory import MemorySuccession
 from runs.engine.undo.declared import UNDO_NODE
-from runs.engine.undoing.plan import KINDS
 
 
 @dataclass
@@ -197,7 +196,7 @@ class MemoryRun:
         return [w for w in self.waits.values() if w.resolution is None]
 
 
-class MemoryJournal:
+class MemoryJournal(MemorySuccession):
     """The `Journal` port over a MemoryRun."""
 
     def __init__(self, run: MemoryRun, lease: Lease) -> None:
@@ -216,7 +215,10 @@ class MemoryJournal:
         self._fence()
         seq, snapshot = self.run.snapshots[-1] if self.run.snapshots else (0, None)
         run = self.run
-        return History(snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used, run.depth)
+        return History(
+            snapshot, list(run.events[seq:]), run.events[0], self._reply(), run.caps, run.used, run.depth,
+            forked=next((x for x in run.events[:4] if isinstance(x, e.RunForked)), None),
+        )  # fmt: skip
 
     async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
         self._fence()
@@ -289,6 +291,9 @@ class MemoryJournal:
     async def leave(
         self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
+        return self._let_go(how, events, state=state, waits=waits)
+
+    def _let_go(self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = ()) -> Reply:
         self._fence()
         run = self.run
         resolved = any(run.waits[i].resolution is not None for i in waits)
@@ -310,32 +315,6 @@ class MemoryJournal:
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()
-
-    async def origin(self) -> e.RunCarriedOn | None:
-        self._fence()
-        return next((event for event in self.run.events if isinstance(event, e.RunCarriedOn)), None)
-
-    async def estate(self) -> list[tuple[int, e.Event]]:
-        self._fence()
-        numbered = enumerate(self.run.events, start=1)
-        return [(seq, x) for seq, x in numbered if isinstance(x, _OF_AN_ESTATE) or any(x is k for k in self.run.kept)]
-
-    async def effects(self) -> Effects:
-        self._fence()
-        return Effects([event for event in self.run.events if isinstance(event, KINDS)])
-
-    async def succeed(self, events: Sequence[e.Event], heir: Heir) -> Reply:
-        self._fence()
-        run = self.run
-        left = Meter(run.caps, run.used).left()
-        kept = tuple(seq for seq, x in enumerate(run.events, start=1) if any(x is k for k in run.kept))
-        told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
-        is_open = run.open_waits() or run.children.keys() - told or (run.inbox and heir.carried_on.how == "renewal")
-        if self._reply().stop is not None or is_open or heir.left != left or heir.all_signals != kept:
-            return self._reply(is_done=False)
-        reply = await MemoryJournal.leave(self, "end", events, state="completed")
-        run.heir = heir
-        return reply
 
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:
@@ -411,9 +390,6 @@ class MemoryJournal:
 
     def _reply(self, *, is_done: bool = True) -> Reply:
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
-
-
-_OF_AN_ESTATE = (e.ChildOf, e.StartPlanned, e.RunCarriedOn, e.AttributesSet, e.ModelsChosen)
 
 
 # What is not written where the call's outcome is on record already.

@@ -24,6 +24,7 @@ class Attempt:
     accepted: e.Event | None = None
     result: e.Event | None = None
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
+    consents: dict[int, str] = field(default_factory=dict)  # what a fork's question binds, by its number
     unknown: e.Event | None = None
     reconciled: e.ToolReconciled | None = None
     testimony: e.ToolAnsweredLate | None = None  # what a worker that had lost the run tells of a call that happened
@@ -64,7 +65,7 @@ class Attempt:
     @property
     def is_refused(self) -> bool:
         """Whether the other side's definite no is on record."""
-        is_failed_anew = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
+        is_failed_anew = isinstance(self.result, (e.ToolReadAnew, e.AnswerTakenOver)) and self.result.code != ""
         return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
 
     @property
@@ -132,7 +133,9 @@ class Slot:
     @property
     def has_effect(self) -> bool:
         """Whether the call did something that can't be taken back, or waited for something: the node went on by it."""
-        return self.was_invoked or self.gate is not None or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
+        is_taken_over = isinstance(self.now.result, e.AnswerTakenOver)
+        goes_on = is_taken_over or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
+        return self.was_invoked or self.gate is not None or goes_on
 
     @property
     def arguments(self) -> Any:
@@ -342,7 +345,7 @@ def _fold(slot: Slot, attempt: Attempt, event: e.Event) -> None:
         case e.ModelRequested():
             slot.remember("model", event.request_hash)
             attempt.intent = event
-        case e.ToolRead() | e.ToolFailed() | e.CachedReadTaken():
+        case e.ToolRead() | e.ToolFailed() | e.CachedReadTaken() | e.AnswerTakenOver():
             slot.remember(event.tool, event.requested_hash)
             attempt.result, attempt.is_in_doubt = event, False
             attempt.finding.found("refused" if attempt.is_refused else "answered")
@@ -408,6 +411,7 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
             if "call" in payload:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
                 slot.remember(payload["call"], payload["hash"])
             attempt.waits[event.wait, event.n] = None
+            attempt.consents |= {event.n: payload["binds"]} if "binds" in payload else {}
             # Its time ran out once: whether it comes is anybody's guess.
             attempt.is_unknown |= event.wait == "webhook" and event.n > 0
         case e.WaitResolved():

@@ -14,6 +14,7 @@ from runs.engine.agents import Agent
 from runs.engine.budget.amounts import Usage
 from runs.engine.budget.meter import Meter
 from runs.engine.errors import ApprovalMissing, BudgetShort, MisusedContext, PoolShort, PoolUnpriced
+from runs.engine.forks.evidence import Fork
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages.changes import Changes
 from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
@@ -32,9 +33,10 @@ class Visit:
     def __init__(
         self, agent: Agent, journal: Journal, runtime: Runtime, control: Control, tape: Tape, meter: Meter,
         *, node: str, number: int, generation: int, created: e.RunCreated, trace_id: str, depth: int = 0,
+        fork: Fork | None = None,
     ) -> None:  # fmt: skip
         self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
-        self.meter, self.depth = meter, depth
+        self.meter, self.depth, self.fork = meter, depth, fork
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places, self.recalled = Places(generation, number), Recall(tape)
         self.closing = asyncio.Event()

@@ -78,6 +78,9 @@ class Succession:
     async def origin(self: _Commits) -> e.RunCarriedOn | None:
         return await self._lookups.origin()
 
+    async def taken_over(self: _Commits) -> Sequence[e.AnswerTakenOver]:
+        return await self._lookups.taken_over()
+
     async def estate(self: _Commits) -> Sequence[tuple[int, e.Event]]:
         return await self._lookups.estate()
 

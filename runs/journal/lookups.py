@@ -11,7 +11,15 @@ from uuid import UUID
 
 from ledger.actors import Lease
 from ledger.errors import StaleLease
-from ledger.events import Event, MessageReceived, ModelsChosen, RunCarriedOn, SignalCarried, SignalReceived
+from ledger.events import (
+    AnswerTakenOver,
+    Event,
+    MessageReceived,
+    ModelsChosen,
+    RunCarriedOn,
+    SignalCarried,
+    SignalReceived,
+)
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Effects, History, Reply
@@ -28,8 +36,10 @@ from runs.journal.reader import (
     REVERSIBLE,
     SIGNAL,
     STANDING,
+    TAKEN_OVER,
     checked,
     cut_of,
+    forked_in,
     newest_sound,
     read,
     standing,
@@ -67,7 +77,8 @@ class Lookups:
             cut = newest_sound(str(self._run_id), cuts)
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
         created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), graph_id=graph_id)
-        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads)
+        forked = forked_in(self._run_id, events)
+        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
         """One read of what can't change any more, checked against its hash. Raises JournalBroken."""
@@ -96,6 +107,14 @@ class Lookups:
             lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading where it goes on from"
         )
         return next((x for row in rows if isinstance(x := checked(self._run_id, row)[1], RunCarriedOn)), None)
+
+    async def taken_over(self) -> Sequence[AnswerTakenOver]:
+        """What its calls were given of what another run did. Raises JournalBroken."""
+        rows = await patiently(
+            lambda: self._rows(TAKEN_OVER, self._run_id), f"run {self._run_id}, reading what it was given of another's"
+        )
+        events = [checked(self._run_id, row)[1] for row in rows]
+        return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
         """What an heir is made of. Raises JournalBroken."""

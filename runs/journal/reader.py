@@ -29,6 +29,7 @@ from ledger.events import (
     RunCompleted,
     RunCreated,
     RunFailed,
+    RunForked,
     VisitEntered,
     decode,
 )  # fmt: skip
@@ -62,7 +63,16 @@ STANDING = """
     WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
     caps=", ".join(f"h.cap_{name}" for name in RESOURCES), used=", ".join(f"h.{name}" for name in RESOURCES)
 )
-EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s) ORDER BY seq"
+# The first event, what tells of a fork whose fork it is, and all from one on.
+EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq <= 4 AND kind = 'RunForked' OR seq >= %s) ORDER BY seq"
+# All of it, of a journal that may be damaged.
+EVERY = f"{_READ} WHERE run_id = %s ORDER BY seq LIMIT %s"
+# Where a run can be begun again: its visits, the newest first; and the checkpoints of one.
+VISITS = f"{_READ} WHERE run_id = %s AND kind = 'VisitEntered' ORDER BY seq DESC LIMIT %s"
+CUT_AT = """
+    SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
+    WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
+TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
@@ -248,6 +258,12 @@ def read(
     if not isinstance(created, RunCreated) or graph_id != f"{created.agent}@{created.version}":
         raise JournalBroken(f"the run's row says {graph_id}, its first event says something else", "forged_run")
     return created, tail
+
+
+def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
+    """What tells of a fork whose fork it is, among the rows of EVENTS. Raises JournalBroken."""
+    told = [checked(run_id, row)[1] for row in rows if row[0] <= 4 and row[3] == RunForked.KIND]
+    return next((event for event in told if isinstance(event, RunForked)), None)
 
 
 def tape_of(run: Run) -> Tape:

@@ -16,7 +16,6 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
-from ledger.models import append_only
 from runs.engine.undo.declared import UNDO_NODE
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
@@ -102,6 +101,8 @@ class Run(models.Model):
     handoffs = models.SmallIntegerField(default=0, db_default=0, help_text="How many of them handed off.")
     goes_on_as = models.UUIDField(null=True, help_text="The run that it goes on as: it ended by that.")
     goes_on_by = models.TextField(blank=True, default="", db_default="", help_text="renewal, handoff, or neither.")
+    forked_from = models.UUIDField(null=True, help_text="The run that it began again from.")
+    fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, what_if, start_again.")
     is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
     created_by = models.TextField()
     creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
@@ -178,6 +179,11 @@ class Run(models.Model):
             ),
             # Those that one run went on as, in their order.
             models.Index(fields=["first", "turn"], condition=models.Q(first__isnull=False), name="runs_run_succession"),
+            models.Index(
+                fields=["forked_from", "-created_at"],
+                condition=models.Q(forked_from__isnull=False),
+                name="runs_run_forks",
+            ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
             # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there
@@ -304,6 +310,16 @@ pgtrigger.register(
         ),
         func="RAISE EXCEPTION 'which run goes on as which never changes: run %', OLD.id;",
     ),
+    pgtrigger.Trigger(
+        name="fork_is_frozen",
+        when=pgtrigger.Before,
+        operation=pgtrigger.UpdateOf("forked_from", "fork_how"),
+        condition=pgtrigger.Condition(
+            "(OLD.forked_from IS NOT NULL"
+            " AND (NEW.forked_from, NEW.fork_how) IS DISTINCT FROM (OLD.forked_from, OLD.fork_how))"
+        ),
+        func="RAISE EXCEPTION 'of which run a run is a fork never changes: run %', OLD.id;",
+    ),
 )(Run)
 
 
@@ -427,38 +443,3 @@ class Signal(models.Model):
             models.UniqueConstraint(fields=["run", "name", "n"], name="runs_signal_once"),
             models.UniqueConstraint(fields=["run", "name", "sender_id"], name="runs_signal_sent_once"),
         ]
-
-
-class Checkpoint(models.Model):
-    """A snapshot at a consistent cut: state is plain data, no call is in flight."""
-
-    pk = models.CompositePrimaryKey("run_id", "seq")
-    run_id = models.UUIDField()
-    seq = models.BigIntegerField()
-    generation = models.SmallIntegerField()
-    node = models.TextField()
-    visit = models.IntegerField()
-    schema_version = models.SmallIntegerField(default=1)
-    fingerprint = models.TextField()
-    state = models.BinaryField()
-    checksum = models.BinaryField(max_length=32)
-    at = models.DateTimeField()
-
-    class Meta:
-        triggers = append_only()
-
-
-class IdempotencyRecord(models.Model):
-    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
-    ever."""
-
-    id = models.BigAutoField(primary_key=True)
-    principal = models.TextField()
-    key = models.TextField()
-    body_hash = models.BinaryField(max_length=32)
-    status = models.SmallIntegerField()
-    body = models.JSONField()
-    created_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]

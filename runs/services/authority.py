@@ -26,6 +26,7 @@ STOPPING = ("pause", "resume", "cancel")
 SETTLING = ("retry", "reconcile")
 BUDGET = "budget"
 MODELS = "models"
+FORKING = ("fork", "start_again")
 # Who may stop some run: which ones, the run decides. The door of the faces.
 STOPPERS = tuple(role for role in ROLES if role != AUDITOR)
 # Who may have the budgets' queue: which of them does, the installation says.
@@ -58,7 +59,9 @@ class Standing:
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
         """All that somebody may do to the run."""
         held = frozenset(held)
-        return frozenset(action for action in (*STOPPING, *SETTLING, BUDGET, MODELS) if self.role(action, held, person))
+        return frozenset(
+            action for action in (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS) if self.role(action, held, person)
+        )
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
         """Why not, to be raised."""
@@ -67,7 +70,7 @@ class Standing:
             others = f", or whoever is in charge of the queue {queue}," if queue else ""
             return Forbidden(f"Only an operator{others} may set what a run may use.")
         if action not in STOPPING:
-            what = "choose the models of" if action == MODELS else action
+            what = _IN_WORDS.get(action, action)
             return Forbidden(f"Only an operator may {what} a run.")
         own = sorted(queue for queue, role in wait_hooks.queues.items() if role in set(held))
         reasons = [f"this run has never waited at your queue ({', '.join(own)})"] if own else []
@@ -75,6 +78,10 @@ class Standing:
         why = f" And {' and '.join(reasons)}." if reasons else ""
         others = "an approver at whose queue it waits or has waited, or the integrator who started it"
         return Forbidden(f"Only an operator, {others}, may {action} a run.{why}")
+
+
+# Acts whose names say too little.
+_IN_WORDS = {MODELS: "choose the models of", "start_again": "start again from the input of"}
 
 
 def in_charge() -> frozenset[str]:

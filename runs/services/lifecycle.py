@@ -128,11 +128,11 @@ def start(
 def accept(
     agent: str, input: Any, *, by: Actor, tags: Iterable[str] | dict[str, str] = (), budget: Budget | None = None,
     most: Budget | None = None, plan: Plan | None = None, attributes: Mapping[str, Any] = NOTHING,
-    request_key: str = "",
+    request_key: str = "", forked: e.RunForked | None = None,
 ) -> Accepted:  # fmt: skip
     """As `start`, in the caller's transaction, which ends without the run if this raises. `most` is what the caller may
     give at most; `plan` when it may begin: whoever gives one holds the lock of its key. `request_key` is the request's
-    Idempotency-Key, by which a ramp knows it where nothing of the business does."""
+    Idempotency-Key, by which a ramp knows it where nothing of the business does; `forked` says whose fork it is."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     run_id = UUID(str(uuid_utils.uuid7()))
     chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -148,7 +148,8 @@ def accept(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
     )
     found_by = _found_by(version, attributes, by)
-    told = [created, *limits.events, *([plan.told()] if plan else []), *chosen.events, *found_by]
+    told: list[e.Event] = [created, *limits.events]
+    told += [*([plan.told()] if plan else []), *([forked] if forked else []), *chosen.events, *found_by]
     placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)

@@ -19,6 +19,7 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
+from runs.engine.forks import fence
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
@@ -52,6 +53,8 @@ async def call_tool(
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
             await admit(call, source, name or visit.node)
+            if not tool.is_pure and await fence.passed(visit, _asked(call)) is not None:
+                return _recorded(call)
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
             await _intend(call, await _passed(call) if call.may_be_gated else None)
@@ -70,9 +73,11 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) if call.past.is_refused:
+            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) | e.AnswerTakenOver(code=code) if (
+                call.past.is_refused
+            ):
                 raise call.failure(code, payload)
-            case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew():
+            case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew() | e.AnswerTakenOver():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():
                 return _from_callback(call, result)
@@ -92,6 +97,15 @@ def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
         return call.tool.output_from_callback(payload_of(call.past.accepted).get("receipt"), event.payload)
     except ValueError as error:
         raise ToolFailure(call.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
+
+
+def _asked(call: LogicalCall) -> fence.Asked:
+    """What a fork of a run is asked about, before its gate."""
+    return fence.Asked(
+        slot=call.slot, attempt=call.attempt, record=call.record, tool=call.tool.name, title=call.tool.title,
+        arguments=call.arguments, requested_hash=call.requested_hash, executed_hash=call.executed_hash,
+        fits=call.tool.output.model_validate,
+    )  # fmt: skip
 
 
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
+from runs.engine.forks import fence
+from runs.engine.forks.evidence import child_tool
 from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
 from runs.engine.screening.arrivals import received
 from runs.engine.tape import Slot, payload_of
@@ -48,9 +50,30 @@ async def child(
         output = payload_of(past.result).get("output")
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
+    if past.intent is None and past.result is None:
+        await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
+    if isinstance(past.result, e.AnswerTakenOver):
+        return _output(agent, payload_of(past.result).get("result"))
     if past.intent is None:
         await _start(visit, slot, record, _found(wanted), asked, requested_hash, budget or NO_BUDGET, tags, attributes)
     visit.park(_wait(visit, slot, record.current))
+
+
+def _asked(
+    slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str
+) -> fence.Asked:  # fmt: skip
+    """What a fork of a run is asked about, before it starts another run."""
+    return fence.Asked(
+        slot=slot, attempt=record.current, record=record, tool=child_tool(wanted), title=f"Start {wanted}",
+        arguments=asked, requested_hash=requested_hash, executed_hash=requested_hash, what="child",
+        fits=lambda output: _output(agent, output),
+    )  # fmt: skip
+
+
+def _output(agent: Agent | str, output: Any) -> Any:
+    """As the agent's own model, where the agent itself was given. Raises ValidationError."""
+    shape = agent.output if isinstance(agent, Agent) else None
+    return output if shape is None else shape.model_validate(output)
 
 
 def _ended_badly(end: e.ChildEnded) -> ChildFailure:

@@ -1,0 +1,191 @@
+"""The fence of a fork: a call that may do again what its origin did waits for a person's word on that one call.
+
+It stands before the tool's own gate and takes nothing away from it. A word is about one call: its question stands at
+the call's own slot, and binds the call's arguments and what was shown of the origin; to other bytes it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ledger import events as e
+from runs.engine.canonical import printable
+from runs.engine.errors import Expired, Rejected
+from runs.engine.forks.evidence import HAPPENED, Evidence, Fork, Place
+from runs.engine.journal import ATTENTION, Batch, WaitSpec
+from runs.engine.outcomes import Broken
+from runs.engine.steps.gates import must_be_known
+from runs.engine.tape import Slot, payload_of
+from runs.engine.visit import Visit
+
+ASKED = "operator"  # who is asked
+AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
+_SHOWN = 20  # of the origin's effects
+_LONGEST = 1000  # of arguments that are shown
+
+
+class Decision(BaseModel):
+    """A person's word on one call of a fork."""
+
+    model_config = ConfigDict(extra="forbid")
+    decision: Literal["do_it_again", "take_what_is_on_record", "no"] = Field(
+        description="do_it_again: this call goes out; take_what_is_on_record: nothing is sent, the call is answered "
+        "with what came of it in the original run; no: the call is refused."
+    )
+
+
+class DecisionWithoutRecord(BaseModel):
+    """The same, where nothing on record is the same call."""
+
+    model_config = ConfigDict(extra="forbid")
+    decision: Literal["do_it_again", "no"] = Field(
+        description="do_it_again: this call goes out; no: the call is refused. "
+        "What the original run did was another call, so it can't stand for this one."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that is about to leave: of which tool, with what. `fits` raises ValueError for what is no answer to it."""
+
+    slot: str
+    attempt: int
+    record: Slot
+    tool: str
+    title: str
+    arguments: Any
+    requested_hash: str
+    executed_hash: str
+    fits: Callable[[Any], Any]
+    what: str = ""  # by which the journal knows a call of its kind; empty: the tool's name
+
+
+async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
+    """None: the call may go on to its gate. Else what is on record stands for it. Parks while nobody has said; raises
+    Rejected."""
+    fork = visit.fork
+    if fork is None or not (fork.fences(asked.tool)):
+        return None
+    taken = {*fork.taken, *(_place(x) for x in await visit.look_up(visit.journal.taken_over()))}
+    same = _fitting(fork, asked, taken)
+    if same is not None and same.counts_as == HAPPENED:
+        return await _take(visit, fork, asked, same, how="audit", by=same.by)
+    question = _question(visit, fork, asked, same, taken)
+    said = _said(asked.record, visit.runtime.hasher(question))
+    if said is None:
+        await _ask(visit, asked, question, same)
+    match payload_of(said).get("answer", {}).get("decision"):
+        case "do_it_again":
+            return None
+        case "take_what_is_on_record" if same is not None:
+            return await _take(visit, fork, asked, same, how="consent", by=said.by)
+        case "no":
+            reason = payload_of(said).get("justification") or "the original run did it already"
+            raise Rejected(ASKED, reason, said.by, "rejected")
+        case other:
+            problem = f"the answer at {asked.slot} says {other!r}, which was no choice"
+            visit.stop(Broken("bad_consent", {"slot": asked.slot, "tool": asked.tool, "problem": problem}))
+
+
+def _place(event: e.AnswerTakenOver) -> Place:
+    return event.of_run, event.of_slot, event.of_attempt
+
+
+def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
+    """The same call on record, if what came of it is still an answer to it."""
+    same = fork.same(asked.tool, asked.requested_hash, asked.executed_hash, asked.slot, taken)
+    if same is None:
+        return None
+    try:
+        asked.fits(same.result)
+    except (ValidationError, ValueError):
+        return None
+    return same
+
+
+def _said(record: Slot, binds: str) -> e.InputAnswered | None:
+    """A person's word on exactly this. It stands for the further attempts at the call, which are begun only where
+    nothing came of those before."""
+    for _, attempt in sorted(record.attempts.items(), reverse=True):
+        for n, bound in sorted(attempt.consents.items(), reverse=True):
+            if bound == binds and n in attempt.answers:
+                return attempt.answers[n]
+    return None
+
+
+def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
+    """All that a word binds: which call, with what, and what the origin is known to have done."""
+    return {
+        "run_id": visit.run_id, "slot": asked.slot, "tool": asked.tool, "arguments": asked.arguments,
+        "origin": fork.told.origin, "same": None if same is None else list(same.place),
+        "done": [[*x.place, x.outcome] for x in fork.of(asked.tool)],
+    }  # fmt: skip
+
+
+async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
+    """Put it to the operators and park."""
+    fork, past = visit.fork, asked.record.at(asked.attempt)
+    assert fork is not None
+    n, resolution = past.last_wait("input")
+    if past.waits_of("input") and resolution == "timed_out":
+        raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
+    n += 1 if past.waits_of("input") and resolution is not None else 0
+    shape = DecisionWithoutRecord if same is None else Decision
+    detail = {
+        "title": printable(f"{asked.title}: do it again?"), "of": ASKED, "prefilled": {},
+        "schema": shape.model_json_schema(), "binds": visit.runtime.hasher(question),
+        "problem": printable(_told(fork, asked, same)),
+    }  # fmt: skip
+    within = visit.journal.now() + ATTENTION
+    wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
+    if ("input", n) not in past.waits:
+        must_be_known(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
+        told = {"call": asked.what or asked.tool, "hash": asked.requested_hash, **detail}
+        await visit.commit(Batch([wait.opened(told)], wait=wait))
+    visit.park(wait)
+
+
+def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
+    """What is about to be done, beside what the origin did."""
+    done = fork.of(asked.tool)
+    about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
+    lines = [f"This run is a fork of {fork.told.origin}. {about}"]
+    if fork.told.fences_all:
+        lines.append("Nobody can say that all of what that run did, or will do, is listed.")
+    if not done:
+        lines.append("Nothing is on record there of this tool.")
+    for each in done[:_SHOWN]:
+        known = f", {each.external_id}" if each.external_id else ""
+        doubt = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
+        ours = " This is the same call." if same is not None and each.place == same.place else ""
+        row = "" if each.is_verified else " Told by a row alone: its event can't be read."
+        when = each.at[:19] or "an unknown time"
+        lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{doubt}.{ours}{row}")
+    if len(done) > _SHOWN:
+        lines.append(f"And {len(done) - _SHOWN} more.")
+    return " ".join(lines)
+
+
+def _short(arguments: Any) -> str:
+    text = str(arguments)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: str, by: str) -> e.AnswerTakenOver:
+    """Put on record that nothing is sent, and what stands for the call."""
+    event = e.AnswerTakenOver(
+        slot=asked.slot, attempt=asked.attempt, tool=asked.what or asked.tool, requested_hash=asked.requested_hash,
+        of_run=same.run, of_slot=same.slot, of_attempt=same.attempt, how=how, by=by, external_id=same.external_id,
+        payload={"arguments": asked.arguments, "result": same.result},
+    )  # fmt: skip
+    fork.taken.add(same.place)  # before the write, so that no other branch is given it meanwhile
+    visit.runtime.hit("CP4", asked.tool)
+    reply = await visit.commit(Batch([event]))
+    visit.runtime.hit("CP6", asked.tool)
+    asked.record.at(asked.attempt).result = event
+    visit.boundary(reply)
+    return event

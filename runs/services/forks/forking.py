@@ -1,0 +1,181 @@
+"""Making a fork: a new run within the course of another one. One verb in one transaction: the fork, its place in both
+journals, and the record of who made it and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.codec import pack
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web import misfit
+from runs.engine.agents import Agent, registry
+from runs.engine.budget.limits import Budget
+from runs.engine.canonical import plain
+from runs.engine.forks.evidence import FORK, WHAT_IF, Evidence
+from runs.engine.pydantic_agents.declared import AgentAssistant
+from runs.models import Run
+from runs.services import lifecycle
+from runs.services.command import Act
+from runs.services.forks.points import Cutting, cutting
+from runs.services.lifecycle import Accepted, Plan
+from runs.services.starts import keys
+
+MOST_BYTES = 4 * 2**20  # of what a fork is told of its origin, packed
+NOT_GIVEN: Any = object()
+
+
+class EffectsChanged(DurableAgentsError):
+    """There are other effects by now than whoever asks has seen."""
+
+    status, code, title = 409, "effects-changed", "The run has done more since"
+
+    def __init__(self, seen: int, found: int) -> None:
+        super().__init__(
+            f"You have seen {seen} effects after that point, and there are {found}. Nothing was started: look again.",
+            effects=found,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A fork as it is asked for. `version` of the same agent, the origin's where none is named; `state` in the place of
+    the recorded one; `answers`, by tool, of a what-if; `seen` how many effects were shown to whoever asks."""
+
+    visit: int
+    version: str = ""
+    state: Any = NOT_GIVEN
+    what_if: bool = False
+    answers: Mapping[str, Any] | None = None
+    seen: int | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What would be made of it, and nothing was yet."""
+
+    agent: Agent
+    cut: Cutting
+    state: Any
+
+
+def prepared(run: Run, wanted: Wanted) -> Prepared:
+    """Everything that a fork is checked for before it is made: also of one that is only looked at. Raises InvalidInput,
+    NotToBeTrusted, UnknownVersion, EffectsChanged."""
+    if run.fork_how == WHAT_IF:
+        raise _refused("run", "is a what-if, in which nothing has happened", "fork the run that it was made of")
+    if wanted.answers and not wanted.what_if:
+        raise _refused("answers", "are for a what-if", "leave them out, or make it a what-if")
+    agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
+    cut = cutting(run, wanted.visit)
+    if wanted.seen is not None and wanted.seen != len(cut.effects):
+        raise EffectsChanged(wanted.seen, len(cut.effects))
+    if cut.point.node not in agent.nodes:
+        nodes = ", ".join(agent.nodes)
+        problem = f"begins at node {cut.point.node}, which {agent.graph_id} doesn't have"
+        raise _refused("visit", problem, f"choose another visit or version; its nodes: {nodes}")
+    if wanted.what_if and (names := [x.name for x in agent.assistants if isinstance(x, AgentAssistant)]):
+        raise _refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
+    for name in wanted.answers or ():
+        agent.tool(name) if name in {tool.name for tool in agent.all_tools()} else _no_tool(agent, name)
+    return Prepared(agent, cut, _state(agent, cut, wanted))
+
+
+def _no_tool(agent: Agent, name: str) -> None:
+    known = ", ".join(sorted(tool.name for tool in agent.all_tools()))
+    raise _refused(f"answers.{name}", f"is no tool of {agent.graph_id}", f"its tools: {known}")
+
+
+def _state(agent: Agent, cut: Cutting, wanted: Wanted) -> Any:
+    """The state to begin with, as the version takes it. Raises InvalidInput naming each field that doesn't fit."""
+    is_given = wanted.state is not NOT_GIVEN
+    try:
+        return plain(agent.state.model_validate(wanted.state if is_given else cut.snapshot.state))
+    except ValidationError as error:
+        fix = f"see the state of {agent.graph_id}" if is_given else "give a state that fits this version"
+        problems = [
+            {"field": misfit.path(["state", *p["loc"]]), "problem": misfit.problem(p), "fix": fix}
+            for p in error.errors(include_url=False, include_input=False)[:20]
+        ]
+        what = "state" if is_given else "recorded state"
+        raise InvalidInput(f"The {what} does not fit {agent.graph_id}.", errors=problems) from error
+    except (ValueError, TypeError) as error:
+        raise _refused("state", f"can't be put on record: {error}", "give plain JSON") from error
+
+
+@transaction.atomic
+def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
+    """Begin a new run at the beginning of a visit of this one. Raises NotFound, Forbidden, JustificationRequired,
+    KeyTaken, VersionClosed, VersionChanged, and what `prepared` raises; nothing has changed then."""
+    key = "" if wanted.what_if else lifecycle.find(run_id).business_key
+    act = begun("fork", run_id, key, by=by, justification=justification)
+    ready = prepared(act.run, wanted)
+    cut, how = ready.cut, WHAT_IF if wanted.what_if else FORK
+    told = e.RunForked(
+        origin=str(run_id), how=how, by=by.ref, visit=cut.point.visit, at_seq=cut.point.seq, node=cut.point.node,
+        effects=len(cut.effects), fences_all=cut.fences_all,
+        payload=act.payload | {"state": ready.state, "effects": shown(cut.effects)} | _to_answer_from(cut, wanted),
+    )  # fmt: skip
+    return made(act, ready.agent, told, cut.input, key, budget=wanted.budget, most=most)
+
+
+def _to_answer_from(cut: Cutting, wanted: Wanted) -> dict[str, Any]:
+    if not wanted.what_if:
+        return {}
+    return {"records": [plain(record) for record in cut.records], "answers": dict(wanted.answers or {})}
+
+
+def shown(effects: list[Evidence]) -> list[dict[str, Any]]:
+    """Effects as plain data."""
+    return [effect.as_json() for effect in effects]
+
+
+def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str) -> Act:
+    """The act on the origin, with its key held before its head: of a key one run lives."""
+    if key:
+        keys.lock(lifecycle.find(run_id).agent, key)
+    act = Act(action, run_id, by=by, justification=justification)
+    others = keys.living(act.run.agent, key) if key else []
+    if others:
+        raise keys.KeyTaken(others[0])
+    return act
+
+
+def made(
+    act: Act, agent: Agent, told: e.RunForked, input: Any, key: str, *, budget: Budget | None, most: Budget | None
+) -> Run:  # fmt: skip
+    """The new run, in its origin's transaction, and both journals' word of it."""
+    if (size := len(pack(told.payload) or b"")) > MOST_BYTES:
+        problem = f"what the run did after that point takes {size} bytes, more than {MOST_BYTES}"
+        raise _refused("visit", problem, "choose a later visit")
+    origin = act.run
+    plan = Plan(business_key=key) if key else None
+    try:
+        with transaction.atomic():
+            accepted: Accepted = lifecycle.accept(
+                agent.graph_id, input, by=act.by, tags=origin.tags, budget=budget, most=most, plan=plan, forked=told
+            )
+    except IntegrityError as taken:
+        if key and (others := keys.living(origin.agent, key)):
+            raise keys.KeyTaken(others[0]) from taken
+        raise
+    run = accepted.run
+    run.forked_from, run.fork_how = origin.pk, told.how
+    run.save(update_fields=["forked_from", "fork_how"])
+    made_of_it = e.ForkMade(
+        fork=str(run.pk), how=told.how, by=act.by.ref, visit=told.visit, payload=act.payload
+    )  # fmt: skip
+    act.done(made_of_it, after={"fork": str(run.pk), "how": told.how})
+    return run
+
+
+def _refused(field: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

@@ -1,0 +1,182 @@
+"""Where a run can be begun again, and what of it stood after each such point: as a fork is told it, and shown before
+anybody makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection
+from psycopg.rows import TupleRow
+
+from ledger import events as e
+from ledger.codec import decode, unpack
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.models import Head
+from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import Evidence, Fork, Place, Record, Told, evidence_of, records_of
+from runs.engine.journal import Snapshot
+from runs.engine.undo.declared import UNDO_NODE
+from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
+from runs.models import ENDED, Run
+from runs.services.calls import tool_here
+
+MOST_POINTS = 500  # that are listed; any visit can be named
+MOST_EVENTS = 20_000  # after a point, of a run and of those that it went on as
+
+
+class NotToBeTrusted(DurableAgentsError):
+    """What a fork would be made of can't be believed."""
+
+    status, code, title = 409, "record-not-trusted", "The record can't be trusted"
+
+    def __init__(self, run: Run, why: object) -> None:
+        hint = "Another visit may be sound, or start again from its input."
+        super().__init__(f"Run {run.id} can't be forked here: {why}. Nothing was started. {hint}", run=str(run.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The beginning of a visit. `problem` says why no fork can begin there."""
+
+    visit: int
+    node: str
+    seq: int
+    at: datetime
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """All that a fork at a point is made of. With `fences_all` nobody can say that the effects are all of them."""
+
+    point: Point
+    snapshot: Snapshot
+    input: Any
+    effects: list[Evidence]
+    records: list[Record]
+    fences_all: bool
+
+
+def points(run: Run) -> list[Point]:
+    """The newest visits of a run, in their order."""
+    with connection.cursor() as cursor:
+        cursor.execute(VISITS, [run.pk, MOST_POINTS])
+        rows = cursor.fetchall()
+    return [_point(run, row) for row in rows[::-1]]
+
+
+def _point(run: Run, row: TupleRow) -> Point:
+    try:
+        _, event = checked(run.pk, row)
+    except JournalBroken as broken:
+        return Point(0, "", row[0], row[2], str(broken))
+    assert isinstance(event, e.VisitEntered)
+    problem = "here it began to undo its effects" if event.node == UNDO_NODE else ""
+    return Point(event.visit, event.node, row[0], row[2], problem)
+
+
+def cutting(run: Run, visit: int) -> Cutting:
+    """What a fork of the run at a visit is made of. Raises InvalidInput where there is none such, NotToBeTrusted."""
+    with connection.cursor() as cursor:
+        cursor.execute(CUT_AT, [run.pk, visit])
+        cuts = cursor.fetchall()
+    if not cuts or cuts[0][2] == UNDO_NODE:
+        raise _no_such(run, visit)
+    try:
+        return _cutting(run, cuts)
+    except JournalBroken as broken:
+        raise NotToBeTrusted(run, broken) from broken
+
+
+def _misfit(field: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+
+
+def _no_such(run: Run, visit: int) -> InvalidInput:
+    """Every visit leaves its checkpoint, and none is ever deleted."""
+    known = [point.visit for point in points(run) if not point.problem]
+    has = f"it has {known[0]} to {known[-1]}" if known else "it has entered no node"
+    what = "is before its first one" if visit < 1 else "is none of its visits, or where it began to undo"
+    fix = f"{has}; to begin before all of them, start again from its input"
+    return _misfit("visit", f"{visit} {what}", fix)
+
+
+def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
+    cut = newest_sound(str(run.pk), cuts[:1])
+    assert cut.snapshot is not None
+    rows, created, forked = _read(run, cut)
+    told = _told(rows, cut.seq)
+    effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
+    later, is_open = went_on(run)
+    at = next(row for row in rows if row[0] == cut.seq)
+    return Cutting(
+        point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]), snapshot=cut.snapshot,
+        input=created.payload, effects=[*effects, *later],
+        records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
+        fences_all=is_open or (forked is not None and forked.told.fences_all),
+    )  # fmt: skip
+
+
+def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
+    """The rows from a cut on, checked as a claimant checks them. Raises JournalBroken, InvalidInput for too many."""
+    last = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
+    if last - cut.seq > MOST_EVENTS:
+        problem = f"run {run.pk} has {last - cut.seq} events after that point, more than {MOST_EVENTS}"
+        raise _misfit("visit", problem, "choose a later visit")
+    with connection.cursor() as cursor:
+        cursor.execute(EVENTS, [run.pk, cut.seq])
+        rows = cursor.fetchall()
+    created, _ = read(run.pk, rows, cut, at_least=last, graph_id=run.graph_id)
+    forked = forked_in(run.pk, rows)
+    return rows, created, None if forked is None else Fork(forked)
+
+
+def _told(rows: Sequence[TupleRow], after: int) -> list[Told]:
+    return [(row[0], moment(row), _event(row)) for row in rows if row[0] > after]
+
+
+def moment(row: TupleRow) -> str:
+    """When an event was written, as evidence says it."""
+    return str(row[2].astimezone(UTC).isoformat(timespec="seconds"))
+
+
+def _event(row: TupleRow) -> e.Event:
+    """Of a row that was checked."""
+    return decode(bytes(row[7]), unpack(None if row[8] is None else bytes(row[8])))
+
+
+def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
+    """Of a fork: what its own origin did, but for what stood for a call of it before this point."""
+    if forked is None:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(TAKEN_OVER, [run.pk])
+        events = [(row[0], checked(run.pk, row)[1]) for row in cursor.fetchall()]
+    passed: set[Place] = {
+        (x.of_run, x.of_slot, x.of_attempt) for at, x in events if isinstance(x, e.AnswerTakenOver) and at <= seq
+    }
+    return [x for x in forked.effects if x.place not in passed]
+
+
+def went_on(run: Run) -> tuple[list[Evidence], bool]:
+    """What the runs did that this one went on as, and whether any of them is still at work."""
+    effects: list[Evidence] = []
+    is_open = run.state not in ENDED
+    for heir in run.heirs().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():
+        rows, *_ = _read(heir, Cut())
+        effects += evidence_of(str(heir.pk), _told(rows, 0), lambda name, of=heir: tool_here(of, name))  # type: ignore[misc]
+        is_open |= heir.state not in ENDED
+    return effects, is_open
+
+
+def _sent(run: Run, name: str, n: int) -> Any:
+    """What a signal brought. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(SIGNAL, [run.pk, run.pk, name, n])
+        row = cursor.fetchone()
+    if row is None:
+        raise JournalBroken(f"there is no signal {name} number {n}")
+    return checked(run.pk, row)[1].payload

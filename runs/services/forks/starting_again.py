@@ -1,0 +1,256 @@
+"""A new run from the input of one that can't be gone on from: its journal is damaged, or it went wrong from the start.
+
+What that one did is gone through first: a person says of each effect what it counts as. What can be read is shown as
+such; what only a row tells of is listed too, and is nobody's proof. Of a damaged record nobody can say that it is
+whole, so each further call with an effect is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from psycopg.rows import TupleRow
+from pydantic import ValidationError
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.errors import IllegalTransition, InvalidInput
+from ledger.models import Head, LedgerEntry
+from runs.engine.agents import Agent, registry
+from runs.engine.budget.limits import Budget
+from runs.engine.canonical import plain
+from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import (
+    CHILD,
+    COMMITTED,
+    COUNTS,
+    DID_NOT,
+    HAPPENED,
+    OPEN,
+    START_AGAIN,
+    WHAT_IF,
+    Evidence,
+    Fork,
+    Place,
+    Told,
+    child_tool,
+    evidence_of,
+)
+from runs.journal.reader import EVERY, checked
+from runs.models import ENDED, Run
+from runs.services import lifecycle
+from runs.services.calls import tool_here
+from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
+from runs.services.forks.points import MOST_EVENTS, moment, went_on
+from runs.services.starts import keys
+
+MOST_PROBLEMS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person says that one effect counts as; with `result` what it gave, where the record doesn't have that."""
+
+    slot: str
+    attempt: int
+    counts_as: str
+    run: str = ""
+    result: Any = NOT_GIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A start from the input as it is asked for. `input` where the recorded one can't be believed."""
+
+    audit: Sequence[Verdict] = ()
+    version: str = ""
+    input: Any = NOT_GIVEN
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What can be said of a run's course. With `problems`, what is wrong with its record, that may not be all."""
+
+    created: e.RunCreated | None
+    effects: list[Evidence]
+    problems: list[str]
+    fences_all: bool
+
+
+def remains(run: Run) -> Remains:
+    """What is left of a run's record, however damaged. Raises InvalidInput for one that is too large."""
+    with connection.cursor() as cursor:
+        cursor.execute(EVERY, [run.pk, MOST_EVENTS + 1])
+        rows = cursor.fetchall()
+    if len(rows) > MOST_EVENTS:
+        raise _refused("run", f"has more than {MOST_EVENTS} events", "fork it at a late visit")
+    problems: list[str] = []
+    told = list(_sound(run, rows, problems))
+    events = [event for *_, event in told]
+    first = next((x for seq, _, x in told if seq == 1 and isinstance(x, e.RunCreated)), None)
+    forked = next((Fork(x) for x in events if isinstance(x, e.RunForked)), None)
+    known = evidence_of(str(run.pk), told, lambda name: tool_here(run, name))
+    effects = [*(forked.effects if forked else ()), *_beside(run, known, events)]
+    is_partial = bool(problems) or (forked is not None and forked.told.fences_all)
+    try:
+        later, is_open = went_on(run)
+    except JournalBroken as broken:
+        later, is_open = [], True
+        problems.append(f"of a run that it went on as: {broken}")
+    is_partial |= is_open and run.state in ENDED
+    return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial)
+
+
+def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[Told]:
+    """Each event whose own code proves it, whatever became of its neighbours; what is wrong goes into `problems`."""
+    last, prev = 0, b""
+    for row in rows:
+        seq, prev_hash = row[0], bytes(row[9])
+        if seq != last + 1:
+            problems.append(f"events {last + 1} to {seq - 1} are gone")
+        elif seq > 1 and prev_hash != prev:
+            problems.append(f"event {seq} does not follow event {last}")
+        last, prev = seq, bytes(row[10])
+        try:
+            _, event = checked(run.pk, row)
+        except JournalBroken as broken:
+            problems.append(str(broken))
+            continue
+        yield seq, moment(row), event
+    committed = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
+    if last < committed:
+        problems.append(f"events {last + 1} to {committed} are gone")
+
+
+def _beside(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Iterator[Evidence]:
+    """The effects, with those that the ledger and the runs' own rows alone tell of."""
+    rows: dict[tuple[str, int], list[LedgerEntry]] = {}
+    for row in LedgerEntry.objects.filter(run_id=run.pk).order_by("id"):
+        rows.setdefault((row.slot, row.attempt), []).append(row)
+    for effect in known:
+        facts = rows.get((effect.slot, effect.attempt), [])
+        named = next((row.external_id for row in facts if row.external_id), None)
+        is_rows_word = effect.outcome == OPEN and any(row.fact == "committed" for row in facts)
+        yield replace(effect, external_id=effect.external_id or named, is_verified=not is_rows_word)
+    intents = {(x.slot, x.attempt) for x in events if isinstance(x, (e.ToolInvoked, e.ChildStarted))}
+    for place, facts in rows.items():
+        pending = next((row for row in facts if row.fact == "pending"), None)
+        if pending is not None and place not in intents:
+            yield Evidence(
+                run=str(run.pk), slot=pending.slot, attempt=pending.attempt, tool=pending.tool,
+                requested_hash=pending.input_hash or "", at=pending.at.isoformat(timespec="seconds"), outcome=OPEN,
+                external_id=next((row.external_id for row in facts if row.external_id), None), is_verified=False,
+            )  # fmt: skip
+    for child in Run.objects.filter(parent=run.pk).order_by("created_at"):
+        if (child.parent_slot, child.parent_attempt) not in intents and child.came_from is None:
+            yield Evidence(
+                run=str(run.pk), slot=child.parent_slot, attempt=child.parent_attempt, tool=child_tool(child.agent),
+                requested_hash="", at=child.created_at.isoformat(timespec="seconds"), outcome=OPEN,
+                external_id=str(child.pk), is_verified=False,
+            )  # fmt: skip
+
+
+@transaction.atomic
+def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
+    """Begin a new run from this one's input, which ends by that where it has not. Raises NotFound, Forbidden,
+    JustificationRequired, IllegalTransition, InvalidInput naming each effect that nobody has decided, KeyTaken,
+    VersionClosed, VersionChanged; nothing has changed then."""
+    run = lifecycle.find(run_id)
+    if run.fork_how == WHAT_IF:
+        raise _refused("run", "is a what-if, in which nothing has happened", "start the run that it was made of again")
+    if run.goes_on_as is not None:
+        newest = run.heirs().last() or run
+        raise IllegalTransition("start again", str(run.state), f"It goes on as run {newest.pk}: start that one again.")
+    if run.parent is not None and not run.is_told:
+        raise IllegalTransition(
+            "start again", str(run.state), f"Its parent {run.parent} waits for it: start that one again."
+        )
+    if run.business_key:
+        keys.lock(run.agent, run.business_key)  # before any head
+    if run.state not in ENDED:
+        lifecycle.cancel(run_id, by=by, justification=justification, effects="leave")
+    act = begun("start_again", run_id, run.business_key, by=by, justification=justification)
+    if act.run.state not in ENDED:
+        raise act.refuse("Its end is being seen to: cancel it, settle what it asks, and start again when it has ended.")
+    found = remains(act.run)
+    agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
+    given = _input(found, wanted)
+    told = e.RunForked(
+        origin=str(run_id), how=START_AGAIN, by=by.ref, visit=0, at_seq=0, node="", effects=len(found.effects),
+        fences_all=found.fences_all,
+        payload=act.payload | {"effects": shown(_audited(agent, found.effects, wanted.audit, by))},
+    )  # fmt: skip
+    return made(act, agent, told, given, run.business_key, budget=wanted.budget, most=most)
+
+
+def _input(found: Remains, wanted: Again) -> Any:
+    """The recorded input where it can be believed, else the one that is given."""
+    if found.created is not None:
+        if wanted.input is not NOT_GIVEN:
+            raise _refused("input", "is on record and sound", "leave it out; for another input, start a run")
+        return found.created.payload
+    if wanted.input is NOT_GIVEN:
+        raise _refused("input", "can't be read from the record", "give it")
+    return wanted.input
+
+
+def _audited(agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], by: Actor) -> list[Evidence]:
+    """Each effect with what a person said of it. Raises InvalidInput naming each that isn't decided, or can't be so."""
+    said: dict[Place, Verdict] = {}
+    errors: list[dict[str, str]] = []
+    places = {effect.place for effect in effects}
+    runs = {effect.run for effect in effects}
+    for verdict in audit:
+        run = verdict.run or (next(iter(runs)) if len(runs) == 1 else "")
+        place = run, verdict.slot, verdict.attempt
+        if place not in places:
+            errors.append(_error("is no effect of this run", "see GET …/start-again", *place))
+        elif place in said:
+            errors.append(_error("is decided twice", "say it once", *place))
+        said[place] = verdict
+    decided = [_decided(agent, effect, said.get(effect.place), by, errors) for effect in effects]
+    if errors:
+        raise InvalidInput(
+            f"{len(errors)} of its effects can't be gone on from: {errors[0]['problem']}.", errors=errors[:100]
+        )
+    return decided
+
+
+def _decided(
+    agent: Agent, effect: Evidence, verdict: Verdict | None, by: Actor, errors: list[dict[str, str]]
+) -> Evidence:  # fmt: skip
+    named = f"{effect.tool} ({effect.external_id or effect.slot})"
+    if verdict is None or verdict.counts_as not in COUNTS:
+        errors.append(_error(f"{named} is not decided", f"one of {', '.join(COUNTS)}", *effect.place))
+        return effect
+    counted = replace(effect, counts_as=verdict.counts_as, by=by.ref)
+    if verdict.counts_as == DID_NOT and effect.outcome == COMMITTED and effect.is_verified:
+        errors.append(_error(f"{named} is on record as done", "happened, or unknown", *effect.place))
+    if verdict.counts_as != HAPPENED:
+        return counted
+    if verdict.result is NOT_GIVEN and not effect.has_result:
+        errors.append(_error(f"{named}: the record doesn't have what it gave", "give its result", *effect.place))
+        return counted
+    result = effect.result if verdict.result is NOT_GIVEN else verdict.result
+    tool = None if effect.tool.startswith(f"{CHILD}:") else agent.tool(effect.tool)
+    try:
+        return replace(
+            counted, has_result=True, result=plain(result if tool is None else tool.output.model_validate(result))
+        )
+    except (ValidationError, ValueError, TypeError) as error:
+        problem = str(error).splitlines()[0]
+        errors.append(_error(f"{named}: its result does not fit: {problem}", "give one that does", *effect.place))
+        return counted
+
+
+def _error(problem: str, fix: str, run: str, slot: str, attempt: int) -> dict[str, str]:
+    return {"field": f"audit.{slot}.{attempt}", "problem": f"{problem} (run {run})", "fix": fix}
+
+
+def _refused(field: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
