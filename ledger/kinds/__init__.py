@@ -3,6 +3,7 @@
 from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.messages import MessageHandled, MessageReceived
+from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
 from ledger.kinds.releases import VersionAssigned
@@ -28,6 +29,7 @@ __all__ = [
     "RunAdmitted",
     "RunCarriedOn",
     "RunHandedOff",
+    "RunMigrated",
     "RunRenewed",
     "SignalCarried",
     "StartPlanned",
