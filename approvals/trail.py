@@ -28,7 +28,9 @@ from runs.models import Run
 
 PAGE = 50
 DECISIONS = ("approve", "reject")
-OVERRIDES = ("pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "fork", "start_again")
+OVERRIDES = (
+    "pause", "resume", "cancel", "retry", "reconcile", "budget", "models", "fork", "start_again", "migrate",
+)  # fmt: skip
 ACTS = (
     "start", "answer", "signal", "message", "declare_dead", "price", "budget_default", "schedule", "schedule_change",
     "schedule_pause", "schedule_resume", "schedule_delete", "pool", "pool_change", "pool_off",

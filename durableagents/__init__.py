@@ -25,6 +25,7 @@ from runs.engine.errors import (
 )
 from runs.engine.journal import Grant
 from runs.engine.limits.rules import RateLimit
+from runs.engine.migration.declared import Migration
 from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
 from runs.engine.steps.messages import Taken
@@ -34,8 +35,9 @@ from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, R
 __all__ = [
     "Agent", "Assistant", "BadSignal", "Budget", "BusinessFailure", "ChildFailure", "ContentRefused", "Context",
     "Date", "DidNotHappen", "End", "Evidence", "Expired", "Failure", "Flag", "Gate", "Grant", "Handoff", "Happened",
-    "KeyRejected", "Keyword", "Keywords", "ModelFailure", "Money", "NotSent", "Number", "Outside", "Pending",
-    "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample", "Screen",
+    "KeyRejected", "Keyword", "Keywords", "Migration", "ModelFailure", "Money", "NotSent", "Number", "Outside",
+    "Pending", "Piece", "RateLimit", "Redact", "Refused", "Rejected", "Renew", "ReplayClass", "Said", "Sample",
+    "Screen",
     "Taken", "TimedOut", "ToolCall", "ToolFailure", "TransportError", "Undo", "Withhold", "durable",
     "prompt_injection_markers", "screen", "this_call", "tool",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from ledger.kinds.attributes import AttributesSet
 from ledger.kinds.budget import BudgetDebited, BudgetExceeded, BudgetSet, ModelRouted
 from ledger.kinds.forks import AnswerTakenOver, ForkMade, RunForked
 from ledger.kinds.messages import MessageHandled, MessageReceived
+from ledger.kinds.migration import RunMigrated
 from ledger.kinds.models import ModelsChosen, TranscriptCompacted
 from ledger.kinds.reads import CachedReadTaken, ToolReadAnew
 from ledger.kinds.releases import VersionAssigned
@@ -32,6 +33,7 @@ __all__ = [
     "RunCarriedOn",
     "RunForked",
     "RunHandedOff",
+    "RunMigrated",
     "RunRenewed",
     "SignalCarried",
     "StartPlanned",

@@ -16,7 +16,7 @@ from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused), "resume": (e.RunResumed,), "cancel": (e.CancelRequested, e.RunCancelled),
     "retry": (e.RunRetried, e.WaitResolved), "reconcile": (e.ToolReconciled,), "budget": (e.BudgetSet,),
-    "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,),
+    "models": (e.ModelsChosen,), "fork": (e.ForkMade,), "start_again": (e.ForkMade,), "migrate": (e.RunMigrated,),
 }  # fmt: skip
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.

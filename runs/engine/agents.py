@@ -18,6 +18,7 @@ from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, first_scheme, is_current, parts, second_scheme
 from runs.engine.messages.declared import Message, View, message_of, view_of
+from runs.engine.migration.declared import Migration, check_migrations
 from runs.engine.tools import ReplayClass, Tool, Undo, must_be_stable
 from runs.engine.undo.declared import check_undos, undos_of
 
@@ -72,7 +73,8 @@ class Agent:
     are hooks that look at content before it reaches a model, a tool or a node, beside those of the installation; they
     are no part of the version, so that they can become stricter for runs under way. `undos` are those that its calls
     name with `undo=`, beside the tools' own; `on_failure` says what becomes of effects that can be undone when a run
-    fails: "undo" or "leave".
+    fails: "undo" or "leave". `migrations` say how runs of earlier versions go on as runs of this one, where somebody
+    moves them.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -95,6 +97,7 @@ class Agent:
     screens: list[Screen] = field(default_factory=list)
     undos: list[Undo] = field(default_factory=list)
     on_failure: str = "undo"
+    migrations: list[Migration] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     messages: dict[str, Message] = field(default_factory=dict, init=False)
     views: dict[str, View] = field(default_factory=dict, init=False)
@@ -245,6 +248,11 @@ class Agent:
             if known.setdefault(t.name, t) is not t:
                 raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
         check_undos(self.graph_id, known, self.undos, self.on_failure)
+        check_migrations(self.graph_id, self.version, self.nodes, self.migrations)
+
+    def migration_of(self, version: str) -> Migration:
+        """What it says of runs of an earlier `version`; what it says by saying nothing, where it doesn't."""
+        return next((each for each in self.migrations if each.of == version), Migration(version))
 
     def parts(self) -> dict[str, Any]:
         """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""

@@ -17,6 +17,7 @@ from runs.engine.agents import Agent
 from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.checkpoints.other_code import other_code, written_by_others
+from runs.engine.checkpoints.position import position_of
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
@@ -30,7 +31,7 @@ from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession.declared import MOST_HANDOFFS
 from runs.engine.succession.heirs import HandedOver, Renewed, ends_with, heir_of, is_too_often
-from runs.engine.tape import LATE_NEWS, Tape, payload_of
+from runs.engine.tape import LATE_NEWS, Tape
 from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
 from runs.engine.undoing.plan import Plan, Reason
@@ -54,7 +55,7 @@ class Driver:
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
         self.wish: e.CancelRequested | None = None  # of whoever asked last that it be cancelled
-        self.begins: e.RunCarriedOn | e.RunForked | None = None  # where, of a run that has not entered a node yet
+        self.entry: tuple[str, Any] | None = None  # node and state that it enters first, where its input doesn't say
         self.fork: Fork | None = None
         self.undo_asked: e.UndoAsked | None = None  # whoever ended it from outside wants its effects undone first
         self.depth = 0
@@ -102,13 +103,11 @@ class Driver:
         history: History = await self.journal.load()
         assert isinstance(history.created, e.RunCreated)
         self.created, self.depth = history.created, history.depth
-        self._wrote = written_by_others(self.agent, history)
-        if history.snapshot is not None:
-            self.at = history.snapshot
-        self.begins = history.forked or next((x for x in history.tail if isinstance(x, e.RunCarriedOn)), None)
+        stands = position_of(history.snapshot or self.at, history.tail)
+        self.entry, self._wrote = stands.entry, written_by_others(self.agent, stands)
         self.fork = None if history.forked is None else self.fork or Fork(history.forked)
-        self.at = ending.resumed(self.at, list(history.tail), self.agent.fingerprint())
-        self.tape = Tape(history.tail)
+        self.at = ending.resumed(stands.at, stands.tail, self.generation, self.agent.fingerprint())
+        self.tape = Tape(stands.tail)
         self.wish = ending.wish_in(history.tail)
         self.undo_asked = None if self._is_undoing else ending.asked_of(history.tail)
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
@@ -117,11 +116,11 @@ class Driver:
         return history.reply
 
     async def _begin(self) -> str | None:
-        """Validate the input into the first state and enter the first node; of a run that was renewed or forked, the
-        node and the state that it was made with."""
+        """Validate the input into the first state and enter the first node; of a run that was renewed or forked, or was
+        moved here from another version, the node and the state that it has from there."""
         assert self.created is not None
-        if self.begins is not None and self.begins.node:
-            return await self._enter(self.begins.node, payload_of(self.begins).get("state"))
+        if self.entry is not None:
+            return await self._enter(*self.entry)
         try:
             first = self.agent.begin(self.agent.input.model_validate(self.created.payload))
             state = plain(first)
@@ -354,7 +353,8 @@ class Driver:
         plan = ending.plan_for(self.agent, await self.journal.effects(), end, ends_with)
         if plan is None:
             return None
-        self.at = await ending.begin(self.journal, self.at, self.agent.fingerprint(), plan, self._buffered())
+        cut = Snapshot(UNDO_NODE, self.at.visit + 1, self.generation, self.agent.fingerprint(), None)
+        self.at = await ending.begin(self.journal, cut, plan, self._buffered())
         self.control.take_back("cancel")
         return _AGAIN
 

@@ -59,14 +59,13 @@ class Lookups:
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
 
-    async def history(self, lease: Lease, graph_id: str, *, at_least: int) -> History:
+    async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
         """Checkpoint and tail, up to event `at_least` or further. The claim was a statement of its own before this one,
-        so the old owner's last commit is seen. Raises JournalBroken."""
-        return await patiently(
-            lambda: self._history(lease, graph_id, at_least), f"run {self._run_id}, reading its journal"
-        )
+        so the old owner's last commit is seen. `said` are the version and the generation of the run's row. Raises
+        JournalBroken."""
+        return await patiently(lambda: self._history(lease, said, at_least), f"run {self._run_id}, reading its journal")
 
-    async def _history(self, lease: Lease, graph_id: str, at_least: int) -> History:
+    async def _history(self, lease: Lease, said: tuple[str, int], at_least: int) -> History:
         """Two reads. Whoever takes the run from us between them is seen at our next commit, as at any later time."""
         async with self._pool.connection() as connection:
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
@@ -76,7 +75,7 @@ class Lookups:
             cuts = [stored for row in rows if (stored := cut_of(row)) is not None]
             cut = newest_sound(str(self._run_id), cuts)
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
-        created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), graph_id=graph_id)
+        created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), said=said)
         forked = forked_in(self._run_id, events)
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked)
 

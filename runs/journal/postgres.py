@@ -61,7 +61,7 @@ class PgJournal(Mailbox, Succession):
 
     def _take(self, claimed: Claim) -> None:
         self.lease, self._token = Lease(claimed.epoch, claimed.lease), str(claimed.lease)
-        self._graph_id = claimed.graph_id
+        self._said = claimed.graph_id, claimed.generation
         self._note(claimed.reply)
 
     def _note(self, reply: Reply) -> Reply:
@@ -96,7 +96,8 @@ class PgJournal(Mailbox, Succession):
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
-        written, cut, kept = with_cut(batch.events, batch.snapshot)
+        version, generation = self._said
+        written, cut, kept = with_cut(batch.events, batch.snapshot, version if generation else "")
         (events, values), (entries, more), (wait, opening) = (
             lines(written, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
         )  # fmt: skip
@@ -159,7 +160,7 @@ class PgJournal(Mailbox, Succession):
         return reply
 
     async def load(self) -> History:
-        history = await self._lookups.history(self.lease, self._graph_id, at_least=self.seq)
+        history = await self._lookups.history(self.lease, self._said, at_least=self.seq)
         self._note(history.reply)
         return history
 

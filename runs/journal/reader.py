@@ -36,6 +36,7 @@ from ledger.events import (
 from ledger.keys import code_key
 from ledger.models import NO_RUN, Head
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
+from runs.engine.checkpoints.position import version_of
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Effects, Snapshot
 from runs.engine.recordings.formats import STATES, UnknownFormat
@@ -73,6 +74,8 @@ CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
+EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY seq"
+_EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
@@ -96,8 +99,8 @@ REVERSIBLE = """
         UNION SELECT f.root, n.id FROM family f JOIN runs_run p ON p.id = f.id
         JOIN runs_run n ON n.parent = p.id OR n.id = p.came_from)
     SELECT DISTINCT f.root FROM family f JOIN ledger_event e ON e.run_id = f.id AND e.kind = 'UndoRegistered'"""
-CHANGES = f"""{_READ} WHERE run_id = %s AND (seq = 1 OR seq >= %s AND (seq = %s OR kind = 'MessageHandled'))
-    ORDER BY seq"""
+CHANGES = f"""{_READ} WHERE run_id = %s AND (
+    seq = 1 OR seq >= %s AND (seq = %s OR kind IN ('MessageHandled', 'RunMigrated'))) ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
     SELECT 1 FROM ledger_event later WHERE later.run_id = ledger_event.run_id AND later.seq > ledger_event.seq
     AND later.kind IN ('RunRetried', 'UndoAsked'))"""
@@ -136,13 +139,17 @@ def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: 
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
-def with_cut(events: Sequence[Event], snapshot: Snapshot | None) -> tuple[Sequence[Event], str, list[Any]]:
+def with_cut(
+    events: Sequence[Event], snapshot: Snapshot | None, version: str = ""
+) -> tuple[Sequence[Event], str, list[Any]]:
     """A commit's events, the visit's beginning with its checkpoint's digest; and the checkpoint as an SQL expression of
-    type `runs_cut`, with its parameters."""
+    type `runs_cut`, with its parameters. `version` is the run's (name@version), where it isn't the one that its first
+    event names."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state) or b""
     payload = {"checkpoint": cut_digest(at.generation, at.node, at.visit, at.fingerprint, state)}
+    payload |= {"version": version} if version else {}
     bound = [replace(x, payload=payload) if isinstance(x, VisitEntered) and x.visit == at.visit else x for x in events]
     return bound, _CUT, [at.generation, at.node, at.visit, at.fingerprint, state, checksum(at.node, at.visit, state)]
 
@@ -227,11 +234,13 @@ def _who(code: bytes | None) -> str:
 
 
 def read(
-    run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, graph_id: str
+    run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, said: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Events as objects, after checking that they link up from the checkpoint on, and that the run's row names the
-    agent version that its first event does. Raises JournalBroken."""
+    """Events as objects, after checking that they link up from the checkpoint on, and that the agent version and the
+    generation that the run's row `said` are the journal's; None where the rows end before the journal does. Raises
+    JournalBroken."""
     created: Event | None = None
+    entered: Event | None = None
     tail: list[Event] = []
     prev: Link | None = None
     codes: set[bytes] = set()
@@ -245,6 +254,7 @@ def read(
         codes.add(bytes(code or b""))
         if link.seq == cut.seq:
             _check_cut(cut, event, is_old)
+            entered = event
         if link.seq == 1:
             created = event
         if link.seq > cut.seq:
@@ -255,8 +265,10 @@ def read(
         raise JournalBroken(
             f"the journal of run {run_id} ends at event {end}, but event {max(at_least, cut.seq)} was committed"
         )
-    if not isinstance(created, RunCreated) or graph_id != f"{created.agent}@{created.version}":
-        raise JournalBroken(f"the run's row says {graph_id}, its first event says something else", "forged_run")
+    if not isinstance(created, RunCreated):
+        raise JournalBroken("the journal does not begin with the run's creation", "forged_run")
+    if said is not None:
+        check_version(said, created, entered, tail, cut)
     return created, tail
 
 
@@ -264,6 +276,28 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
     """What tells of a fork whose fork it is, among the rows of EVENTS. Raises JournalBroken."""
     told = [checked(run_id, row)[1] for row in rows if row[0] <= 4 and row[3] == RunForked.KIND]
     return next((event for event in told if isinstance(event, RunForked)), None)
+
+
+def check_version(
+    said: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
+) -> None:
+    """Raises JournalBroken where a run's row says that it is of another version, or of another generation, than its
+    journal does."""
+    graph_id, generation = version_of(created, entered, tail)
+    if generation is None:
+        generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else said[1]
+    if said != (graph_id, generation):
+        raise JournalBroken(
+            f"the run's row says {said[0]}, moved {said[1]} times, its journal {graph_id}, moved {generation} times",
+            "forged_run",
+        )
+
+
+def earlier_of(run_id: UUID, seq: int) -> list[Event]:
+    """Events before a visit that its calls may ask for. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(EARLIER, [run_id, seq, list(_EARLIER)])
+        return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def tape_of(run: Run) -> Tape:
@@ -274,7 +308,7 @@ def tape_of(run: Run) -> Tape:
         cursor.execute(EVENTS, [run.id, since])
         rows = cursor.fetchall()
     last = Head.objects.values_list("seq", flat=True).get(pk=run.id)
-    _, tail = read(run.id, rows, Cut(since), at_least=last, graph_id=run.graph_id)
+    _, tail = read(run.id, rows, Cut(since), at_least=last, said=(run.graph_id, run.generation))
     return Tape(tail)
 
 

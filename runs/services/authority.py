@@ -165,6 +165,7 @@ def _first(run: Run) -> Run:
 _DID = {
     "retry": "retried this run", "reconcile": "settled a call of this run", "answer": "answered a question of this run",
     "signal": "sent this run a signal", "message": "sent this run a message", "models": "chose the models of this run",
+    "migrate": "moved this run to another version",
 }  # fmt: skip
 
 

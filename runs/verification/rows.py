@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ledger import events as e
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
+from runs.engine.checkpoints.position import REENTERED
 from runs.engine.tape import payload_of
 from runs.engine.undo.declared import UNDO_NODE, WITH_PARENT
 from runs.models import ENDED, WAITING, Firing, Run
@@ -29,6 +30,7 @@ class RunFields:
         self.states = {"pending"}
         self.owner: str | None = None
         self.node, self.visit = "", 0
+        self.version, self.generation = "", 0
         self.started_seq = self.entered_seq = 0
         self.end_seq: int | None = None
         self.error_code = ""
@@ -42,7 +44,7 @@ class RunFields:
         match line.event:
             case e.RunCreated() as created if self.created is None:
                 self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
-                self.about = subject(payload_of(created))[:ABOUT_LENGTH]
+                self.about, self.version = subject(payload_of(created))[:ABOUT_LENGTH], created.version
             case e.ChildOf() as child if line.seq == 2:
                 self.child = child
             case e.RunCarriedOn() as come if line.seq in (2, 3):
@@ -56,6 +58,8 @@ class RunFields:
                 self.started_seq = self.started_seq or line.seq
             case e.VisitEntered(node=node, visit=visit):
                 self.node, self.visit, self.entered_seq = node, visit, line.seq
+            case e.RunMigrated():
+                self._move(line.event)
             case e.RunParked(state=state):
                 self.states, self.owner = {state}, None
             case e.RunReleased() | e.WorkerLost():
@@ -76,6 +80,13 @@ class RunFields:
             case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
                 # Whether it woke the run depends on what else it waits for.
                 self.states = self.states | {"running"}
+
+    def _move(self, event: e.RunMigrated) -> None:
+        """Another version's: a run that is to go on does, and one that stands still stays so."""
+        self.version, self.generation = event.to.partition("@")[2], event.generation
+        self.node = event.node or self.node
+        if event.how == REENTERED and not self.states & {"paused", "pending", *ENDED}:
+            self.states = self.states | {"running"}
 
     def _end(self, seq: int, event: e.Event) -> None:
         names = {e.RunCompleted: "completed", e.RunFailed: "failed", e.RunCancelled: "cancelled"}
@@ -107,8 +118,9 @@ class RunFields:
         # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from
         # before there was an `about` have none.
         yield from compared("the run's row", row, {
-            "agent": made.agent, "version": made.version, "graph_id": f"{made.agent}@{made.version}",
-            "created_by": made.by, "state": self._states(), "generation": 0, "node": self.node, "visit": self.visit,
+            "agent": made.agent, "version": self.version, "graph_id": f"{made.agent}@{self.version}",
+            "created_by": made.by, "state": self._states(), "generation": self.generation, "node": self.node,
+            "visit": self.visit,
             "end_seq": self.end_seq, "error_code": {self.error_code, ""} if self.end_seq is None else self.error_code,
             "creator": self._creator(), "about": {self.about, ""},
         })  # fmt: skip

@@ -38,6 +38,7 @@ SHIPPED = {
     "runs/sql/0030_succession.sql": "39209d1dca4efafadfb877b450e931c34f55801a8830d45fd9e886f940f36383",
     "runs/sql/0033_limit_patterns.sql": "6473308406d3f6f9b84bfb5d9ce46f1f7f20c04dcdc0d33ab095953d879bb1aa",
     "runs/sql/0038_releases.sql": "410aa0eadaf7cb955c120e4453b7cbd1a373746707bbd170d01169d5080e8cd0",
+    "runs/sql/0043_migrated.sql": "b8c0ec33d6a206cd8ad1da70c3d15eee2cbffbb8601adcdafea3ae1f0f925945",
     "runs/sql/0039_drains.sql": "26074e4ae18ea8a76ef292b6a14eef3f41517f5501a6b6c1553ffccfc7e7f90f",
     "runs/sql/0049_judged.sql": "0b925f9544e124ed0c5a0c11d095731cc538826699195fab18f8047e4700e00f",
     "runs/sql/0022_attributes.sql": "68d15c0a212ef57d2adbf225adbf59a74cd9078cdd995342fcf1f31eee891283",

@@ -38,6 +38,7 @@ class Told:
     is_claimed: bool = False
     open: dict[WaitName, None] = field(default_factory=dict)
     approvals: dict[str, str] = field(default_factory=dict)
+    withdrawn: set[tuple[str, int]] = field(default_factory=set)  # gates of a visit that was left
     tape: Tape = field(default_factory=Tape)
 
     @property
@@ -56,6 +57,10 @@ class Told:
                 self.state = "running"
             case e.VisitEntered():
                 self.node, self.visit, self.deaths = event.node, event.visit, self.deaths
+            case e.RunMigrated():
+                self.node = event.node or self.node
+                if event.how == "reentered" and self.state.startswith("waiting"):
+                    self.state = "running"
             case e.RunParked():
                 self.state, self.is_claimed = event.state, False
             case e.RunReleased() | e.WorkerLost():
@@ -88,6 +93,8 @@ class Told:
                 self.approvals[event.approval_id] = "open"
             case e.WaitResolved():
                 self.open.pop((slot, attempt, event.wait, event.n), None)
+                if event.wait == "approval":
+                    self.withdrawn.add((slot, event.n))
             case e.ApprovalDecided():
                 self.open.pop((slot, 0, "approval", event.n), None)
                 self.approvals[event.approval_id] = event.verdict
@@ -122,7 +129,7 @@ class Told:
         is_stopped = any(kind == "operator" for _, _, kind, _ in self.open)
         if isinstance(event, e.MessageReceived) and self.state.startswith("waiting") and not is_stopped:
             self.state = "running"
-        if isinstance(event, e.WaitResolved) and event.resolution == "retried":
+        if isinstance(event, e.WaitResolved) and event.resolution in ("retried", "migrated"):
             self.deaths = 0
 
     def _cancel_requested(self) -> None:
@@ -154,7 +161,8 @@ def check_against_journal(run: Run, *, damaged: str = "nothing") -> None:
     assert open_ == (set() if told.has_ended else set(told.open))
     for approval in Approval.objects.filter(run=run):
         said = told.approvals[str(approval.id)]
-        assert approval.state == ("withdrawn" if said == "open" and told.has_ended else said)
+        is_left = told.has_ended or (approval.wait.slot, approval.wait.n) in told.withdrawn
+        assert approval.state == ("withdrawn" if said == "open" and is_left else said)
     _check_figures(run)
     _check_ledger(run)
     left = [found for found in problems(run) if not found.startswith(damaged)]

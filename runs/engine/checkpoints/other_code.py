@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ledger import events as e
+from runs.engine.checkpoints.position import Position
 from runs.engine.fingerprint.schemes import as_stored
 from runs.engine.fingerprint.words import brief, differences
-from runs.engine.journal import History, Journal, Snapshot
+from runs.engine.journal import Journal, Snapshot
 from runs.engine.outcomes import Broken
 from runs.engine.runtime import Runtime
 from runs.engine.steps.telling import warn_of
@@ -17,10 +18,11 @@ from runs.engine.tape import payload_of
 OTHER_CODE = "other_code"
 
 
-def written_by_others(agent: Any, history: History) -> str:
-    """The fingerprint of other code that wrote the checkpoint; empty once somebody has looked at that."""
-    wrote = "" if history.snapshot is None else history.snapshot.fingerprint
-    if not wrote or agent.is_own(wrote) or was_looked_at(history.tail, agent.fingerprint()):
+def written_by_others(agent: Any, stands: Position) -> str:
+    """The fingerprint of other code that wrote the checkpoint, or that a migration was tried with; empty once somebody
+    has looked at that."""
+    wrote = stands.at.fingerprint
+    if not wrote or agent.is_own(wrote) or was_looked_at(stands.tail, agent.fingerprint()):
         return ""
     return wrote
 

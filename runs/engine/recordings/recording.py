@@ -133,9 +133,9 @@ def _read(found: Mapping[str, Any]) -> Recording:
     created = event_of(found["created"])
     if not isinstance(created, e.RunCreated) or not isinstance(checkpoint, dict):
         raise TypeError("it holds no run")
-    graph_id = f"{created.agent}@{created.version}"
-    if found["graph_id"] != graph_id:
-        raise ValueError(f"it says {found['graph_id']}, and its first event {graph_id}")
+    graph_id = str(found["graph_id"])
+    if graph_id != f"{created.agent}@{created.version}" and not _was_moved(graph_id, created, checkpoint, found):
+        raise ValueError(f"it says {graph_id}, and its first event {created.agent}@{created.version}")
     return Recording(
         run_id=str(found["run"]), graph_id=graph_id, fingerprint=str(found["fingerprint"]), created=created,
         node=str(checkpoint["node"]), visit=int(checkpoint["visit"]), generation=int(checkpoint["generation"]),
@@ -145,6 +145,12 @@ def _read(found: Mapping[str, Any]) -> Recording:
         placeholders=tuple(map(str, found["placeholders"])), notes=tuple(map(str, found["notes"])),
         times=tuple(str(each.get("at", "")) for each in found["events"]),
     )  # fmt: skip
+
+
+def _was_moved(graph_id: str, created: e.RunCreated, checkpoint: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether the run came to be one of another version of its agent."""
+    is_later = checkpoint["generation"] > 0 or any(x["event"]["kind"] == "RunMigrated" for x in found["events"])
+    return is_later and graph_id.partition("@")[0] == created.agent
 
 
 def event_of(found: Mapping[str, Any]) -> e.Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ledger import events as e
@@ -55,9 +56,9 @@ def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan 
     return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
 
 
-async def begin(journal: Journal, at: Snapshot, fingerprint: str, plan: Plan, buffered: list[e.Event]) -> Snapshot:
-    """One commit: the plan is on record, and the run is where it is carried out. No cap keeps it from that."""
-    cut = Snapshot(UNDO_NODE, at.visit + 1, at.generation, fingerprint, plan.model_dump(mode="json"))
+async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Event]) -> Snapshot:
+    """One commit: the plan is on record, and the run is where (`at`) it is carried out. No cap keeps it from that."""
+    cut = replace(at, state=plan.model_dump(mode="json"))
     begun = e.UndoBegun(
         reason=plan.reason, code=plan.code, effects=len(plan.effects), payload=plan.model_dump(mode="json")
     )
@@ -99,14 +100,14 @@ def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
     return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
 
 
-def resumed(at: Snapshot, tail: list[e.Event], fingerprint: str) -> Snapshot:
+def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint: str) -> Snapshot:
     """Where a run stands that has begun to undo, also where the checkpoint of that can't be read: its event holds the
     plan too."""
     begun = next((x for x in tail if isinstance(x, e.UndoBegun)), None)
     if begun is None or at.node == UNDO_NODE:
         return at
     visit = next(x.visit for x in tail if isinstance(x, e.VisitEntered) and x.node == UNDO_NODE)
-    return Snapshot(UNDO_NODE, visit, at.generation, fingerprint, begun.payload)
+    return Snapshot(UNDO_NODE, visit, generation, fingerprint, begun.payload)
 
 
 def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:

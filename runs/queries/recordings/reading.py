@@ -9,15 +9,16 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger import events as e
+from runs.engine.checkpoints.position import REENTERED, position_of, version_of
 from runs.engine.errors import JournalBroken
+from runs.engine.journal import Snapshot
 from runs.engine.recordings.recording import BadRecording, Recording, needed
-from runs.journal.reader import EVENTS, Cut, checked, newest_sound, read
+from runs.journal.reader import EVENTS, Cut, checked, earlier_of, newest_sound, read
 from runs.models import Run
 
 _CUT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 2"""
-_EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 # Without these nothing can be answered from the record.
 _HOLDS = (
     e.RunCreated, e.ToolInvoked, e.ToolRead, e.ToolReturned, e.ModelResponded, e.InputAnswered, e.ApprovalRequested,
@@ -38,18 +39,31 @@ def visit_of(run_id: UUID, seq: int) -> Recording:
             cut = newest_sound(str(run_id), cuts[:1])
             following = cuts[1] if len(cuts) > 1 else None
             rows = _rows(run_id, seq, None if following is None else following[0])
-            created, tail = believed(run, rows, cut)
-            earlier = _earlier(run_id, seq)
+            created, tail = believed(run, rows, cut, is_last=following is None)
+            entered = [checked(run_id, row)[1] for row in rows if row[0] == seq]
+            earlier = earlier_of(run_id, seq)
         after = None if following is None else _state(str(run_id), following)
     except JournalBroken as error:
         raise BadRecording(str(error)) from None
     assert cut.snapshot is not None and isinstance(created, e.RunCreated)
-    at = cut.snapshot
+    times = [row[2].isoformat() for row in rows if row[0] > seq]
+    graph_id, at, tail = _of_one_version(created, entered[0], cut.snapshot, tail)
     return Recording(
-        run_id=str(run_id), graph_id=run.graph_id, fingerprint=at.fingerprint, created=created, node=at.node,
+        run_id=str(run_id), graph_id=graph_id, fingerprint=at.fingerprint, created=created, node=at.node,
         visit=at.visit, generation=at.generation, state=at.state, events=tuple(tail), before=needed(earlier, tail),
-        after=after, depth=run.depth, times=tuple(row[2].isoformat() for row in rows if row[0] > seq),
+        after=after, depth=run.depth, times=tuple(times[: len(tail)]),
     )  # fmt: skip
+
+
+def _of_one_version(
+    created: e.RunCreated, entered: e.Event, at: Snapshot, tail: list[e.Event]
+) -> tuple[str, Snapshot, list[e.Event]]:
+    """A visit in the middle of which the run was moved is the newer version's where that went on with it, from the
+    state that it was given; a visit that was left is the older one's, up to there."""
+    left = next((i for i, x in enumerate(tail) if isinstance(x, e.RunMigrated) and x.how == REENTERED), len(tail))
+    tail = tail[:left]
+    graph_id, _ = version_of(created, entered, tail)
+    return graph_id, position_of(at, tail).at, tail
 
 
 def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
@@ -64,22 +78,17 @@ def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
     return rows
 
 
-def believed(run: Run, rows: Sequence[TupleRow], cut: Cut) -> tuple[e.Event, list[e.Event]]:
+def believed(
+    run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True
+) -> tuple[e.Event, list[e.Event]]:  # fmt: skip
     """Rows of a journal as events, of which none lacks what is answered from it. Raises JournalBroken,
     BadRecording."""
-    created, tail = read(run.pk, rows, cut, at_least=cut.seq, graph_id=run.graph_id)
+    said = (run.graph_id, run.generation) if is_last else None  # before that it may have been of another version
+    created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=said)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
             raise BadRecording(f"the payload of its {event.KIND} is gone")
     return created, tail
-
-
-def _earlier(run_id: UUID, seq: int) -> list[e.Event]:
-    """Events before the visit that its calls may ask for."""
-    statement = EVENTS.replace("(seq = 1 OR seq >= %s)", "seq < %s AND kind = ANY(%s)")
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [run_id, seq, list(_EARLIER)])
-        return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def _state(run_id: str, row: TupleRow) -> object:

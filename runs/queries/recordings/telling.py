@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger import events as e
 from ledger.errors import NotFound
 from runs.engine.agents import registry
 from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
@@ -37,6 +38,9 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
         created, tail = believed(run, rows, Cut())
     except JournalBroken as error:
         raise BadRecording(f"its record is damaged: {error}") from None
+    moved = next((x for x in tail if isinstance(x, e.RunMigrated)), None)
+    if moved is not None:
+        raise BadRecording(f"it was moved from {moved.of} to {moved.to}: the code of neither did all of it")
     whole = Recording(
         run_id=str(run_id), graph_id=run.graph_id, fingerprint="", created=created,  # type: ignore[arg-type]
         node="", visit=0, generation=0, state=None, events=tuple(tail[1:]),

@@ -129,7 +129,7 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
     with connection.cursor() as cursor:
         cursor.execute(EVENTS, [run.pk, cut.seq])
         rows = cursor.fetchall()
-    created, _ = read(run.pk, rows, cut, at_least=last, graph_id=run.graph_id)
+    created, _ = read(run.pk, rows, cut, at_least=last, said=(run.graph_id, run.generation))
     forked = forked_in(run.pk, rows)
     return rows, created, None if forked is None else Fork(forked)
 

@@ -11,9 +11,11 @@ from ledger import events as e
 from ledger.errors import RecordDamaged
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import plain
+from runs.engine.checkpoints.position import position_of
 from runs.engine.errors import JournalBroken
+from runs.engine.journal import Snapshot
 from runs.engine.messages.changes import with_changes
-from runs.journal.reader import CHANGES, STANDING, Cut, checked, cut_of, newest_sound
+from runs.journal.reader import CHANGES, STANDING, Cut, check_version, checked, cut_of, newest_sound
 from runs.models import Run
 
 
@@ -39,18 +41,22 @@ def _plain(run: Run, agent: Agent) -> dict[str, Any]:
         cursor.execute(CHANGES, [run.pk, cut.seq, cut.seq])
         rows = cursor.fetchall()
     events = {link.seq: event for link, event in (checked(run.pk, row) for row in rows)}
-    handled = [event for event in events.values() if isinstance(event, e.MessageHandled)]
-    first = events.get(1)
-    state = cut.snapshot.state if cut.snapshot is not None else _first(agent, first)
-    _check(run, cut, events)
-    return with_changes(state, handled)
+    since = [event for seq, event in sorted(events.items()) if seq > cut.seq]
+    _check(run, cut, events, since)
+    stands = position_of(cut.snapshot or Snapshot("", 0, run.generation, "", None), since)
+    if stands.entry is not None:
+        state = stands.entry[1]
+    else:
+        state = stands.at.state if stands.at.node else _first(agent, events.get(1))
+    return with_changes(state, [event for event in stands.tail if isinstance(event, e.MessageHandled)])
 
 
-def _check(run: Run, cut: Cut, events: dict[int, e.Event]) -> None:
-    """The checkpoint must be the one that its event tells of, and the version that of the first event."""
+def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event]) -> None:
+    """The checkpoint must be the one that its event tells of, and the version that of the journal."""
     created, entered = events.get(1), events.get(cut.seq)
-    if not isinstance(created, e.RunCreated) or run.graph_id != f"{created.agent}@{created.version}":
-        raise JournalBroken(f"the run's row says {run.graph_id}, its first event says something else")
+    if not isinstance(created, e.RunCreated):
+        raise JournalBroken("the journal does not begin with the run's creation")
+    check_version((run.graph_id, run.generation), created, entered if cut.seq > 1 else None, since, cut)
     told = entered.payload.get("checkpoint") if entered is not None and isinstance(entered.payload, dict) else None
     if cut.snapshot is not None and told not in (None, cut.digest):
         raise JournalBroken(f"the checkpoint at event {cut.seq} is not the one that its event tells of")

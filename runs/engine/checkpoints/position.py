@@ -1,0 +1,73 @@
+"""Where a run stands by its journal: at its checkpoint, or where a migration has put it since.
+
+The event of a migration holds the state, as a checkpoint does, and what came before it in the journal was written by
+another version's code. So a claimant goes on from there, also where checkpoints that came later can't be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ledger import events as e
+from runs.engine.journal import Snapshot
+from runs.engine.tape import payload_of
+
+REPLAYED: Final = "replayed"
+REENTERED: Final = "reentered"
+UNBEGUN: Final = "unbegun"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a claimant goes on: the checkpoint that it goes on from, what is on record since, and the node and state to
+    be entered first, of a run that is to enter one that its input doesn't say."""
+
+    at: Snapshot
+    tail: Sequence[e.Event]
+    entry: tuple[str, Any] | None = None
+
+
+def last_migration(events: Sequence[e.Event]) -> tuple[int, e.RunMigrated] | None:
+    """The newest migration among these events, with its place; None where there is none."""
+    places = (i for i in range(len(events) - 1, -1, -1) if isinstance(events[i], e.RunMigrated))
+    place = next(places, None)
+    return None if place is None else (place, events[place])  # type: ignore[return-value]
+
+
+def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
+    """Where a run stands whose newest readable checkpoint is `at`, or that has none and stands before its first
+    node."""
+    found = last_migration(tail)
+    if found is None:
+        return Position(at, tail, _carried_on(at, tail))
+    place, moved = found
+    state = payload_of(moved).get("state")
+    if moved.how == UNBEGUN:
+        return Position(at, tail, _carried_on(at, tail))
+    if moved.how == REENTERED:
+        before = Snapshot("", moved.visit, moved.slots, moved.fingerprint, None)
+        return Position(before, tail[place + 1 :], (moved.node, state))
+    entered = [i for i in range(place) if isinstance(tail[i], e.VisitEntered)]
+    since = entered[-1] + 1 if entered else 0
+    return Position(Snapshot(moved.node, moved.visit, moved.slots, moved.fingerprint, state), tail[since:])
+
+
+def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> tuple[str, Any] | None:
+    """Of a run that was renewed, or forked, and has entered no node: the node and the state that it was made with."""
+    if at.node:
+        return None
+    come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
+    return None if come is None or not come.node else (come.node, payload_of(come).get("state"))
+
+
+def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
+    """Which version a run is of by its journal, and in which generation: as its newest migration says, or else the
+    event at its checkpoint, or else its first. None: that says nothing of the generation."""
+    if (found := last_migration(tail)) is not None:
+        return found[1].to, found[1].generation
+    told = payload_of(entered)
+    if "version" in told:
+        return str(told["version"]), None
+    return f"{created.agent}@{created.version}", None

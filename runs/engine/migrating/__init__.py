@@ -1,0 +1,1 @@
+"""Whether, and how, a run goes on as one of another version of its agent."""

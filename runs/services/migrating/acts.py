@@ -1,0 +1,180 @@
+"""Moving runs to another version of their agent. Each run is a transaction of its own, with an event and an override
+record; what can't go on there stays where it is, and the answer says why.
+
+What a run would do is found out before its lock is taken, and holds only while its journal stands where it stood. No
+worker drives it then, and none can take it before the move is committed; who comes after finds the version that it has
+by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import justified
+from ledger.errors import DurableAgentsError, Forbidden
+from ledger.web.roles import OPERATOR
+from runs.engine.canonical import printable
+from runs.engine.checkpoints.position import REENTERED, UNBEGUN
+from runs.engine.migrating.trying import Found, Moving, refused
+from runs.journal import wait_hooks
+from runs.models import WAITING, State, Wait
+from runs.services.command import Act, make_ready, resolve, resolved, save, wake
+from runs.services.migrating.asked import chosen, moving_of
+from runs.services.migrating.bodies import MigrateBody, Moved
+from runs.services.migrating.looking import in_the_way, look
+
+ACTION = "migrate"
+_LOOKS = 3
+_BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
+    (`runs/engine/migrating/trying.py`)."""
+
+    run: UUID
+    how: str
+    is_moved: bool = False
+    code: str = ""
+    why: str = ""
+    node: str = ""
+    to_node: str = ""
+    answered: Sequence[str] = ()
+    anew: Sequence[str] = ()
+    withdrawn: Sequence[str] = field(default=())
+
+    @classmethod
+    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False) -> Outcome:
+        """As it was found."""
+        closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
+        return cls(
+            run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
+            list(found.anew), closed,
+        )  # fmt: skip
+
+
+def preview(agent: str, body: Moved) -> list[Outcome]:
+    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput, Busy."""
+    moving = moving_of(agent, body)
+    return [Outcome.of(run_id, look(run_id, moving).found) for run_id in chosen(moving.of, body)]
+
+
+def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
+    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired, Busy."""
+    may_migrate(by)
+    why = justified(ACTION, body.justification)
+    moving = moving_of(agent, body)
+    return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
+
+
+def may_migrate(by: Actor) -> None:
+    """Raises Forbidden."""
+    if by.role != OPERATOR and by.auth != "shell":
+        raise Forbidden("Only an operator may migrate a run.")
+
+
+def migrate_one(run_id: UUID, moving: Moving, *, by: Actor, justification: str) -> Outcome:
+    """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Nothing is
+    changed where it is refused."""
+    for _ in range(_LOOKS):
+        seen = look(run_id, moving)
+        if seen.found.is_refused or seen.run is None:
+            return Outcome.of(run_id, seen.found)
+        try:
+            with transaction.atomic():
+                act = Act(ACTION, run_id, by=by, justification=justification)
+                if (no := in_the_way(act.run, act.head, moving)) is not None:
+                    return Outcome.of(run_id, no)
+                if act.head.seq == seen.seq:
+                    _move(act, moving, seen.found)
+                    return Outcome.of(run_id, seen.found, is_moved=True)
+        except DurableAgentsError as error:
+            return Outcome.of(run_id, refused(error.code, error.detail))
+    return Outcome.of(run_id, refused("moving", "it changes faster than it can be looked at: pause it first"))
+
+
+def _move(act: Act, moving: Moving, found: Found) -> None:
+    """The rows, the event and the record, under the run's lock."""
+    run, head = act.run, act.head
+    was = {"version": run.graph_id, "generation": run.generation}
+    act.before |= was
+    closed = _close(act, found)
+    if any(wait.kind == Wait.Kind.OPERATOR for wait, _ in closed):
+        head.deaths = 0  # of workers that died of the code that it leaves
+        head.save(update_fields=["deaths"])
+    run.node = found.node or run.node
+    save(run, "node", now=act.now)
+    _let_go_on(act, found, bool(closed))
+    event = _event(act, moving, found)
+    act.done(
+        event, *(resolved(wait, how, by=act.by.ref) for wait, how in closed),
+        after={"version": event.to, "generation": event.generation, "how": found.how},
+    )  # fmt: skip
+    run.refresh_from_db(fields=["version", "graph_id", "generation"])
+
+
+def _close(act: Act, found: Found) -> list[tuple[Wait, str]]:
+    """Withdraw what is waited for in a visit that is left, and answer stops that the move answers. Nobody is asked any
+    more what nobody will hear."""
+    keys = set(found.closes)
+    rows = [
+        wait
+        for wait in act.run.waits.select_for_update().filter(resolved_at__isnull=True).order_by("opened_at", "id")
+        if (wait.slot, wait.attempt, wait.kind, wait.n) in keys
+    ]
+    closed = [(wait, _BY_MOVE if wait.kind == Wait.Kind.OPERATOR else "withdrawn") for wait in rows]
+    for wait, how in closed:
+        resolve(wait, how, by=act.by.ref, now=act.now)
+    if found.how == REENTERED:
+        with connection.cursor() as cursor:
+            for statement in wait_hooks.on_withdraw:
+                cursor.execute(statement, [act.run.pk])
+    return closed
+
+
+def _let_go_on(act: Act, found: Found, is_closed: bool) -> None:
+    """A run that has to go on does, under its new version's workers; one that is paused stays so until somebody resumes
+    it."""
+    run = act.run
+    goes_on = found.how == REENTERED or is_closed
+    if run.state == State.PAUSED or run.state in WAITING:
+        if goes_on:
+            wake(run, now=act.now)
+    elif run.ready_at is not None or run.started_at is not None:
+        make_ready(run, now=act.now)
+        save(run, "ready_at", now=act.now)
+
+
+def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
+    payload: dict[str, Any] = act.payload | {
+        "nodes": dict(moving.nodes), "answered": list(found.answered), "anew": list(found.anew), "why": found.why,
+    }  # fmt: skip
+    if found.how != UNBEGUN:
+        payload |= {"state": found.state}
+    if moving.state is not None:
+        payload |= {"state_made_by": _named(moving.state)}
+    return e.RunMigrated(
+        of=moving.of, to=moving.to.graph_id, generation=act.run.generation + 1, how=found.how, node=found.node,
+        visit=found.at.visit, slots=found.at.generation, fingerprint=moving.to.fingerprint(), by=act.by.ref,
+        payload=printable(payload) | ({"state": found.state} if "state" in payload else {}),
+    )  # fmt: skip
+
+
+def _named(function: Any) -> dict[str, str]:
+    """A function by its name and its source's digest, so that the record says which one made the state."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = ""
+    digest = hashlib.sha256(source.encode()).hexdigest() if source else ""
+    return {"name": f"{function.__module__}.{function.__qualname__}", "source": digest}

@@ -1,0 +1,94 @@
+"""Whether what somebody asks for can be meant at all: the versions, and the mapping of their nodes. What is wrong is
+named, field by field, before any run is looked at."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ledger.errors import InvalidInput, NotFound
+from runs.engine.agents import Agent, registry
+from runs.engine.migrating.trying import Moving
+from runs.models import AgentVersion, Run, VersionGate
+from runs.services.migrating.bodies import Moved
+
+_NONE = "nothing"
+
+
+def moving_of(agent: str, body: Moved) -> Moving:
+    """What is asked for. Raises NotFound for an agent that isn't here, InvalidInput by the field that is wrong."""
+    if not registry.versions(agent):
+        raise NotFound("agent", agent)
+    of, to = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"
+    wrong = [*_about_versions(agent, body, of, to)]
+    if not wrong:
+        wrong = _about_nodes(old_nodes(of), registry.find(to), of, body.nodes)
+    if wrong:
+        first = wrong[0]
+        raise InvalidInput(f"No run can be moved so: {first['field']} {first['problem']}.", errors=wrong)
+    new = registry.find(to)
+    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state)
+
+
+def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str, str]]:
+    here = [a.version for a in registry.versions(agent) if a.graph_id in registry.graph_ids()]
+    fix = f"one of {', '.join(here) or _NONE}"
+    if body.from_version == body.to_version:
+        return [{"field": "to_version", "problem": "is the version that they come from", "fix": "another version"}]
+    wrong = []
+    if not old_nodes(of):
+        wrong.append({"field": "from_version", "problem": "is unknown: nobody ever had it", "fix": "a known version"})
+    if body.to_version not in here:
+        problem = "has other code here than it was first used with" if _is_known(to) else "is unknown here"
+        wrong.append({"field": "to_version", "problem": problem, "fix": fix})
+    elif VersionGate.objects.filter(agent=agent, version=body.to_version, is_closed=True).exists():
+        wrong.append({"field": "to_version", "problem": "is closed to new starts", "fix": "open it first"})
+    return wrong
+
+
+def _is_known(graph_id: str) -> bool:
+    return any(each.graph_id == graph_id for each in registry.agents())
+
+
+def old_nodes(graph_id: str) -> list[str]:
+    """The nodes of a version, also of one whose code is gone from here: as it was on record when it was first used."""
+    name, _, version = graph_id.partition("@")
+    here = next((a for a in registry.versions(name) if a.version == version), None)
+    if here is not None:
+        return list(here.nodes)
+    parts = AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
+    nodes = parts.get("nodes") if isinstance(parts, dict) else None
+    return list(nodes) if isinstance(nodes, dict) else []
+
+
+def _about_nodes(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> list[dict[str, str]]:
+    new = ", ".join(to.nodes)
+    wrong = [
+        {"field": f"nodes.{name}", "problem": f"is left out: {of} has this node", "fix": f"one of {new}"}
+        for name in old
+        if name not in nodes
+    ]
+    for name, target in nodes.items():
+        if name not in old:
+            wrong.append({"field": f"nodes.{name}", "problem": f"is no node of {of}", "fix": f"of {', '.join(old)}"})
+        elif target not in to.nodes:
+            problem = f"leads to {target!r}, which is no node of {to.graph_id}"
+            wrong.append({"field": f"nodes.{name}", "problem": problem, "fix": f"one of {new}"})
+    return wrong
+
+
+def proposed(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
+    """The mapping as the new version declares it, or else each node to the one of its name; empty where nobody
+    knows."""
+    declared = to.migration_of(from_version).nodes
+    return {name: declared.get(name, name if name in to.nodes else "") for name in old}
+
+
+def chosen(of: str, body: Moved) -> list[UUID]:
+    """The runs that are asked for: those that are named, or the oldest that fit."""
+    if body.runs is not None:
+        return list(dict.fromkeys(body.runs))
+    agent, _, version = of.partition("@")
+    found = Run.objects.filter(agent=agent, version=version, ended_at__isnull=True)
+    found = found.filter(node=body.node) if body.node is not None else found
+    found = found.filter(state=body.state) if body.state is not None else found
+    return list(found.order_by("created_at", "id").values_list("id", flat=True)[: body.limit])

@@ -1,0 +1,126 @@
+"""What would become of one run that is moved: its journal, read as a claimant reads it, and tried in memory.
+
+The visit is done again with the new version's own code, so that has a thread of its own, a time limit and no database.
+One is tried at a time in a process: a replay takes the agent's tools out of everybody's hands meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, connections, transaction
+
+from ledger import events as e
+from ledger.errors import Busy, NotFound
+from ledger.models import Head
+from runs.engine.checkpoints.position import Position, position_of
+from runs.engine.errors import JournalBroken, brief
+from runs.engine.journal import Snapshot
+from runs.engine.migrating.trying import Found, Moving, refused, tried
+from runs.journal.digests import hasher
+from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
+from runs.models import ENDED, Run
+
+SECONDS = 10.0
+_alone = threading.BoundedSemaphore(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found, and where the journal stood then."""
+
+    run: Run | None
+    seq: int
+    found: Found
+
+
+def look(run_id: UUID, moving: Moving) -> Look:
+    """What would become of a run. Raises Busy."""
+    with transaction.atomic():
+        run = Run.objects.filter(pk=run_id).first()
+        if run is None:
+            return Look(None, 0, refused("not_found", NotFound("run", run_id).detail))
+        head = Head.objects.filter(pk=run_id).first()
+        if head is None:
+            return Look(run, 0, refused("damaged", "its head is gone"))
+        if (no := in_the_way(run, head, moving)) is not None:
+            return Look(run, head.seq, no)
+        try:
+            created, stands, earlier, seq = _read(run, head.seq)
+        except JournalBroken as broken:
+            return Look(run, head.seq, refused("damaged", f"its journal can't be trusted: {broken}"))
+    return Look(run, seq, _in_time(moving, run, created, stands, earlier))
+
+
+def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
+    """What of a run's rows keeps it where it is; None: nothing does. Asked again under its lock."""
+    if run.graph_id == moving.to.graph_id:
+        return refused("already", f"it is one of {run.graph_id} already")
+    if run.graph_id != moving.of:
+        return refused("other_version", f"it is one of {run.graph_id}")
+    if run.state in ENDED:
+        return refused("ended", f"it is {run.state}")
+    if run.owner is not None or head.lease is not None:
+        return refused("driven", "a worker drives it: pause it first, and wait until it stands still")
+    if head.is_cancel_requested:
+        return refused("cancelled", "somebody asked that it be cancelled")
+    return None
+
+
+def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int]:
+    """Its first event, where it stands, what its calls may ask for of the time before, and the journal's end."""
+    with connection.cursor() as cursor:
+        cursor.execute(STANDING, [run.pk])
+        cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]
+        cut = newest_sound(str(run.pk), cuts)
+        cursor.execute(EVENTS, [run.pk, cut.seq])
+        rows = cursor.fetchall()
+    created, tail = read(run.pk, rows, cut, at_least=at_least, said=(run.graph_id, run.generation))
+    assert isinstance(created, e.RunCreated)
+    start = cut.snapshot or Snapshot("", 0, run.generation, "", None)
+    return created, position_of(start, tail), earlier_of(run.pk, cut.seq), rows[-1][0]
+
+
+def _in_time(
+    moving: Moving, run: Run, created: e.RunCreated, stands: Position, earlier: list[e.Event]
+) -> Found:  # fmt: skip
+    if not _alone.acquire(timeout=SECONDS):
+        raise Busy("Another run is being tried")
+    got: list[Found] = []
+    broke: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with connections["default"].execute_wrapper(_no_database):
+                trying = tried(
+                    moving, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()
+                )  # fmt: skip
+                got.append(asyncio.run(trying))
+        except BaseException as error:
+            broke.append(error)
+        finally:
+            connections.close_all()
+            _alone.release()
+
+    thread = threading.Thread(target=work, name=f"trying run {run.pk}", daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    if thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
+        return refused("too_slow", f"{moving.to.graph_id} took more than {SECONDS:g} s to do its visit again")
+    if broke:
+        return refused("broke", f"{moving.to.graph_id} broke when it did the visit again: {brief(broke[0])}")
+    return got[0]
+
+
+class _Stopped(BaseException):
+    """Its time is up."""
+
+
+def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+    raise RuntimeError("a run is tried with what is on record of it, and no database")
