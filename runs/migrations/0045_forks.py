@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0041_probes'),
+        ('runs', '0043_migrated'),
     ]
 
     operations = [

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0041_probes'),
+        ('runs', '0045_forks'),
     ]
 
     operations = [

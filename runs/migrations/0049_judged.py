@@ -10,7 +10,7 @@ UNDO = as_before(__file__, "0014_starts.sql", "runs_drivable")
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0041_probes")]
+    dependencies = [("runs", "0047_reopened")]
     operations = [
         migrations.AddField(
             model_name="ramp", name="counted_from",
