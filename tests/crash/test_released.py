@@ -43,7 +43,8 @@ def good() -> tuple[Released, dict[str, Facts]]:
     """One before the ramp, three on it, as its share is raised; one after."""
     every = [
         start("before", 1), start("first", 11, key="x", share=3000, place=5000),
-        start("over", 12, share=3000, place=20), start("moved", 16, key="x", share=6000, place=5000), start("after", 31),
+        start("over", 12, share=3000, place=20),
+        start("moved", 16, key="x", share=6000, place=5000), start("after", 31),
     ]  # fmt: skip
     ramp = {"id": 1, "from_version": OLD, "to_version": NEW, "made_at": at(10), "ended_at": at(30), "share": 0,
             "shares": [3000, 6000, 0]}  # fmt: skip
