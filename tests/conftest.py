@@ -108,6 +108,7 @@ def _start_server() -> None:
     # A killed process loses nothing by it, only a machine without power would: and this cluster ends with the tests.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "fsync", "off")
+        patch.setitem(SETTINGS, "full_page_writes", "off")
         server.start()
     _SERVER = server
     os.environ["DURABLEAGENTS_TEST_DATABASE_URL"] = server.url("admin")
@@ -144,7 +145,7 @@ def django_db_modify_db_settings(
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(postgres: Mapping[str, str], django_db_setup: None) -> None:
+def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Migrated as an owner does it, under no limit: on a busy machine a migration idles for seconds between two
     statements. From now on the limits hold that everything else works under."""
     from django.db import connections
@@ -153,6 +154,11 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None) -> None:
     for known in (connections.settings["default"], connections["default"].settings_dict):
         known["OPTIONS"] = dict(limited)
     connections["default"].close()
+    yield
+    from tests import kept
+
+    with django_db_blocker.unblock():
+        kept.hang_up()
 
 
 @pytest.fixture

@@ -48,6 +48,8 @@ from tests.crash.calls import (
     pure,
     unmarked,
 )
+from tests.crash.ramped import ramped as ramped
+from tests.crash.ramped import ramped_2 as ramped_2
 from tests.crash.steps import FAMILIES, GATHERED, OF
 from tests.crash.undoer import undoer as undoer
 

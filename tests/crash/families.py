@@ -25,7 +25,7 @@ def judge_family(
     for child in children:
         if is_undoer(child):
             found += judge(child, expected_of_undoer(child, theirs))
-            found += [Finding(kind, child.run_id, what) for kind, what in judge_undone(child)]
+            found += [Finding(kind, child.run_id, what) for kind, what in judge_undone(child, is_wanted=True)]
             continue
         found += judge(child, _failed(theirs, child) if child.run and child.run["state"] == "failed" else theirs)
     return found + [Finding(kind, parent.run_id, what) for kind, what in between(parent, children, expected)]

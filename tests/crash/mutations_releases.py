@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tests.crash.mutant import Mutant
+from tests.crash.mutant import LIGHT, Mutant
 
 CHOOSING, ACTS, WATCHING = (f"runs/services/releases/{name}.py" for name in ("choosing", "acts", "watching"))
 STARTS, HALTS, DRAINS = (f"tests/runs/test_{name}.py" for name in ("releases", "ramps_halt", "version_drains"))
 
 RELEASES = [
+    # What only starts and acts that really meet can show.
+    Mutant("a ramp that is taken back waits for no start", ACTS, "    alone(find(ramp_id).agent)\n", "", LIGHT),
+    Mutant("a start asked for again comes out elsewhere", "runs/services/lifecycle.py", 'Key("idempotency_key", request_key) if request_key', 'Key("idempotency_key", str(run_id)) if request_key', LIGHT),
+    Mutant("a start isn't among those that its ramp counts", "runs/services/lifecycle.py", "    chosen.store(run)\n", "", LIGHT),
     Mutant("a customer changes sides of a ramp", CHOOSING, 'f"ramp\\n{ramp_id}\\n{key.text}"', 'f"ramp\\n{ramp_id}\\n{id(key)}"', f"{STARTS} -k stays_on_its_side"),
     Mutant("a raised share moves starts back", CHOOSING, 'place_of(ramp["id"], key), next', 'place_of(ramp["id"] + ramp["share"], key), next', f"{STARTS} -k stays_on_its_side"),
     Mutant("a halted ramp assigns on", CHOOSING, 'if ramp["state"] != Ramp.State.ON:', "if False:", f"{HALTS} -k above_a_bound"),

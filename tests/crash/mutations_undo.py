@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crash.mutant import Mutant
+from tests.crash.mutant import LIGHT, Mutant
 
 PLAN, VISIT, ENDING, PREVIEW, SQL = (
     "runs/engine/undoing/plan.py", "runs/engine/undoing/visit.py", "runs/engine/undoing/ending.py", "runs/services/undo/preview.py",
@@ -11,6 +11,10 @@ PLAN, VISIT, ENDING, PREVIEW, SQL = (
 TOLD, CRASHED, ROWS = "tests/engine/test_undo.py", "tests/engine/test_undo_crashes.py", "tests/runs/test_undo.py"
 
 UNDOING = [
+    Mutant("whoever takes a run over doesn't know what was undone", "runs/engine/tape.py", '            self.undone[event.slot or ""] = event\n', "            pass\n", LIGHT),
+    Mutant("a cancel that undoes looks like a forged head", "ledger/verification/checks.py", "                self.is_cancel = False  # from here on it is granted\n", "                pass\n", f"{ROWS} -k in_the_midst"),
+    Mutant("a visit whose effects were undone is replayed as if it had gone on", "runs/engine/recordings/recording.py", "                return _ended_by(event)\n", "                pass\n", "tests/upgrade/test_journals.py"),
+    Mutant("a replay undoes nothing", "runs/engine/recordings/replaying.py", "                outcome = await undo_visit(visit, Plan.model_validate(state))\n", "                outcome = Undone()\n", "tests/upgrade/test_journals.py"),
     Mutant("the first effect is undone first", PLAN, "    return found[::-1]", "    return found", f"{TOLD} -k last_first"),
     Mutant("what is undone is told again by whoever takes the run over", VISIT, "    if slot in visit.tape.undone:\n        return\n", "", CRASHED),
     Mutant("an undo that failed is passed over", VISIT, "        if await _ask(visit, effect, problem, TryAgain) == \"leave\":\n            return", "        return", f"{TOLD} -k refused_undo"),

@@ -57,6 +57,15 @@ def test_what_is_sound_is_found_sound() -> None:
     assert list(judge_undone(facts)) == []
 
 
+def test_a_cancel_that_was_to_undo_and_did_not_begin_is_found() -> None:
+    facts = good()
+    facts.run["state"] = "cancelled"  # type: ignore[index]
+    facts.events[:] = [each for each in facts.events if each["kind"] not in ("UndoBegun", "EffectUndone")]
+    facts.ledger.clear()
+    assert list(judge_undone(facts)) == []
+    assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
+
+
 @pytest.mark.parametrize(("kind", "spoil"), [
     ("broken", swap), ("lost", forget),
     ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),

@@ -28,8 +28,8 @@ def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
     )  # fmt: skip
 
 
-def judge_undone(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """What is wrong with what a run undid."""
+def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kind, str]]:
+    """What is wrong with what a run undid. `is_wanted`: whoever cancels here wants everything undone."""
     intents = {_call(event): event["seq"] for event in facts.events if event["kind"] == "ToolInvoked"}
     registered = [_call(event) for event in facts.events if event["kind"] == "UndoRegistered"]
     undone = [_of(event) for event in facts.events if event["kind"] == "EffectUndone"]
@@ -50,7 +50,7 @@ def judge_undone(facts: Facts) -> Iterable[tuple[Kind, str]]:
     begun = [event["seq"] for event in facts.events if event["kind"] == "UndoBegun"]
     if len(begun) > 1:
         yield "duplicate", f"undoing was begun {len(begun)} times"
-    if facts.run["state"] in _ENDED_BADLY and (begun or facts.run["state"] == "failed"):
+    if facts.run["state"] in _ENDED_BADLY and (begun or is_wanted or facts.run["state"] == "failed"):
         for call in registered:
             if call in _happened(facts) and call not in (*undone, *left):
                 yield "lost", f"{call} happened, and was neither undone nor left by anybody"

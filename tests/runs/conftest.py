@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from psycopg_pool import AsyncConnectionPool
 
 from runs.connections import dsn
 from runs.journal import committer
+from tests import kept
 from tests.conftest import database_urls
 from tests.runs.stage import Stage, clean
 from tests.runs.wire import LossyWire
@@ -48,7 +48,7 @@ def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, 
             yield stage
         finally:
             stage.close()
-            connection.close()
+            kept.settle()
             clean(database_urls(postgres)["admin"])
 
 

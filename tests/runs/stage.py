@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-import psycopg
 from django.db import OperationalError, connection
 from psycopg.errors import LockNotAvailable
 from psycopg_pool import AsyncConnectionPool
@@ -45,6 +44,7 @@ from runs.overheard.texts import Texts
 from runs.services import lifecycle, reconciling
 from runs.workers import timers
 from runs.workers.engine_runtime import runtime
+from tests import kept
 from tests.conftest import LASTING
 from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
 
@@ -329,10 +329,9 @@ def clean(url: str) -> None:
 
     DELETE of a few rows takes a tenth of the time that TRUNCATE of every table does.
     """
-    with psycopg.connect(url, autocommit=True) as link:
-        link.execute("SET session_replication_role = replica")
-        tables = link.execute(
-            "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND NOT tablename = ANY(%s)",
-            [list(MIGRATED)],
-        ).fetchall()
-        link.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))
+    link = kept.cleaner(url)
+    tables = link.execute(
+        "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND NOT tablename = ANY(%s)",
+        [list(MIGRATED)],
+    ).fetchall()
+    link.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))

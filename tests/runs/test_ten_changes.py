@@ -18,11 +18,13 @@ from runs.models import Run
 from runs.services import lifecycle, signals
 from tests.runs import desk
 from tests.runs.stage import Stage, events, fresh, output, problems
+from tests.tiers import many
 from tests.world import SHOP
 
 pytestmark = pytest.mark.django_db
 PAGE = Path(__file__).parents[2] / "docs" / "versions.md"
-RUNS = 200
+EACH = many(10, 2)  # of each change, beside a bumped version and in development: the page's two hundred in all
+RUNS = 20 * EACH
 _ROW = re.compile(r"^\| (a[^|]*|another[^|]*) \| `([^|]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
@@ -86,7 +88,7 @@ def test_two_hundred_parked_runs_fare_as_the_page_says(stage: Stage, tmp_path: P
     waiting, found = iter(runs), {}
     for n, change in enumerate(desk.CHANGES):
         changed = refused_in_production(stage, settings, desk.written(tmp_path / f"same{n}", change))
-        assert Run.objects.filter(ready_at__isnull=False).count() == RUNS - n * 20, "nobody touches a run"
+        assert Run.objects.filter(ready_at__isnull=False).count() == RUNS - n * 2 * EACH, "nobody touches a run"
         beside = beside_a_bumped_one(stage, first, tmp_path / f"next{n}", change, f"1.0.{n + 1}", waiting)
         stage_is(settings, "development")
         known(changed)
@@ -94,7 +96,7 @@ def test_two_hundred_parked_runs_fare_as_the_page_says(stage: Stage, tmp_path: P
         found[change] = (change_here(changed), beside, driven(stage, waiting))
     assert found == table()
     assert [amount for _, amount in sent].count(1) == RUNS, "what was done before is done once, whatever came later"
-    assert [problem for run in runs[::10] for problem in problems(run)] == []
+    assert [problem for run in runs[::EACH] for problem in problems(run)] == []
 
 
 def refused_in_production(stage: Stage, settings: Any, folder: Path) -> Agent:
@@ -128,8 +130,8 @@ def beside_a_bumped_one(
 
 
 def driven(stage: Stage, waiting: Iterator[Run]) -> str:
-    """Drive the next ten, which are the oldest that are ready; what became of them, which is the same of each."""
-    runs = [next(waiting) for _ in range(10)]
+    """Drive the next ones, which are the oldest that are ready; what became of them, which is the same of each."""
+    runs = [next(waiting) for _ in range(EACH)]
     for _ in runs:
         stage.drive()
     (end,) = {became(run) for run in runs}

@@ -128,7 +128,7 @@ def test_the_functions_that_changed_after_they_were_shipped_are_brought(
         assert changed >= {"runs_is_answered", "runs_intend", "runs_record"}
 
 
-@every_dump
+@usual_dumps
 def test_nobody_knows_what_the_requests_of_then_have_cost(postgres: Mapping[str, str], dump: Path) -> None:
     with database(postgres, dump) as urls:
         migrate(urls["owner"])
@@ -178,7 +178,7 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
             read_in_the_console(runs, [*later, *released])
 
 
-@every_dump
+@usual_dumps
 def test_an_upgrade_of_the_product_is_no_change_of_an_agent(
     postgres: Mapping[str, str], dump: Path, of_then: None, settings: Any
 ) -> None:

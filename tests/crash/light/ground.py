@@ -134,14 +134,15 @@ def _lane(
         outside.start()
         outside.no_faults()
         asyncio.run(_warm_up(outside))
-        lane = Lane(_take_graph(number, 0), folder / "points", _address(data), outside, letterbox, patience_seconds)
+        lane = Lane("", folder / "points", _address(data), outside, letterbox, patience_seconds)
+        _take_graph(lane, number, 0)
         link.send(None)
         failures = 0
         while (seed := link.recv()) is not None:
             tally = _perform(lane, seed)
             if tally.failed_seeds:
                 failures += 1
-                lane.graph_id = _take_graph(number, failures)  # what is left of it must not be found by the next
+                _take_graph(lane, number, failures)  # what is left of it must not be found by the next
             link.send((seed, tally))
     finally:
         outside.close()
@@ -158,7 +159,7 @@ async def _warm_up(outside: Any) -> None:
     from runs.engine.assistants import responses
     from runs.engine.thinking.request import request_model
     from runs.journal.digests import hasher
-    from tests.crash.agents import agent, helper, renewer, thinker, undoer
+    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, thinker, undoer
 
     (
         responses(),
@@ -168,6 +169,8 @@ async def _warm_up(outside: Any) -> None:
         helper.fingerprint(),
         renewer.fingerprint(),
         undoer.fingerprint(),
+        ramped.fingerprint(),
+        ramped_2.fingerprint(),
     )
     await request_model(thinker, [ModelRequest(parts=[UserPromptPart("Do it.")])])
     async with (
@@ -211,18 +214,21 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
     os.dup2(log, sys.stderr.fileno())
 
 
-def _take_graph(number: int, n: int) -> str:
+def _take_graph(lane: Any, number: int, n: int) -> None:
     """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
-    real claim."""
+    real claim. Those of a ramp under a name of its own, for an agent has one ramp at a time."""
     from runs.engine.agents import registry
-    from tests.crash.agents import agent, helper, renewer, undoer
+    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, undoer
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
-    for each in (agent, helper, renewer, undoer):
-        each.version = f"1.{number}.{n}"
+    for each in (agent, helper, renewer, undoer, ramped, ramped_2):
+        each.version = f"{2 if each is ramped_2 else 1}.{number}.{n}"
+    for each in (ramped, ramped_2):
+        each.name = f"crash-ramped-{number}-{n}"
+    for each in (agent, helper, renewer, undoer, ramped, ramped_2):
         registry.add(each)
-    return agent.graph_id
+    lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))
 
 
 def _address(data: Path) -> str:

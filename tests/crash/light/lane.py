@@ -29,7 +29,7 @@ from runs.failpoints import marker_name
 from runs.models import Limit, Run
 from runs.services import lifecycle
 from runs.workers import failover
-from tests.crash.checker import ENDED, Expected, Facts, Finding
+from tests.crash.checker import ENDED, Expected, Facts, Finding, judge
 from tests.crash.families import judge_family
 from tests.crash.light import evidence
 from tests.crash.light.child import own_keys
@@ -38,7 +38,9 @@ from tests.crash.light.letterbox import Letterbox
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Schedule
+from tests.crash.light.ramps import Ramps
 from tests.crash.light.sharing import Sharing
+from tests.crash.released import expected_of_start, judge_released
 from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
 from tests.crash.tally import Tally
@@ -60,6 +62,7 @@ class Lane:
     ) -> None:
         self.graph_id, self.folder, self.outside, self.letterbox = graph_id, folder, outside, letterbox
         self.patience_seconds, self._dsn = patience_seconds, dsn
+        self.ramped: tuple[str, tuple[str, str]] = ("", ("", ""))
         self._link: psycopg.Connection[Any] | None = None
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -117,6 +120,7 @@ class Performance:
         self.crew = Crew(schedule)
         self._tag = uuid4().hex
         self._sharing = Sharing(schedule, self._tag)
+        self._ramps = Ramps(schedule, *lane.ramped, self._tag)
         self._ids: list[str] = []
         self._points: list[str] = []
         self._acts: list[Act] = list(schedule.acts)
@@ -136,6 +140,8 @@ class Performance:
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
             self._people = People(lane.outside, schedule, self._ids, self._sharing)
+            if schedule.ramp:
+                patiently(self._ramps.put_away)  # of a schedule that came to grief
             if schedule.tells_early:
                 patiently(self._people.tell_early)
             for _ in range(schedule.workers):
@@ -147,10 +153,12 @@ class Performance:
                 lane.outside.no_faults()
         findings = self._judge()
         patiently(self._sharing.put_away)
+        patiently(self._ramps.put_away)
         if schedule.limits:
             patiently(Limit.objects.filter(key__in=self._limited()).delete)
+        runs, verdicts = len(self._ids) + len(self._ramps.ids), len(self._people.verdicts)
         return Tally(
-            1, len(self._ids), self.kills, self._interruptions(), self.refused, len(self._people.verdicts), findings,
+            1, runs, self.kills, self._interruptions(), self.refused, verdicts, findings,
             [] if is_quiet and not findings else [schedule.seed],
         )  # fmt: skip
 
@@ -188,8 +196,13 @@ class Performance:
             is_news |= self._bury_the_dead()
             self._do_due_acts()
             self._raise_zombies()
+            if begun := self._ramps.do_due():
+                self._people.also(begun)
+                self.crew.ring()
+                is_news = True
             if is_news or time.monotonic() >= look_at:
                 is_over, seconds = patiently(lambda: self._people.attend(self.crew))
+                is_over = is_over and self._ramps.is_over
                 if is_over and not any(m.is_stopped or m.is_leaving for m in self.crew.members):
                     return True
                 if is_over:
@@ -293,6 +306,17 @@ class Performance:
         if self._schedule.pools:
             ended = frozenset(run_id for run_id in self._ids if state[run_id] in ENDED)
             found += judge_shared(patiently(lambda: self._sharing.told(self._lane.reader())), journals, ended)
+        if self._schedule.ramp:
+            found += self._judge_starts()
+        return found
+
+    def _judge_starts(self) -> list[Finding]:
+        released = patiently(lambda: self._ramps.told(self._lane.reader()))
+        facts = {start["run"]: self._facts(start["run"]) for start in released.starts}
+        found = [*judge_released(released, facts, self._ramps.ids)]
+        for start in released.starts:
+            expected = expected_of_start(start["version"], released.ramps[0])
+            found += judge(facts[start["run"]], replace(expected, may_send_late=self._schedule.has_zombies))
         return found
 
     def _facts(self, run_id: str) -> Facts:

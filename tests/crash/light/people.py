@@ -58,6 +58,10 @@ class People:
         self.cancelled: set[str] = set()
         self.is_waiting_for_zombies = False
 
+    def also(self, ids: list[str]) -> None:
+        """Look after these runs too."""
+        self._ids = [*self._ids, *ids]
+
     def attend(self, crew: Crew) -> tuple[bool, float]:
         """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
         again."""

@@ -64,7 +64,8 @@ class Schedule:
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
     workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
     `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
-    there is no more of it. `limits` is what counts for each of its tools, in this schedule alone."""
+    there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
+    done at once, one after the other, with starts by name among it (light/ramps.py)."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -85,6 +86,7 @@ class Schedule:
     pools: tuple[tuple[str, Any], ...] = ()
     sharing: str = "raise"
     limits: dict[str, int] = field(default_factory=dict)
+    ramp: tuple[tuple[str, ...], ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -110,8 +112,9 @@ def draw(seed: str) -> Schedule:
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
+    ramp, more = _ramp(seed)
     return Schedule(
-        seed, jobs, points, acts, _losses(dice),
+        seed, jobs, (*points, *more), acts, _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -125,7 +128,22 @@ def draw(seed: str) -> Schedule:
         talks=dice.random() < 0.4,
         **_shared(seed),
         limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
+        ramp=ramp,
     )  # fmt: skip
+
+
+def _ramp(seed: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Drawn apart, too: in some starts come in by name while people move a ramp, and workers die of what they start."""
+    dice = random.Random(f"light ramp {seed}")
+    if dice.random() < 0.8:
+        return (), ()
+    bursts = [(f"begin:{dice.choice((1, 30, 60))}", "start:a")]
+    for _ in range(dice.randint(2, 4)):
+        act = dice.choice(("raise:50", "raise:80", "raise:100", "rollback", "rollback", "finish", "begin:50"))
+        cut = dice.choice(((), (), ("cut:0.002",), ("cut:0.006",)))
+        bursts.append((*(f"start:{dice.choice('abcd')}" for _ in range(dice.choice((1, 2, 3)))), act, *cut))
+    points = [f"{dice.choice(_AT_A_TOOL)}@keyed:kill:{dice.choice((1, 2, 3))}" for _ in range(dice.choice((0, 1, 1)))]
+    return tuple(bursts), tuple(points)
 
 
 def _undone(
