@@ -52,16 +52,33 @@ class Member:
     origin: Member | None = None
     heir: Member | None = None
     told: bool = False
+    held: str = ""  # in which state somebody paused it
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to do."""
-        return self.run.state in ("pending", "running")
+        """Whether there is something to do, and nobody has paused it."""
+        return not self.held and self.run.state in ("pending", "running")
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing will be done any more."""
         return self.run.state in ENDED
+
+    def pause(self, by: str) -> None:
+        """Let it stand still where it is; what comes meanwhile is kept."""
+        self.run.append([e.RunPaused(by=by)])
+        self.held, self.run.state = self.run.state, "paused"
+
+    def resume(self, by: str) -> None:
+        """Let it go on: back to its wait if nothing came meanwhile."""
+        state, self.held = "running" if self.run.inbox else self.held, ""
+        self.run.append([e.RunResumed(by=by, state=state)])
+        self.run.state = state
+
+    def keep_still(self) -> None:
+        """Something came for it while it is paused: it goes on with that when it is resumed."""
+        if self.held and not self.has_ended and self.run.state != "paused":
+            self.held, self.run.state = "running", "paused"
 
     def last(self, kind: type[Any]) -> Any:
         """The newest event of a kind; None where there is none."""
@@ -201,6 +218,8 @@ class Family:
     async def settle(self) -> None:
         """Until nobody has anything to do but wait. The dead are replaced at once."""
         for _ in range(MOST_ROUNDS):
+            for member in self.members:
+                member.keep_still()
             ready = next((member for member in self.members if member.is_ready), None)
             if ready is not None:
                 await self._drive(ready)

@@ -282,12 +282,31 @@ class Harness(Assertions):
 
     # --- operators ---
 
+    def pause(self, *, by: str = SOMEBODY) -> None:
+        """Let the run, and those that it started, stand still, `by` somebody: decisions, signals and times that come
+        meanwhile are kept, and wake nobody before you `resume`."""
+        going = [member for member in self._family.members if not member.has_ended]
+        if not going or any(member.held for member in going):
+            raise StoryProblem(f"there is nothing to pause: {self.now}")
+        for member in going:
+            member.pause(by)
+        self._go_on()
+
+    def resume(self, *, by: str = SOMEBODY) -> None:
+        """Let what you paused go on, `by` somebody."""
+        held = [member for member in self._family.members if member.held and not member.has_ended]
+        if not held:
+            raise StoryProblem(f"nobody has paused it: {self.now}")
+        for member in held:
+            member.resume(by)
+        self._go_on()
+
     def cancel(self, *, by: str = SOMEBODY) -> None:
         """Ask for the end of the run and of those that it started, `by` somebody."""
         for member in self._family.members:
             if not member.has_ended:
                 member.run.append([e.CancelRequested(by=by)])
-                member.run.is_cancel_requested, member.run.state = True, "running"
+                member.run.is_cancel_requested, member.run.state, member.held = True, "running", ""
         self._go_on()
 
     def retry(self, *, by: str = SOMEBODY) -> None:

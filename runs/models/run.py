@@ -24,6 +24,7 @@ TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
 KEYED = ~models.Q(business_key="")
 # In which order ready runs are looked for.
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
+JUDGED = (F("graph_id"), Coalesce("ended_at", "started_at").desc())
 # What goes on from another run, or is a step of one, was begun with that one.
 BEGUN = ~models.Q(state="pending") | models.Q(came_from__isnull=False) | models.Q(parent__isnull=False)
 
@@ -67,10 +68,7 @@ class Run(models.Model):
     is_solo = models.BooleanField(default=False, help_text="Workers keep dying on it: it is driven alone in a process.")
     priority = models.SmallIntegerField(default=0)
     business_key = models.TextField(
-        blank=True,
-        default="",
-        db_default="",
-        help_text="What of the caller's business it is for.",
+        blank=True, default="", db_default="", help_text="What of the caller's business it is for."
     )
     is_queued = models.BooleanField(
         default=False,
@@ -140,12 +138,7 @@ class Run(models.Model):
             # The same of what was begun: for workers that drain a version.
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
             # Of a version those that began or ended last: by these a ramp is judged.
-            models.Index(
-                F("graph_id"),
-                Coalesce("ended_at", "started_at").desc(),
-                condition=models.Q(started_at__isnull=False),
-                name="runs_run_judged",
-            ),
+            models.Index(*JUDGED, condition=models.Q(started_at__isnull=False), name="runs_run_judged"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             # Those of a key that have not ended, in the order in which they came.
             models.Index(

@@ -13,8 +13,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from runs.engine.agents import Agent
 from runs.engine.tools import Tool
-
-_DEEPEST = 12
+from runs.queries.secret_fields import models_of, secret_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +74,8 @@ def _recomputed(agent: Agent) -> Iterator[Fact]:
 
 
 def _secret(agent: Agent) -> Iterator[Fact]:
-    models: list[tuple[str, type[BaseModel] | None]] = [
-        ("input", agent.input), ("state", agent.state), ("output", agent.output),
-    ]  # fmt: skip
-    for tool in agent.all_tools():
-        models += [(f"{tool.name} input", tool.input), (f"{tool.name} output", tool.output)]
-    models += [(f"{assistant.name} answer", assistant.output) for assistant in agent.assistants]
-    for message in agent.messages.values():
-        models += [(f"{message.name} request", message.takes), (f"{message.name} answer", message.answers)]
-    for owner, model in models:
-        for path in _hidden(_schema(model)):
+    for owner, model in models_of(agent):
+        for path in secret_paths(model):
             yield Fact("field", f"{owner}: {path}", "asterisks stand on record for it, and on every page")
     for screen in agent.screens:
         yield Fact("screen", screen.id, f"may hide content from {', '.join(sorted(screen.source))}")
@@ -135,30 +126,6 @@ def _type(field: Mapping[str, Any]) -> str:
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(_type(each) for each in field["anyOf"]))
     return "any"
-
-
-def _hidden(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of fields whose type says that nobody may see them, such as `SecretStr`."""
-    definitions = schema.get("$defs", {})
-
-    def walk(each: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
-        if not isinstance(each, Mapping) or len(seen) > _DEEPEST:
-            return
-        if each.get("format") == "password" or each.get("writeOnly") is True:
-            yield path
-            return
-        reference = str(each.get("$ref", "")).rpartition("/")[2]
-        if reference and reference not in seen:
-            yield from walk(definitions.get(reference), path, (*seen, reference))
-        for name, field in each.get("properties", {}).items():
-            yield from walk(field, f"{path}.{name}" if path else name, seen)
-        for part in ("anyOf", "allOf", "oneOf", "prefixItems"):
-            for other in each.get(part, ()):
-                yield from walk(other, path, seen)
-        for part in ("items", "additionalProperties"):
-            yield from walk(each.get(part), f"{path}[]", seen)
-
-    yield from dict.fromkeys(walk(schema, "", ()))
 
 
 def _listed(names: Iterator[str]) -> str:

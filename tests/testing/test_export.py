@@ -171,13 +171,13 @@ def private_agent(tools: Toolbox, name: str = "private") -> Agent:
     )  # fmt: skip
 
 
-def recording_of(agent: Agent) -> Recording:
+def recording_of(agent: Agent, given: Any = None) -> Recording:
     """As a run of it stands on record, told in memory."""
     from durableagents.testing import Harness
     from runs.engine.recordings.recording import recordings_of
 
     story = Harness(
-        agent, {"name": "Ada Lovelace", "iban": "DE89370400440532013000", "pin": "pin-code-1234"},
+        agent, given or {"name": "Ada Lovelace", "iban": "DE89370400440532013000", "pin": "pin-code-1234"},
         by="user:olga-the-operator",
     )  # fmt: skip
     (member,) = story._family.members
@@ -271,6 +271,19 @@ def test_an_encrypted_export_opens_under_its_key_only(
     files[0].write_bytes(files[0].read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointDiffers, match="it was changed"):
         replay_checkpoint(files[0], [agent])
+
+
+def test_a_version_that_is_not_installed_here_is_left_out_by_name_unless_it_goes_as_it_is(
+    stage: Stage, tools: Toolbox, tmp_path: Path, capsys: Any
+) -> None:
+    """Nobody here can say what of it is secret."""
+    agent = everything(tools)
+    through(stage, tools, agent)
+    registry.remove(agent.graph_id)
+    code, _, err = command("export", "--out", str(tmp_path / "kept"), capsys=capsys)
+    assert code == 1 and f"{agent.graph_id} is not installed here" in err and not (tmp_path / "kept").exists()
+    code, _, _ = command("export", "--out", str(tmp_path / "kept"), "--payloads", "encrypted", capsys=capsys)
+    assert code == 0 and len(checkpoint_files(tmp_path / "kept")) == 2
 
 
 def test_what_can_not_be_believed_is_left_out_by_name(stage: Stage, tools: Toolbox, tmp_path: Path) -> None:

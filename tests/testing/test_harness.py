@@ -262,6 +262,53 @@ def test_a_cancelled_run_sends_nothing_more() -> None:
         story.approve()
 
 
+def test_a_paused_run_stands_still_and_keeps_what_comes_until_it_is_resumed() -> None:
+    story = Harness(desk, {"order_id": "A-2", "what": "refund"})
+    story.pause()
+    assert story.state == "paused"
+    story.approve("finance_po", by="user:cfo")
+    assert story.state == "paused" and story.effects == [], "the yes is kept, and wakes nobody"
+    with pytest.raises(StoryProblem, match="there is nothing to pause"):
+        story.pause()
+    story.resume()
+    story.assert_effects(["refund", "post"])
+    story.assert_completed([12000, "R-A-2"])
+    story.assert_replays()
+    for act in (story.pause, story.resume):
+        with pytest.raises(StoryProblem, match=r"nothing to pause|nobody has paused it"):
+            act()
+
+
+def test_a_paused_run_to_which_nothing_came_goes_back_to_its_wait_and_time_passes_all_the_same() -> None:
+    story = Harness(desk, {"order_id": "A-2", "what": "refund"})
+    story.pause()
+    story.resume()
+    story.assert_waits_for_approval("finance_po", tool="refund")
+    story.pause()
+    story.advance(days=8)
+    assert story.state == "paused"
+    story.resume()
+    story.assert_completed([12000, "no: No decision was made before the deadline."])
+
+
+def test_a_paused_run_can_be_cancelled_and_so_do_those_that_it_started_stand_still() -> None:
+    story = Harness(desk, {"what": "child"})
+    story.pause()
+    story.approve()
+    assert story.state == "paused" and story.effects == []
+    story.cancel()
+    story.assert_cancelled()
+
+
+def test_a_raise_sets_going_nobody_who_is_paused() -> None:
+    story = Harness(desk, {"what": "refund"}, budget=Budget(tool_calls=2))
+    story.pause()
+    story.raise_budget(Budget(tool_calls=9))
+    assert story.state == "paused"
+    story.resume()
+    story.assert_completed()
+
+
 def test_a_budget_that_is_used_up_is_raised() -> None:
     story = Harness(desk, {"what": "refund"}, budget=Budget(tool_calls=2))
     story.assert_waits_for_budget()

@@ -53,23 +53,22 @@ class Declarations:
         if isinstance(value, ast.Call):
             if isinstance(value.func, ast.Call):  # tool(…)(function)
                 return self._decorated(module, value.func)
-            return self._one_of(module, value.func, _MAKERS) or self._decorated(module, value, is_call=True)
+            return self._one_of(module, value.func, _MAKERS)
         kinds = [self._of_end(end) for end in self._ends(module, _chain(value))] if isinstance(value, ast.expr) else []
         return kinds[0] if kinds and all(kinds) else ""
 
-    def _decorated(self, module: Module, tree: ast.expr, *, is_call: bool = False) -> str:
+    def _decorated(self, module: Module, tree: ast.expr) -> str:
         """What a decorator makes of a function: `@tool(…)`, `@agent.node(…)`; also where it is called with one."""
         function = tree.func if isinstance(tree, ast.Call) else tree
-        if not is_call and self._one_of(module, function, _DECORATORS):
+        if self._one_of(module, function, _DECORATORS):
             return "Tool"
-        if is_call or not isinstance(function, ast.Attribute) or function.attr not in _OF_AN_AGENT:
+        if not isinstance(function, ast.Attribute) or function.attr not in _OF_AN_AGENT:
             return ""
-        ends = list(self._ends(module, _chain(function.value)))
+        ends = self._ends(module, _chain(function.value))
         return function.attr.title() if ends and all(self._of_end(end) == "Agent" for end in ends) else ""
 
     def _one_of(self, module: Module, tree: ast.expr, wanted: frozenset[str]) -> str:
-        ends = list(self._ends(module, _chain(tree)))
-        names = [end if isinstance(end, str) else "" for end in ends]
+        names = [end if isinstance(end, str) else "" for end in self._ends(module, _chain(tree))]
         return names[0] if names and all(name in wanted for name in names) else ""
 
     def _of_end(self, end: End) -> str:
@@ -78,8 +77,8 @@ class Declarations:
     # --- where a name leads ---
 
     def _ends(self, module: Module, chain: Chain) -> list[End]:
-        """What `a.b.c` in a module may be: a definition of the agent's own modules; a name of what agents are written
-        with; or the empty text, for anything else."""
+        """What `a.b.c` in a module may be: definitions of the agent's own modules; names of what agents are written
+        with; the empty text for what is neither. None where nobody has that name."""
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
         waiting = [(module, chain)] if chain else []
@@ -91,8 +90,6 @@ class Declarations:
             targets = where.imports.get(name, [])
             if name in where.top:
                 found.append("" if rest else (where, name))
-            elif not targets and not where.stars:
-                found.append("")
             behind = [(origin, (*(() if each is None else (each,)), *rest)) for origin, each in targets]
             behind += [(star, (name, *rest)) for star in where.stars if name not in where.top and not targets]
             for origin, asked in behind:

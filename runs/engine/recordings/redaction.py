@@ -12,7 +12,7 @@ import hmac
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ledger import events as e
 from runs.engine.recordings.recording import FULL, REDACTED, BadRecording, Recording, event_as_data, event_of, text_of
@@ -26,13 +26,27 @@ _SHORTEST = 4  # what is shorter is replaced where it is a whole value, and not 
 _SALT = 16
 
 
+class Secrets(NamedTuple):
+    """What models declare as secret: fields by their names, in small letters; of `keys` not the values but the names
+    under which they stand, so many mappings or lists below. `is_all`: one of them has no name, so everything may be."""
+
+    fields: frozenset[str] = frozenset()
+    keys: frozenset[tuple[str, int]] = frozenset()
+    is_all: bool = False
+
+
+NOTHING = Secrets()
+
+
 @dataclass
 class Redaction:
-    """What is private: fields by the ends of their paths (`iban`, `customer.name`, `*` for any one name), beside those
-    whose names say so. `salt` makes the placeholders: another one in each export, so that none can be looked up."""
+    """What is private: fields by the ends of their paths (`iban`, `customer.name`, `*` for any one name), and what
+    models `declared`, beside those whose names say so. `salt` makes the placeholders: another one in each export, so
+    that none can be looked up."""
 
     paths: Sequence[str] = ()
     salt: bytes = b""
+    declared: Secrets = NOTHING
     _known: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -53,10 +67,18 @@ class Redaction:
         spelled = name.lower().replace("-", "").replace("_", "")
         if spelled in _SECRET or spelled.endswith(_SECRET_ENDS):
             return True
+        if name in self.declared.fields or self.declared.is_all:
+            return True
         return any(
             len(path) >= len(pattern)
             and all(want in ("*", have) for want, have in zip(reversed(pattern), reversed(path), strict=False))
             for pattern in self._patterns
+        )
+
+    def _has_private_keys(self, path: tuple[str, ...]) -> bool:
+        """Whether the names in the mapping at this path are secret themselves."""
+        return any(
+            len(path) > n and path[-1 - n] == name for name, within in self.declared.keys for n in range(within + 1)
         )
 
     def _collect(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> None:
@@ -64,7 +86,10 @@ class Redaction:
         inside = inside or self.is_private(path)
         match value:
             case dict():
+                is_secret = self._has_private_keys(path)
                 for name, each in value.items():
+                    if is_secret:
+                        self._known.setdefault(str(name), "")
                     self._collect(each, (*path, str(name).lower()), inside=inside)
             case list():
                 for each in value:
@@ -105,8 +130,11 @@ class Redaction:
         inside = inside or self.is_private(path)
         match value:
             case dict():
+                is_secret = self._has_private_keys(path)
                 return {
-                    self._in_text(name): self._replaced(each, (*path, str(name).lower()), inside=inside)
+                    (self._stand_in(name) if is_secret else self._in_text(name)): self._replaced(
+                        each, (*path, str(name).lower()), inside=inside
+                    )
                     for name, each in value.items()
                 }
             case list():

@@ -6,21 +6,21 @@ import json
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from runs.engine.agents import registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, text_of
-from runs.engine.recordings.redaction import Redaction, without_keys
+from runs.engine.recordings.redaction import Redaction, Secrets, without_keys
 from runs.engine.recordings.sealing import sealed
 from runs.queries.recordings.picking import Picked, picked
 from runs.queries.recordings.reading import visit_of
+from runs.queries.secret_fields import secrets_of
 
 INDEX = "export.index"
 WHAT = "durableagents checkpoints export"
@@ -99,12 +99,33 @@ def _must_be_free(target: Path, *, refresh: bool) -> None:
 
 
 def _take_its_name(partial: Path, target: Path) -> None:
-    """The new folder in the place of the old one, of which nothing is gone before."""
+    """The new folder in the place of the old one, of which nothing is gone before. Raises NotWritten where somebody
+    else put something there meanwhile: that stays, or goes back."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
     if target.exists():
         target.rename(old)
-    partial.rename(target)
+        try:
+            _must_be_free(old, refresh=True)
+        except NotWritten:
+            _go_back(old, target)
+            raise NotWritten(f"{target} was written to by somebody else meanwhile: it is as it was") from None
+    try:
+        partial.rename(target)
+    except OSError as error:
+        if old.exists():
+            _go_back(old, target)
+        raise NotWritten(f"{target} can't be replaced: {error.strerror}") from None
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _go_back(old: Path, target: Path) -> None:
+    """Raises NotWritten where the name was taken meanwhile, with where the earlier export is now."""
+    try:
+        if target.exists():
+            raise FileExistsError
+        old.rename(target)
+    except OSError:
+        raise NotWritten(f"{target} is somebody else's by now: the earlier export is in {old}") from None
 
 
 def _fill(folder: Path, wish: Wish) -> Exported:
@@ -132,49 +153,27 @@ def _fit_to_leave(recording: Recording, wish: Wish, redaction: Redaction) -> Rec
     """Without what must not leave. Raises BadRecording where that leaves nothing that loads."""
     made = without_keys(recording)
     if wish.payloads == REDACTED:
-        own = Redaction((*wish.paths, *secret_fields(recording)), redaction.salt)
+        own = Redaction(wish.paths, redaction.salt, declared_secrets(recording.graph_id))
         made = own.of(made)
         if (problem := _does_not_load(made)) is not None:
             raise BadRecording(f"what is redacted leaves no state that loads: {problem}")
     return replace(made, payloads=wish.payloads)
 
 
-def _with_agent(recording: Recording, do: Callable[[Any], Any]) -> Any:
-    """What the agent of a recording says; None where it isn't installed."""
+def declared_secrets(graph_id: str) -> Secrets:
+    """What the models of an installed version declare as secret. Raises BadRecording for one that isn't installed."""
     try:
-        return do(registry.find(recording.graph_id))
+        return secrets_of(registry.find(graph_id))
     except (UnknownAgent, UnknownVersion):
-        return None
-
-
-def secret_fields(recording: Recording) -> list[str]:
-    """The fields that the agent's own models declare as secret (`SecretStr`)."""
-
-    def named(agent: Any) -> list[str]:
-        models = [agent.input, agent.state, agent.output, *(m for t in agent.all_tools() for m in (t.input, t.output))]
-        return sorted({name for model in models if model is not None for name in _secrets_of(model)})
-
-    return _with_agent(recording, named) or []
-
-
-def _secrets_of(model: type[BaseModel]) -> set[str]:
-    schema = model.model_json_schema()
-    kinds = [schema, *schema.get("$defs", {}).values()]
-    return {
-        name
-        for kind in kinds
-        for name, told in kind.get("properties", {}).items()
-        if "password" in (told.get("format"), *(any_.get("format") for any_ in told.get("anyOf", ())))
-    }
+        raise BadRecording(
+            f"{graph_id} is not installed here, so nobody can say what of it is secret: export it where it is, or with"
+            " --payloads encrypted"
+        ) from None
 
 
 def _does_not_load(recording: Recording) -> str | None:
-    def problem(agent: Any) -> str | None:
-        try:
-            agent.state.model_validate(recording.state)
-        except ValidationError as error:
-            return "; ".join(".".join(map(str, each["loc"])) for each in error.errors(include_url=False))
-        return None
-
-    found = _with_agent(recording, problem)
-    return None if found is None else str(found)
+    try:
+        registry.find(recording.graph_id).state.model_validate(recording.state)
+    except ValidationError as error:
+        return "; ".join(".".join(map(str, each["loc"])) for each in error.errors(include_url=False))
+    return None

@@ -1,0 +1,146 @@
+"""Which fields of a model nobody may see, by their types: for the manifest that tells of them, and for what leaves an
+installation without them.
+
+Read off the annotations as well as off the schemas: a model that has none hides as much as any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from runs.engine.agents import Agent
+from runs.engine.recordings.redaction import Secrets
+
+_DEEPEST = 12
+_KEYS = " (its keys)"
+_SECRETS = (SecretStr, SecretBytes, Secret)
+
+
+def secret_paths(model: type[BaseModel] | None) -> list[str]:
+    """`login.pin`, `passwords[].value` for what lists and mappings hold, `accounts (its keys)`."""
+    if model is None:
+        return []
+    found = [path for mode in ("validation", "serialization") for path in _in_schema(_schema(model, mode))]
+    return list(dict.fromkeys([*found, *_in_annotation(model, "", ())]))
+
+
+def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
+    """All that an agent says of what goes on record, each with whose it is."""
+    models: list[tuple[str, type[BaseModel] | None]] = [
+        ("input", agent.input), ("state", agent.state), ("output", agent.output),
+    ]  # fmt: skip
+    for tool in agent.all_tools():
+        models += [(f"{tool.name} input", tool.input), (f"{tool.name} output", tool.output)]
+    models += [(f"{assistant.name} answer", assistant.output) for assistant in agent.assistants]
+    for message in agent.messages.values():
+        models += [(f"{message.name} request", message.takes), (f"{message.name} answer", message.answers)]
+    return models
+
+
+def secrets_of(agent: Agent) -> Secrets:
+    """The fields that an agent's models declare as secret, by the last names of their paths: wherever a field of such a
+    name stands on record, it may be one of them."""
+    every = [path for _, model in models_of(agent) for path in secret_paths(model)]
+    last = [(path.removesuffix(_KEYS).rpartition(".")[2].lower(), path.endswith(_KEYS)) for path in every]
+    named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]
+    return Secrets(
+        frozenset(name for name, _, is_key in named if name and not is_key),
+        frozenset((name, within) for name, within, is_key in named if name and is_key),
+        any(not name for name, _, _ in named),
+    )
+
+
+# --- by the schema: what a type or a field says of itself there -------------------------------------------------------
+
+
+def _schema(model: type[BaseModel], mode: Any) -> Mapping[str, Any]:
+    try:
+        return model.model_json_schema(mode=mode)
+    except PydanticInvalidForJsonSchema:
+        return {}
+
+
+def _in_schema(schema: Mapping[str, Any]) -> Iterator[str]:
+    definitions = schema.get("$defs", {})
+
+    def walk(each: Any, path: str, seen: tuple[str, ...]) -> Iterator[str]:
+        if not isinstance(each, Mapping) or len(seen) > _DEEPEST:
+            return
+        if each.get("format") == "password" or each.get("writeOnly") is True:
+            yield path
+            return
+        reference = str(each.get("$ref", "")).rpartition("/")[2]
+        if reference and reference not in seen:
+            yield from walk(definitions.get(reference), path, (*seen, reference))
+        for name, field in each.get("properties", {}).items():
+            yield from walk(field, _below(path, name), seen)
+        for part in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            for other in each.get(part, ()):
+                yield from walk(other, path, seen)
+        for part in ("items", "additionalProperties"):
+            yield from walk(each.get(part), f"{path}[]", seen)
+        for pattern in each.get("patternProperties", {}).values():
+            yield from walk(pattern, f"{path}[]", seen)
+        if any(True for _ in walk(each.get("propertyNames"), path, seen)):
+            yield f"{path}{_KEYS}"
+
+    yield from walk(schema, "", ())
+
+
+# --- by the annotations -----------------------------------------------------------------------------------------------
+
+
+def _in_annotation(kind: Any, path: str, seen: tuple[Any, ...]) -> Iterator[str]:
+    origin = get_origin(kind) or kind
+    if isinstance(origin, type) and issubclass(origin, _SECRETS):
+        yield path
+        return
+    if kind in seen or len(seen) > _DEEPEST:
+        return
+    if (alias := getattr(kind, "__value__", None)) is not None:  # type Name = …
+        yield from _in_annotation(alias, path, (*seen, kind))
+    elif (fields := _fields(kind)) is not None:
+        for names, each in fields:
+            for name in names:
+                yield from _in_annotation(each, _below(path, name), (*seen, kind))
+    else:
+        yield from _in_arguments(origin, get_args(kind), path, seen)
+
+
+def _in_arguments(origin: Any, arguments: Collection[Any], path: str, seen: tuple[Any, ...]) -> Iterator[str]:
+    is_itself = origin in (Union, types.UnionType, Annotated)
+    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2
+    holds = is_mapping or (isinstance(origin, type) and origin is not tuple and not is_itself) or ... in arguments
+    for n, each in enumerate(list(arguments)[:1] if origin is Annotated else arguments):
+        if is_mapping and n == 0:
+            if any(True for _ in _in_annotation(each, path, seen)):
+                yield f"{path}{_KEYS}"
+        else:
+            yield from _in_annotation(each, f"{path}[]" if holds else path, seen)
+
+
+def _fields(kind: Any) -> list[tuple[list[str], Any]] | None:
+    """The fields of a class that has some, with the names by which they may stand on record; None for another one."""
+    origin = get_origin(kind) or kind
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [(_names(name, field), field.annotation) for name, field in kind.model_fields.items()]
+    if dataclasses.is_dataclass(origin) or hasattr(origin, "__total__") or hasattr(origin, "_fields"):
+        try:
+            return [([name], each) for name, each in get_type_hints(origin).items()]
+        except NameError:  # it can't be resolved here; the schema, which Pydantic made, has it
+            return None
+    return None
+
+
+def _names(name: str, field: Any) -> list[str]:
+    return list(dict.fromkeys(each for each in (field.serialization_alias, field.alias, name) if each))
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
