@@ -1,10 +1,11 @@
 """A run and its own (`run`), what it is asked (`messages`) and found by (`attributes`), what nodes say of it
 (`telling`) and models right now (`overheard`), what tools read lately (`reads`), who drives runs (`fleet`), what they
 cost (`money`) and share (`pools`), what workers share (`limits`), what starts by the clock (`schedules`), which
-version a start gets (`releases`), and what probes found (`probes`)."""
+version a start gets (`releases`), what probes found (`probes`), and what requests were answered (`idempotency`)."""
 
 from runs.models.attributes import Attribute
 from runs.models.fleet import WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
+from runs.models.idempotency import IdempotencyRecord
 from runs.models.limits import Limit, LimitLine, Permit
 from runs.models.messages import Message
 from runs.models.money import BudgetDefault, Price
@@ -19,7 +20,6 @@ from runs.models.run import (
     TIME_TO_LIVE,
     WAITING,
     Checkpoint,
-    IdempotencyRecord,
     Run,
     SearchTerm,
     Signal,

@@ -22,6 +22,7 @@ from runs.engine.undo.declared import UNDO_NODE
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
+TO_REOPEN = models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo")
 KEYED = ~models.Q(business_key="")
 # In which order ready runs are looked for.
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
@@ -383,11 +384,7 @@ class Wait(models.Model):
                 name="runs_wait_for_limit",
             ),
             # Who waits for a child that ended well to be undone.
-            models.Index(
-                fields=["id"],
-                condition=models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo"),
-                name="runs_wait_to_reopen",
-            ),
+            models.Index(fields=["id"], condition=TO_REOPEN, name="runs_wait_to_reopen"),
         ]
 
 
@@ -439,19 +436,3 @@ class Checkpoint(models.Model):
 
     class Meta:
         triggers = append_only()
-
-
-class IdempotencyRecord(models.Model):
-    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
-    ever."""
-
-    id = models.BigAutoField(primary_key=True)
-    principal = models.TextField()
-    key = models.TextField()
-    body_hash = models.BinaryField(max_length=32)
-    status = models.SmallIntegerField()
-    body = models.JSONField()
-    created_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
