@@ -40,8 +40,9 @@ def test_the_table_is_the_one_that_the_design_draws() -> None:
     assert {source for source, target in LEGAL if target == "pending"} == {"paused"}
     assert {source for source, target in LEGAL if target == "completed"} == {"running"}
     assert {source for source, target in LEGAL if target == "compensating"} == {
-        "running", "paused", "waiting_event", "waiting_human", "waiting_tool"
+        "running", "paused", "waiting_event", "waiting_human", "waiting_tool", "completed"
     }  # fmt: skip
+    assert {target for source, target in LEGAL if source == "completed"} == {"compensating"}, "for its parent's undo"
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
 
