@@ -89,6 +89,9 @@ ESTATE = f"""{_READ} WHERE run_id = %s AND (
 EFFECTS = f"""{_READ} WHERE run_id = %s AND kind = ANY(%s) AND EXISTS (
     SELECT 1 FROM ledger_event u WHERE u.run_id = %s
     AND (u.kind IN ('UndoRegistered', 'ChildStarted') OR u.seq <= 3 AND u.kind = 'RunCarriedOn')) ORDER BY seq"""
+_NEW_EFFECTS = """
+    SELECT h.seq, EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.seq > %s AND e.kind = ANY(%s))
+    FROM ledger_head h WHERE h.run_id = %s"""
 UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
 # Which children that didn't end badly, and whether the run that this one goes on from, have effects of their own to
 # undo, or runs below or before them do.
@@ -344,11 +347,19 @@ def effects_of(run_id: UUID) -> Effects:
     return Effects([checked(run_id, row)[1] for row in rows], frozenset(str(root) for (root,) in roots))
 
 
-def has_family_to_undo(run_id: UUID) -> bool:
-    """Whether runs below it or before it have effects of their own to undo."""
+def family_to_undo(run_id: UUID) -> frozenset[str]:
+    """Which runs below it and before it have effects of their own to undo."""
     with connection.cursor() as cursor:
         cursor.execute(REVERSIBLE, [run_id, run_id])
-        return bool(cursor.fetchall())
+        return frozenset(str(root) for (root,) in cursor.fetchall())
+
+
+def tells_of_effects(run_id: UUID, *, since: int | None) -> tuple[int, bool]:
+    """Where the journal stands, and whether it tells of effects after an event; None: that is not asked."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEW_EFFECTS, [since, [kind.KIND for kind in KINDS], run_id])
+        seq, is_new = cursor.fetchone() or (0, False)
+    return seq, is_new
 
 
 def undo_of(run_id: UUID) -> list[Event]:

@@ -21,6 +21,7 @@ from runs.engine.undo.declared import UNDO_NODE
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
+TO_REOPEN = models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo")
 KEYED = ~models.Q(business_key="")
 # In which order ready runs are looked for.
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
@@ -399,11 +400,7 @@ class Wait(models.Model):
                 name="runs_wait_for_limit",
             ),
             # Who waits for a child that ended well to be undone.
-            models.Index(
-                fields=["id"],
-                condition=models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo"),
-                name="runs_wait_to_reopen",
-            ),
+            models.Index(fields=["id"], condition=TO_REOPEN, name="runs_wait_to_reopen"),
         ]
 
 

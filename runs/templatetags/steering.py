@@ -20,7 +20,7 @@ from runs.queries import display
 from runs.queries.attributes.shown import Told
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
-from runs.services.undo import preview as undo
+from runs.services.undo.offered import offered
 from runs.services.undo.preview import Preview
 from runs.story import Effect, Line
 from runs.story.scale import Placed
@@ -126,7 +126,7 @@ def timeline_row(context: template.Context, placed: Placed) -> SafeString:
 @register.simple_tag
 def undoable(run: Run) -> Preview | None:
     """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
-    return undo.offered(run)
+    return offered(run)
 
 
 @register.simple_tag

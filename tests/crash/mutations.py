@@ -265,7 +265,7 @@ MUTANTS = [
     Mutant("a worker looks for no ends", "runs/workers/housekeeping.py", "max(timers.tell_parents(), wishes.align())", "wishes.align()", f"{ATTACKED} -k housekeeping"),
     Mutant("what a child may use isn't set aside", CHILD, "_expected(caps), is_reserved=True)", "_expected(caps))", "tests/engine/test_children.py -k greedy"),
     Mutant("a child's end is believed by its row", READER, "    if not isinstance(event, _ENDS[state]):\n", "    if False:\n", f"{ATTACKED} -k another_kind"),
-    Mutant("an end that a retry took back is told", READER, "AND later.kind = 'RunRetried')", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
+    Mutant("an end that a retry took back is told", READER, "AND later.kind IN ('RunRetried', 'UndoAsked'))", "AND later.kind = 'RunBegan')", f"{ATTACKED} -k took_back"),
     Mutant("anybody's run may stand in a child's place", ENDS, "    if first != child_id(str(parent), slot, attempt):\n", "    if False:\n", f"{ATTACKED} -k nobodys"),
     Mutant("a cancelled run is told of before its children are", ENDS, "      AND NOT EXISTS (SELECT 1 FROM runs_run g WHERE g.parent = c.id AND NOT g.is_told)\n    ORDER BY c.ended_at, c.id", "    ORDER BY c.ended_at, c.id", f"{ATTACKED} -k grandchild"),
     Mutant("an end wakes nobody whose wait is gone", ENDS, "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if run", "            resolve(wait, event.state, by=f\"run:{event.child}\", now=now)\n    if waits and run", f"{ATTACKED} -k wait_is_gone"),

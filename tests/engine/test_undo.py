@@ -272,7 +272,7 @@ async def test_news_that_come_after_the_plan_are_told_to_a_person(outside: Outsi
     story.run.append([e.CallbackArrivedLate(slot="0.1/7", tool="rent", payload={})])
     story.decide("approved")
     assert await story.settle() == "parked" and story.run.state == "waiting_human"
-    assert "came late" in story.one_waiting("input")[1].spec.detail["title"]
+    assert story.one_waiting("input")[1].spec.detail["title"].startswith("rent (0.1/7) is not undone: an answer")
     story.run.answer({"decision": "leave", "justification": "called them"})
     assert await story.settle() == "failed" and len(story.events(e.EffectLeft)) == 1
 

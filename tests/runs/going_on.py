@@ -27,6 +27,12 @@ async def succeed(journal: PgJournal, agent: Agent, *, is_handoff: bool = False)
     return await journal.succeed(ends_with(heir), heir)
 
 
+def _may_go_on(machine: Spender) -> bool:
+    model = machine.model
+    is_free = owned(machine) and model.call in ("", "accepted") and not (model.is_routed or model.is_undoing)
+    return is_free and now_and_then(machine)
+
+
 class Going(Spender):
     """A run, its model, and what both do when it goes on as another."""
 
@@ -52,20 +58,12 @@ class Going(Spender):
         told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
         assert told == ["RunCreated", "RunCarriedOn"] and heir.time_up_at == fresh(run).time_up_at
 
-    @precondition(
-        lambda self: (
-            owned(self) and self.model.call in ("", "accepted") and not self.model.is_routed and now_and_then(self)
-        )
-    )
+    @precondition(_may_go_on)
     @rule()
     def renew(self) -> None:
         self._go_on(is_handoff=False)
 
-    @precondition(
-        lambda self: (
-            owned(self) and self.model.call in ("", "accepted") and not self.model.is_routed and now_and_then(self)
-        )
-    )
+    @precondition(_may_go_on)
     @rule()
     def hand_off(self) -> None:
         self._go_on(is_handoff=True)

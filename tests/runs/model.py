@@ -29,6 +29,7 @@ class Model:
     call: Call = ""
     tool: str = ""
     grants: int = 0
+    is_undoing: bool = False  # it undoes its effects, or has
     is_denied: bool = False  # a person said of a call that it did not happen
     is_belied: bool = False  # and a witness says since that it did
     unanswered: int = 0  # messages that it was sent and has not come to
@@ -42,7 +43,12 @@ class Model:
 
     @property
     def may_be_claimed(self) -> bool:
-        return self.is_ready and self.state in ("pending", "running")
+        return self.is_ready and self.state in ("pending", "running", "compensating")
+
+    @property
+    def at_work(self) -> str:
+        """The state in which it works, whoever wakes or resumes it."""
+        return "compensating" if self.is_undoing else "running"
 
     @property
     def is_in_doubt(self) -> bool:
@@ -58,12 +64,19 @@ class Model:
     # --- a worker's moves
 
     def claim(self) -> None:
-        self.state, self.is_owned, self.is_ready = "running", True, False
+        self.state, self.is_owned, self.is_ready = self.at_work, True, False
         self.epoch += 1
         self.tells("RunClaimed")
 
     def let_go(self, state: str, *kinds: str, ready: bool = False, woken: bool = False) -> None:
-        self.state, self.is_owned, self.is_ready, self.is_woken = state, False, ready, woken
+        self.state = self.at_work if state == "running" else state
+        self.is_owned, self.is_ready, self.is_woken = False, ready, woken
+        self.tells(*kinds)
+
+    def begin_to_undo(self, *kinds: str) -> None:
+        """From here on no wish to cancel and no cap stands in the way; a wish to pause does."""
+        self.is_undoing, self.wants_cancel, self.is_broke = True, False, False
+        self.state = self.at_work
         self.tells(*kinds)
 
     def end(self, state: str, kind: str) -> None:
@@ -91,7 +104,7 @@ class Model:
         if self.state == "paused":
             self.is_woken = True
         elif self.state.startswith("waiting"):
-            self.state, self.is_ready = "running", True
+            self.state, self.is_ready = self.at_work, True
 
     def resolved(self, kind: str, *kinds: str) -> None:
         self.waits.remove(kind)
@@ -129,11 +142,11 @@ class Model:
         if self.others and not self.is_woken:
             self.state = self.named()
         else:
-            self.state, self.is_ready = ("running" if self.epoch else "pending"), True
+            self.state, self.is_ready = (self.at_work if self.epoch else "pending"), True
         self.is_woken = False
 
     def cancel(self) -> bool:
-        if self.has_ended or self.wants_cancel:
+        if self.has_ended or self.wants_cancel or self.is_undoing:
             return False
         if not (self.is_owned or self.is_in_doubt or self.is_routed):
             self.end("cancelled", "RunCancelled")
@@ -149,7 +162,7 @@ class Model:
         return True
 
     def retry(self) -> bool:
-        if self.state != "failed":
+        if self.state != "failed" or self.is_undoing:
             return False
         self.state, self.is_ready, self.is_paused_by_person = "running", True, False
         self.withdrawn, self.waits = [], self.withdrawn
@@ -172,7 +185,7 @@ class Model:
     # --- its budget
 
     def set_budget(self, is_broke: bool, *, has_time: bool, is_late: bool) -> bool:
-        if self.has_ended or self.wants_cancel:
+        if self.has_ended or self.wants_cancel or self.is_undoing:
             return False
         self.is_broke = is_broke
         asked = self.waits.count("budget")

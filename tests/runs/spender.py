@@ -123,7 +123,7 @@ class Spender(RuleBasedStateMachine):
     def raise_it(self) -> None:
         self.set_budget(1_000, has_time=True)
 
-    @precondition(now_and_then)
+    @precondition(lambda self: now_and_then(self) and not self.model.is_undoing)
     @rule()
     def let_its_time_pass(self) -> None:
         Run.objects.filter(pk=self.run.pk).update(time_up_at=now() - timedelta(seconds=1))

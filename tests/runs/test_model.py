@@ -36,6 +36,7 @@ from tests.runs.model import Model
 from tests.runs.sender import Sender, takes_messages
 from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
+from tests.runs.undoing_model import Undoer
 from tests.tiers import many
 from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
@@ -59,7 +60,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Going, Sender):
+class Machine(Going, Sender, Undoer):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
@@ -175,7 +176,7 @@ class Machine(Going, Sender):
             self.park(False)
             self.reconcile("did_not")
             self.claim()
-            if is_belied:
+            if is_belied and self.model.is_denied:
                 self.testify()
 
     @precondition(lambda self: free(self) and self.model.is_denied)
@@ -271,12 +272,12 @@ class Machine(Going, Sender):
     @precondition(lambda self: owned(self) and self.model.call in ("", "accepted") and not self.model.is_routed)
     @rule(state=st.sampled_from(["completed", "cancelled", "failed"]))
     def end(self, state: str) -> None:
-        if (state != "cancelled" and self.model.waits) or (state == "cancelled" and not self.model.wants_cancel):
+        if not self.may_end(state):
             return
         told = {
             "completed": e.RunCompleted(),
-            "failed": e.RunFailed(code="x"),
-            "cancelled": e.RunCancelled(by="x", in_flight=[]),
+            "failed": e.RunFailed(code="x", payload=self.said),
+            "cancelled": e.RunCancelled(by="x", in_flight=[], payload=self.said),
         }[state]
         reply = self.write(self.journal.leave("end", [told], state=state))
         assert reply.is_done is (state == "cancelled" or not self.model.wants_cancel)
@@ -356,8 +357,9 @@ class Machine(Going, Sender):
         )
         (wait,) = Wait.objects.filter(run=self.run, kind="reconcile", resolved_at=None)
         is_again = self.model.is_denied and wait.slot == self.denied[0]
-        self.is_done(settling, not self.model.is_owned)
-        if not self.model.is_owned:
+        is_legal = not self.model.is_owned and not (verdict == "fail" and self.model.is_undoing)
+        self.is_done(settling, is_legal)
+        if is_legal:
             if not is_again:
                 self.model.call, self.denied, self.asked = "", (wait.slot, self.model.tool), 0
             if not is_again or verdict != "fail":
@@ -412,7 +414,8 @@ class Machine(Going, Sender):
         assert verify(self.run.id, using=()).problems == []  # steps by hand have no story that the tables share
         told = [kind for _, kind in rows]
         if "CancelRequested" in told:
-            assert "ToolInvoked" not in told[told.index("CancelRequested") :]
+            begun = told.index("UndoBegun") if "UndoBegun" in told else None  # what undoes is what was asked for
+            assert "ToolInvoked" not in told[told.index("CancelRequested") : begun]
 
     @invariant()
     def it_is_one_thing_at_a_time(self) -> None:

@@ -34,14 +34,16 @@ def run_in(state: str) -> Run:
 
 
 def test_the_table_is_the_one_that_the_design_draws() -> None:
-    """Ended runs stay ended, but for a failed one that is retried; nothing comes back to where it never was."""
-    assert {source for source, _ in LEGAL} == set(STATES) - {"completed", "cancelled"}
+    """Ended runs stay ended, but for a failed one that is retried, and a child that ended well and is undone with its
+    parent; nothing comes back to where it never was."""
+    assert {source for source, _ in LEGAL} == set(STATES) - {"cancelled"}
     assert [target for source, target in LEGAL if source == "failed"] == ["running"]
     assert {source for source, target in LEGAL if target == "pending"} == {"paused"}
     assert {source for source, target in LEGAL if target == "completed"} == {"running"}
     assert {source for source, target in LEGAL if target == "compensating"} == {
-        "running", "paused", "waiting_event", "waiting_human", "waiting_tool"
+        "running", "paused", "waiting_event", "waiting_human", "waiting_tool", "completed"
     }  # fmt: skip
+    assert {target for source, target in LEGAL if source == "completed"} == {"compensating"}, "for its parent's undo"
     assert len(LEGAL) + len(ILLEGAL) == len(STATES) * (len(STATES) - 1)
 
 

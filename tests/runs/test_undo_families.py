@@ -202,6 +202,7 @@ def test_it_is_reopened_once_however_often_it_is_looked_for(stage: Stage, tools:
     run = stage.start(family(tools, "ok"))
     child = until_reopened(stage, run)
     assert wishes.align() == 0, "it is under way"
+    assert not list(wishes._rows(wishes._CANCEL, None)), "nobody tries to cancel what undoes, sweep after sweep"
     with pytest.raises(IllegalTransition, match="reopened, once"):
         reopening.reopen(child.pk, run.pk)
     all_sound()

@@ -34,7 +34,8 @@ class _News:
             why = self._own(event) if event.slot.startswith(self.here) else self._effect(event)
             if why:
                 self.known.add((event.slot, event.attempt))
-                yield Effect("ask", event.slot, event.attempt, self.tape.slot(event.slot).what or "", why=why)
+                tool = self.tape.slot(event.slot).what or str(getattr(event, "tool", "")) or "a call"
+                yield Effect("ask", event.slot, event.attempt, tool, why=why)
 
     def _effect(self, event: e.Event) -> str:
         """An effect of before that nobody knew of: told late, or in the moment in which the plan was made."""

@@ -140,7 +140,7 @@ def _earlier(run: Run, child: UUID, event: e.ChildEnded) -> list[e.ChildEnded]:
     ]
 
 
-def _since(event: e.ChildEnded, earlier: list[e.ChildEnded]) -> dict[str, int]:
+def _since(event: e.ChildEnded, earlier: list[e.ChildEnded]) -> dict[str, Any]:
     return {name: getattr(event, name) - sum(getattr(x, name) for x in earlier) for name in _DEBITED}
 
 

@@ -73,17 +73,11 @@ def shown(run: Run) -> Shown:
     return Shown("done" if run.state in ENDED else "under_way", False, plan.all(), became)
 
 
-def offered(run: Run) -> Preview | None:
-    """What a page shows beside its cancel; None where there is nothing, or nobody can read it. A run of an agent that
-    undoes nothing, and that has no other run's effects, is not looked at."""
+def may_have_any(run: Run, family: frozenset[str]) -> bool:
+    """Whether there may be anything to undo: a run of an agent that undoes nothing, and that has no other run's
+    effects, is not looked at."""
     agent = _agent(run.graph_id)
-    has_none = agent is not None and not agent.all_undos()
-    if run.is_undoing or (has_none and not reader.has_family_to_undo(run.pk)):
-        return None
-    try:
-        return preview(run.pk, run.graph_id)
-    except JournalBroken:
-        return None
+    return not run.is_undoing and (agent is None or bool(agent.all_undos()) or bool(family))
 
 
 def _agent(graph_id: str) -> Agent | None:
