@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from pydantic import BaseModel
 
 from approvals.models import Approval
@@ -131,6 +131,14 @@ def test_a_record_that_lost_a_payload_is_moved_nowhere(stage: Stage, tools: Tool
 # --- who else acts ----------------------------------------------------------------------------------------------------
 
 
+def waits_for_a_lock(name: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE %s AND wait_event_type = 'Lock'", [name]
+        )
+        return cursor.fetchone() is not None
+
+
 def test_a_worker_of_the_old_version_does_not_get_a_run_that_moves_under_its_claim(
     stage: Stage, tools: Toolbox
 ) -> None:
@@ -151,8 +159,7 @@ def test_a_worker_of_the_old_version_does_not_get_a_run_that_moves_under_its_cla
     with psycopg.connect(dsn(name="somebody else")) as holder:
         holder.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [first.id])
         claiming.start()
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s AND wait_event_type = 'Lock'"
-        until(lambda: holder.execute(waits, ["%an old worker%"]).fetchone() == (1,))
+        until(lambda: waits_for_a_lock("an old worker%"))
         assert moved(second).is_moved
     claiming.join(20)
     assert [row[0] for row in taken] == [first.id] and fresh(second).owner is None
