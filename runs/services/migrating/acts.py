@@ -71,16 +71,16 @@ def preview(agent: str, body: Moved) -> list[Outcome]:
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
     """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired, Busy."""
-    may_migrate(by)
-    why = justified(ACTION, body.justification)
+    why = may_migrate(by, body.justification)
     moving = moving_of(agent, body)
     return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
 
 
-def may_migrate(by: Actor) -> None:
-    """Raises Forbidden."""
+def may_migrate(by: Actor, justification: object) -> str:
+    """The justification, trimmed. Raises Forbidden, JustificationRequired."""
     if by.role != OPERATOR and by.auth != "shell":
         raise Forbidden("Only an operator may migrate a run.")
+    return justified(ACTION, justification)
 
 
 def migrate_one(run_id: UUID, moving: Moving, *, by: Actor, justification: str) -> Outcome:
