@@ -74,7 +74,7 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"nodes": "finish"}, "leads to &#x27;&#x27;"),
+        ({"nodes": "finish"}, "lengthen it"),
         ({"nodes": "finish = gone"}, "leads to &#x27;gone&#x27;"),
         ({"nodes": "other = finish"}, "finish: is left out"),
         ({"nodes": "finish = finish\nfinish = finish"}, "nodes"),
@@ -96,7 +96,7 @@ def test_what_is_refused_is_named_and_kept(
 
 
 def test_only_an_operator_sees_the_form_and_an_unknown_version_has_no_page(
-    reader: Reader,
+    reader: Reader,  # noqa: F811
     operator: Client,
     runs: list[Run],
 ) -> None:
