@@ -17,6 +17,6 @@ RELEASES = [
     Mutant("an act waits for no start", "runs/sql/0038_releases.sql", "    PERFORM pg_advisory_xact_lock_shared(hashtextextended('release ' || p_agent, 38));\n", "", f"{STARTS} -k waits_for_a_start"),
     Mutant("a ramp judges what nobody has begun", WATCHING, "\n        WHERE r.started_at IS NOT NULL", "", f"{HALTS} -k waits_to_be_begun"),
     Mutant("a ramp that was let go on halts for what was before", ACTS, "ramp.counted_after = Ramp.State.ON, None, None, last or 0", "ramp.counted_after = Ramp.State.ON, None, None, 0", f"{HALTS} -k let_go_on"),
-    Mutant("whoever drains a version begins runs of it", "runs/sql/0039_drains.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
-    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0039_drains.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version begins runs of it", "runs/sql/0043_migrated.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0043_migrated.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
 ]  # fmt: skip
