@@ -3,6 +3,7 @@ children, messages; and the author's own code."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,13 +11,18 @@ from pydantic import BaseModel
 
 from approvals.models import Approval
 from approvals.services import decide
-from durableagents import Agent, Context, End, Gate, Migration
+from durableagents import Agent, Context, End, Gate, Migration, Renew
 from ledger import events as e
 from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
+from runs.engine.recordings.recording import BadRecording, parsed, text_of
+from runs.engine.recordings.replaying import replay
 from runs.models import Run
+from runs.queries.recordings.reading import visit_of
+from runs.queries.recordings.telling import told_as_test
 from runs.services import questions
 from runs.services.families import ends
+from runs.services.messages import reading
 from runs.services.migrating import acts, looking
 from tests.runs.fold import check_against_journal
 from tests.runs.moving import NAME, NODES, moved, old, renamed, rewritten, seen
@@ -363,3 +369,71 @@ def test_a_look_calls_no_tool(stage: Stage, tools: Toolbox, outside: Outside) ->
     stage.settle(run)
     assert len(outside.requests) == before + 1, "and its tools work afterwards"
     check_against_journal(run)
+
+
+# --- who reads it afterwards ------------------------------------------------------------------------------------------
+
+
+def exported(run: Run) -> list[Any]:
+    """Each visit of the run as a file tells it, written and read once."""
+    from runs.models import Checkpoint
+
+    seqs = Checkpoint.objects.filter(run_id=run.id).order_by("seq").values_list("seq", flat=True)
+    return [parsed(text_of(visit_of(run.id, seq))) for seq in seqs]
+
+
+@pytest.mark.parametrize(("make", "of"), [(renamed, "122"), (rewritten, "1122")])
+def test_each_visit_is_exported_with_the_version_that_did_it(stage: Stage, tools: Toolbox, make: Any, of: str) -> None:
+    run = parked(stage, old(tools))
+    make(tools)
+    moved(run)
+    stage.settle(run)
+    go(run)
+    go(run, "resume")
+    assert stage.settle(run) == "completed"
+    visits = exported(run)
+    assert [each.graph_id for each in visits] == [f"mover@{n}.0.0" for n in of]
+    for each in visits:
+        found = asyncio.run(replay(each, registry.find(each.graph_id)))
+        assert found.difference is None, str(found.difference)
+    with pytest.raises(BadRecording, match=r"it was moved from mover@1\.0\.0 to mover@2\.0\.0"):
+        told_as_test(run.id, paths=(), salt=b"", payloads="full")
+
+
+def test_a_view_reads_the_moved_state(stage: Stage, tools: Toolbox) -> None:
+    class Seen(BaseModel):
+        text: str
+
+    async def hold(state: Notes, ctx: Context) -> End:
+        await ctx.signal("go")
+        return End()
+
+    def made(version: str, **more: Any) -> Agent:
+        agent = of_one(hold, tools=tools.all(), version=version, **more)
+        agent.view("shown", answers=Seen)(lambda state: Seen(text=state.asked.text))
+        return agent
+
+    run = parked(stage, made("1.0.0"))
+    made("2.0.0", migrations=[Migration("1.0.0", {}, lambda old: old | {"asked": {"text": "moved", "amount": 1}})])
+    before = reading.read(run.id, "shown")
+    assert moved(run, nodes=ONE).how == "replayed"
+    assert (before["text"], reading.read(run.id, "shown")["text"]) == ("go", "moved")
+
+
+def test_a_moved_run_renews_as_its_new_version(stage: Stage, tools: Toolbox) -> None:
+    async def hold(state: Notes, ctx: Context) -> Any:
+        await ctx.signal("go")
+        return End("done") if state.seen else Renew(Notes(seen=["once"]))
+
+    run = parked(stage, of_one(hold))
+    of_one(hold, version="2.0.0")
+    assert moved(run, nodes=ONE).how == "replayed"
+    go(run)
+    stage.settle(run)
+    heir = Run.objects.get(came_from=run.id)
+    assert (heir.graph_id, heir.generation) == ("mover@2.0.0", 0)
+    sound(run)
+    stage.settle(heir)
+    assert moved(heir, nodes=ONE, of="2.0.0", to="1.0.0").how == "replayed"
+    sound(heir)
+    sound(run)

@@ -86,6 +86,7 @@ class Migrating(MigrationsPage):
     """The act, of the runs that were looked at."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
 
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)

@@ -64,13 +64,13 @@ class Outcome:
 
 
 def preview(agent: str, body: Moved) -> list[Outcome]:
-    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput, Busy."""
+    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
     return [Outcome.of(run_id, look(run_id, moving).found) for run_id in chosen(moving.of, body)]
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
-    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired, Busy."""
+    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = may_migrate(by, body.justification)
     moving = moving_of(agent, body)
     return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
