@@ -4,6 +4,7 @@ from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
 from runs.console.limits import limit_views
+from runs.console.migrating import views as migrating
 from runs.console.pools import views as pool_views
 from runs.console.releases import views as releases
 from runs.console.starts import schedule_views
@@ -46,6 +47,9 @@ urlpatterns = [
     path("agents/<str:graph_id>/versions", releases.VersionsPage.as_view(), name="versions"),
     path("agents/<str:graph_id>/closings", releases.VersionClosings.as_view(), name="version_closings"),
     path("agents/<str:graph_id>/openings", releases.VersionOpenings.as_view(), name="version_openings"),
+    path("agents/<str:graph_id>/migrations", migrating.MigrationsPage.as_view(), name="migrations"),
+    path("agents/<str:graph_id>/migrations/looks", migrating.MigrationLooks.as_view(), name="migration_looks"),
+    path("agents/<str:graph_id>/migrations/acts", migrating.Migrating.as_view(), name="migrating"),
     path("agents/<str:graph_id>/ramps", releases.NewRamp.as_view(), name="new_ramp"),
     path("ramps/<int:ramp_id>/shares", releases.RaiseRamp.as_view(), name="ramp_shares"),
     path("ramps/<int:ramp_id>/resumptions", releases.SteerRamp.as_view(action="resume"), name="ramp_resumptions"),

@@ -96,8 +96,7 @@ class PgJournal(Mailbox, Succession):
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
-        version, generation = self._said
-        written, cut, kept = with_cut(batch.events, batch.snapshot, version if generation else "")
+        written, cut, kept = with_cut(batch.events, batch.snapshot, *self._said)
         (events, values), (entries, more), (wait, opening) = (
             lines(written, self._id, self.seq), facts(batch.entries), opening_of(batch.wait)
         )  # fmt: skip

@@ -143,16 +143,16 @@ def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: 
 
 
 def with_cut(
-    events: Sequence[Event], snapshot: Snapshot | None, version: str = ""
+    events: Sequence[Event], snapshot: Snapshot | None, version: str = "", generation: int = 0
 ) -> tuple[Sequence[Event], str, list[Any]]:
     """A commit's events, the visit's beginning with its checkpoint's digest; and the checkpoint as an SQL expression of
-    type `runs_cut`, with its parameters. `version` is the run's (name@version), where it isn't the one that its first
-    event names."""
+    type `runs_cut`, with its parameters. `version` (name@version) and `generation` are the run's: of one that
+    was moved, the event says which version it is of."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state) or b""
     payload = {"checkpoint": cut_digest(at.generation, at.node, at.visit, at.fingerprint, state)}
-    payload |= {"version": version} if version else {}
+    payload |= {"version": version} if generation else {}
     bound = [replace(x, payload=payload) if isinstance(x, VisitEntered) and x.visit == at.visit else x for x in events]
     return bound, _CUT, [at.generation, at.node, at.visit, at.fingerprint, state, checksum(at.node, at.visit, state)]
 

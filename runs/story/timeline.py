@@ -285,6 +285,10 @@ def _child_ended(timeline: Timeline, line: Fact) -> None:
         row.note, row.noted = f"{', '.join(said)}: ", line.seq
 
 
+def _moved(timeline: Timeline, line: Fact) -> None:
+    timeline.mark(line, f"moved to {line.clear['to']}", note=line.clear["by"])
+
+
 def _signalled(timeline: Timeline, line: Fact) -> None:
     timeline.mark(line, f"signal {line.clear['name']}", note=line.clear["by"])
 
@@ -408,6 +412,7 @@ STEPS: dict[str, Callable[[Timeline, Fact], None]] = {
     "RunReleased": _released,
     "RunPaused": _paused,
     "RunResumed": _resumed,
+    "RunMigrated": _moved,
     "RunCancelled": _cancelled,
     "RunFailed": _failed,
     "RunRetried": _retried,

@@ -78,8 +78,8 @@ class Succession:
         come = _come(heir.pk)
         if come is None or come.origin != str(self.journal.run_id) or come.how != _GOES_ON[gone.KIND]:
             yield f"run {heir.pk}, which it goes on as, does not say so"
-        if isinstance(gone, e.RunHandedOff) and heir.graph_id != gone.agent:
-            yield f"it was handed off to {gone.agent}, and goes on as one of {heir.graph_id}"
+        if isinstance(gone, e.RunHandedOff) and (born := _born_as(heir.pk)) != gone.agent:
+            yield f"it was handed off to {gone.agent}, and goes on as one of {born}"
 
     def _about_the_origin(self, come: e.RunCarriedOn) -> Iterator[str]:
         if heir_id(come.origin) != str(self.journal.run_id):
@@ -118,6 +118,12 @@ def _come(run_id: UUID) -> e.RunCarriedOn | None:
     row = Event.objects.filter(run_id=run_id, seq__in=(2, 3), kind=e.RunCarriedOn.KIND).first()
     event = _read(row)
     return event if isinstance(event, e.RunCarriedOn) else None
+
+
+def _born_as(run_id: UUID) -> str:
+    """The version that a run began as: it may have been moved since."""
+    event = _read(Event.objects.filter(run_id=run_id, seq=1).first())
+    return f"{event.agent}@{event.version}" if isinstance(event, e.RunCreated) else "nothing"
 
 
 def _read(row: Event | None) -> e.Event | None:

@@ -80,6 +80,8 @@ MATRIX: dict[tuple[str, str], frozenset[Any]] = {
     ("api-agents", "GET"): EVERY,
     ("api-versions", "GET"): EVERY,
     ("api-version-close", "POST"): OPERATE,
+    ("api-migrations", "POST"): OPERATE,
+    ("api-migrations-look", "POST"): OPERATE | {"auditor"},
     ("api-version-open", "POST"): OPERATE,
     ("api-ramps", "GET"): EVERY,
     ("api-ramps", "POST"): OPERATE,

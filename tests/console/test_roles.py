@@ -19,7 +19,7 @@ ALL = set(ROLES)
 STOP = ALL - {"auditor"}
 READ = {
     "overview": ALL, "inbox": ALL, "approval": ALL, "runs": ALL, "run": ALL, "verification": ALL, "reconcile": ALL,
-    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "versions": ALL,
+    "audit": ALL - {"integrator"}, "agents": ALL, "agent": ALL, "run-view": ALL, "versions": ALL, "migrations": ALL,
     "start": {"integrator", "operator"},
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
@@ -36,6 +36,7 @@ ACT = {
     "new_pool": {"operator"}, "pool_limits": {"operator"}, "pool_closings": {"operator"},
     "limit_settings": {"operator"}, "limit_resets": {"operator"},
     "breaker_openings": {"operator"}, "breaker_closings": {"operator"},
+    "migration_looks": {"operator"}, "migrating": {"operator"},
     "version_closings": {"operator"}, "version_openings": {"operator"}, "new_ramp": {"operator"},
     "ramp_shares": {"operator"}, "ramp_resumptions": {"operator"}, "ramp_rollbacks": {"operator"},
     "ramp_completions": {"operator"},
@@ -60,7 +61,8 @@ PATHS = {
     "pool_limits": "/pools/404/limits", "pool_closings": "/pools/404/closings",
     "limits": "/limits", "limit_settings": "/limits/settings", "limit_resets": "/limits/resets",
     "breaker_openings": "/limits/openings", "breaker_closings": "/limits/closings",
-    "versions": "/agents/buyer@1.0.0/versions",
+    "versions": "/agents/buyer@1.0.0/versions", "migrations": "/agents/buyer@1.0.0/migrations",
+    "migration_looks": "/agents/buyer@1.0.0/migrations/looks", "migrating": "/agents/buyer@1.0.0/migrations/acts",
     "version_closings": "/agents/buyer@1.0.0/closings", "version_openings": "/agents/buyer@1.0.0/openings",
     "new_ramp": "/agents/buyer@1.0.0/ramps", "ramp_shares": "/ramps/404/shares",
     "ramp_resumptions": "/ramps/404/resumptions", "ramp_rollbacks": "/ramps/404/rollbacks",

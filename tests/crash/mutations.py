@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_testing import TESTING
@@ -30,7 +31,7 @@ REVIEW, READS, REVIEWED = (
     "durableagents/demo/literature/paper_reader.py",
     "tests/demo/test_literature.py",
 )
-PLANNED = "runs/sql/0039_drains.sql"
+PLANNED = "runs/sql/0043_migrated.sql"
 CLAIMS, TROUBLE, HOST = "runs/sql/0007_claims.sql", "runs/journal/database_errors.py", "runs/workers/run_loop.py"
 COMMITTER = "runs/journal/committer.py"
 POOLS, POOLED, POOL_ACTS = "runs/sql/0026_pools.sql", "tests/runs/test_pools.py", "runs/services/pools/acts.py"
@@ -62,7 +63,7 @@ MUTANTS = [
         "a claim keeps epoch and lease", "runs/sql/steps.sql", "    h.epoch := h.epoch + 1;\n    h.lease := gen_random_uuid();\n",
         "    h.lease := coalesce(h.lease, gen_random_uuid());\n", LIGHT,
     ),
-    Mutant("a claim waits for nobody and takes what is taken", PLANNED, "CONTINUE WHEN r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "CONTINUE WHEN r.is_solo <> p_solo OR ", "tests/limits/test_shares.py -k is_looked_at"),
+    Mutant("a claim waits for nobody and takes what is taken", PLANNED, "OR r.is_solo <> p_solo OR r.ready_at IS NULL OR ", "OR r.is_solo <> p_solo OR ", "tests/limits/test_shares.py -k is_looked_at"),
     Mutant(
         "one damaged run ends every claim", PLANNED,
         "            CONTINUE WHEN left(SQLSTATE, 2) IN ('40', '55');  -- somebody has the row: it is looked at again\n", "            RAISE;\n",
@@ -365,5 +366,6 @@ MUTANTS = [
     *CERTIFIED,
     *VERSIONS,
     *UNDOING,
+    *MIGRATION,
     *TESTING,
 ]  # fmt: skip

@@ -25,6 +25,6 @@ RELEASES = [
     Mutant("a ramp is blind for what fails late", WATCHING, "ORDER BY coalesce(l.ended_at, l.started_at) DESC", "ORDER BY s.id DESC", f"{HALTS} -k long_ago"),
     Mutant("a ramp that leads back leaves the newer version open", ACTS, "    if ordered(ramp.from_version) > ordered(ramp.to_version) and", "    if ramp.share < 0 and", f"{HALTS} -k leads_back"),
     Mutant("nobody says that all workers only drain", "runs/fleet/agent_versions.py", "ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None", "None", f"{DRAINS} -k only_drain"),
-    Mutant("whoever drains a version begins runs of it", "runs/sql/0039_drains.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
-    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0039_drains.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version begins runs of it", "runs/sql/0043_migrated.sql", "is_draining boolean := EXISTS (", "is_draining boolean := false AND EXISTS (", f"{DRAINS} -k begins_nothing"),
+    Mutant("whoever drains a version leaves its renewals lying", "runs/sql/0043_migrated.sql", "                   AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)\n", "                   AND q.state <> 'pending'\n", f"{DRAINS} -k begins_nothing"),
 ]  # fmt: skip

@@ -44,6 +44,7 @@ class Story:
     screens: tuple[Screen, ...] = ()
     reads: Reads = field(default_factory=NoReads)
     limits: Limits = field(default_factory=Limits)
+    generation: int = 0  # how often it was moved to another version
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)
@@ -90,7 +91,9 @@ class Story:
         claimed = self.run.claim()
         journal = self.journal(self.run, claimed.lease)
         try:
-            driver = Driver(agent or self.agent, journal, self.runtime, self.control, trace_id="0" * 32)
+            driver = Driver(
+                agent or self.agent, journal, self.runtime, self.control, trace_id="0" * 32, generation=self.generation
+            )  # fmt: skip
             return await driver.drive()
         except Killed:
             return "killed"

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from runs.api.migrating import views as migrating
 from runs.api.releases import views
 
 urlpatterns = [
@@ -16,6 +17,8 @@ urlpatterns = [
         views.SteerVersion.as_view(action="open"),
         name="api-version-open",
     ),
+    path("agents/<str:name>/migrations", migrating.Migrations.as_view(), name="api-migrations"),
+    path("agents/<str:name>/migrations/look", migrating.Look.as_view(), name="api-migrations-look"),
     path("ramps", views.Ramps.as_view(), name="api-ramps"),
     path("ramps/<int:ramp_id>", views.OneRamp.as_view(), name="api-ramp"),
     path("ramps/<int:ramp_id>/raise", views.RaiseRamp.as_view(), name="api-ramp-raise"),

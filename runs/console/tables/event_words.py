@@ -204,6 +204,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunRenewed": lambda f, _: f"it goes on as {_run(f['successor'])}, with an empty journal",
     "RunHandedOff": lambda f, _: f"it goes on as {_run(f['successor'])} of {visible(f['agent'])}",
     "RunCarriedOn": _carried_on,
+    "RunMigrated": lambda f, _: f"{visible(f['of'])} → {visible(f['to'])}, by {visible(f['by'])}: {_words(f['how'])}",
     "UndoRegistered": lambda f, _: f"can be undone by {visible(f['tool'])}",
     "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",
     "UndoBegun": _undo_begun,

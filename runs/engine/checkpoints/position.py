@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ledger import events as e
 from runs.engine.journal import Snapshot
-from runs.engine.tape import payload_of
+from runs.engine.messages.changes import between
+from runs.engine.tape import Tape, payload_of
 
 REPLAYED: Final = "replayed"
 REENTERED: Final = "reentered"
@@ -47,11 +48,19 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
     if moved.how == UNBEGUN:
         return Position(at, tail, _carried_on(at, tail))
     if moved.how == REENTERED:
-        before = Snapshot("", moved.visit, moved.slots, moved.fingerprint, None)
-        return Position(before, tail[place + 1 :], (moved.node, state))
+        return _reentered(moved, state, tail[place + 1 :])
     entered = [i for i in range(place) if isinstance(tail[i], e.VisitEntered)]
     since = entered[-1] + 1 if entered else 0
     return Position(Snapshot(moved.node, moved.visit, moved.slots, moved.fingerprint, state), tail[since:])
+
+
+def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Position:
+    """Before its node, or, where that was entered and the checkpoint of it can't be read, in it."""
+    visit = moved.visit + 1
+    if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):
+        return Position(Snapshot("", moved.visit, moved.slots, moved.fingerprint, None), since, (moved.node, state))
+    state = between(Tape(since), f"{moved.slots}.{moved.visit}", state)
+    return Position(Snapshot(moved.node, visit, moved.generation, moved.fingerprint, state), since)
 
 
 def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> tuple[str, Any] | None:

@@ -7,6 +7,7 @@ import pwd
 from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 from pydantic import ValidationError
@@ -17,6 +18,9 @@ from ledger.web.roles import OPERATOR
 from runs.engine.agents import registry
 from runs.models import Ramp
 from runs.queries.releases.standing import Standing, ramped, versions_of
+from runs.services.migrating import acts as migrating
+from runs.services.migrating.acts import Outcome
+from runs.services.migrating.bodies import LookBody, MigrateBody
 from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 
@@ -26,7 +30,7 @@ _RAMP_ACTS = {"resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.f
 class Command(BaseCommand):
     help = (
         "An agent's versions: list them with what each has under way, close one to new starts and open it, "
-        "move starts to a newer one by a ramp. What is changed is on record."
+        "move starts to a newer one by a ramp, move runs under way to another. What is changed is on record."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,6 +48,15 @@ class Command(BaseCommand):
         for name in acts.BOUNDS:
             ramp.add_argument(f"--{name}", default=_default(name), help="per cent above which it halts, or none")
         ramp.add_argument("--at-least", type=int, default=20, help="judged from so many begun (default: %(default)s)")
+        move = verbs.add_parser("migrate", help="move runs under way to another version, or look what would become")
+        move.add_argument("old", help="name@version")
+        move.add_argument("new", help="name@version")
+        move.add_argument("--node", action="append", default=[], metavar="OLD=NEW", help="for each node of the old one")
+        move.add_argument("--run", action="append", type=UUID, help="which (else: the oldest that fit)")
+        move.add_argument("--at", help="only those at this node")
+        move.add_argument("--state", help="only those in this state")
+        move.add_argument("--limit", type=int, default=20, help="how many at most (default: %(default)s)")
+        move.add_argument("--dry-run", action="store_true", help="only say what would become of each")
         more = verbs.add_parser("raise", help="a larger share")
         more.add_argument("--share", required=True)
         others = [verbs.add_parser(name, help=f"{name} a ramp") for name in _RAMP_ACTS]
@@ -51,11 +64,14 @@ class Command(BaseCommand):
             verb.add_argument("ramp", type=int, help="its number, as `list` tells it")
         for verb in (close, reopen, ramp, more, *others):
             verb.add_argument("--justification", required=True)
+        move.add_argument("--justification", default="", help="required without --dry-run")
 
     def handle(self, *, verb: str, **given: Any) -> None:
         """One line for each version and the ramp. Raises CommandError for what can't be."""
         by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
         try:
+            if verb == "migrate":
+                return self._migrate(given, by)
             agent = given["agent"] if verb == "list" else self._act(verb, given, by)
         except DurableAgentsError as refused:
             errors = "; ".join(f"{e['field']} {e['problem']}" for e in refused.extra.get("errors", []))
@@ -86,6 +102,29 @@ class Command(BaseCommand):
             body_of_raise = RaiseBody.model_validate({"share": _share(given["share"]), "justification": why})
             return acts.raise_to(given["ramp"], body_of_raise, by=by).agent
         return _RAMP_ACTS[verb](given["ramp"], RampActBody(justification=why), by=by).agent
+
+    def _migrate(self, given: dict[str, Any], by: Actor) -> None:
+        """A line for each run. Raises CommandError where one was refused that should have been moved."""
+        (name, old), (other, new) = _parts(given["old"]), _parts(given["new"])
+        if name != other:
+            raise CommandError(f"{name} and {other} are two agents: a run stays one of its agent.")
+        pairs = [each.partition("=") for each in given["node"]]
+        if wrong := [first for first, sign, second in pairs if not (first and sign and second)]:
+            raise CommandError(f"--node {wrong[0]!r} is no OLD=NEW.")
+        asked = {
+            "from_version": old, "to_version": new, "nodes": {first: second for first, _, second in pairs},
+            "runs": given["run"], "node": given["at"], "state": given["state"], "limit": given["limit"],
+        }  # fmt: skip
+        if given["dry_run"]:
+            found = migrating.preview(name, LookBody.model_validate(asked))
+        else:
+            body = MigrateBody.model_validate(asked | {"justification": given["justification"]})
+            found = migrating.migrate(name, body, by=by)
+        for each in found:
+            self.stdout.write("\t".join(_moved_line(each)))
+        stay = sum(not each.is_moved for each in found)
+        if stay and not given["dry_run"]:
+            raise CommandError(f"{stay} of {len(found)} stay where they are.")
 
     def _tell(self, agent: str) -> None:
         found = versions_of(agent, [one.version for one in registry.versions(agent)])
@@ -118,6 +157,14 @@ def _line(one: Standing) -> list[str]:
     return [
         one.graph_id, "closed" if one.is_closed else "open", f"{one.workers} workers{drains}", counted, ends,
     ]  # fmt: skip
+
+
+def _moved_line(found: Outcome) -> list[str]:
+    where = f"{found.node} → {found.to_node}" if found.to_node else found.node
+    anew = f"anew: {', '.join(found.anew)}" if found.anew else ""
+    told = [found.code, found.why, f"{len(found.answered)} calls from the record" if found.answered else "", anew]
+    how = found.how if found.is_moved or found.how == "refused" else f"would be {found.how}"
+    return [str(found.run), how, where, "; ".join(each for each in told if each)]
 
 
 def _ramp_line(ramp: Ramp) -> str:

@@ -64,23 +64,23 @@ class Outcome:
 
 
 def preview(agent: str, body: Moved) -> list[Outcome]:
-    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput, Busy."""
+    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
     return [Outcome.of(run_id, look(run_id, moving).found) for run_id in chosen(moving.of, body)]
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
-    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired, Busy."""
-    may_migrate(by)
-    why = justified(ACTION, body.justification)
+    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
+    why = may_migrate(by, body.justification)
     moving = moving_of(agent, body)
     return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
 
 
-def may_migrate(by: Actor) -> None:
-    """Raises Forbidden."""
+def may_migrate(by: Actor, justification: object) -> str:
+    """The justification, trimmed. Raises Forbidden, JustificationRequired."""
     if by.role != OPERATOR and by.auth != "shell":
         raise Forbidden("Only an operator may migrate a run.")
+    return justified(ACTION, justification)
 
 
 def migrate_one(run_id: UUID, moving: Moving, *, by: Actor, justification: str) -> Outcome:

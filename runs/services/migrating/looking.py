@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import connection, connections, transaction
 
 from ledger import events as e
-from ledger.errors import Busy, NotFound
+from ledger.errors import NotFound
 from ledger.models import Head
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.errors import JournalBroken, brief
@@ -40,7 +40,7 @@ class Look:
 
 
 def look(run_id: UUID, moving: Moving) -> Look:
-    """What would become of a run. Raises Busy."""
+    """What would become of a run."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -90,7 +90,7 @@ def _in_time(
     moving: Moving, run: Run, created: e.RunCreated, stands: Position, earlier: list[e.Event]
 ) -> Found:  # fmt: skip
     if not _alone.acquire(timeout=SECONDS):
-        raise Busy("Another run is being tried")
+        return refused("busy", f"another run was tried for more than {SECONDS:g} s: ask again")
     got: list[Found] = []
     broke: list[BaseException] = []
 

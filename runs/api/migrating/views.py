@@ -1,0 +1,107 @@
+"""What would become of runs that are moved to another version of their agent, and moving them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ledger.errors import DurableAgentsError
+from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.roles import AUDITOR, OPERATOR
+from ledger.web.shapes import Shape
+from runs.engine.migrating.trying import Moving
+from runs.services import idempotency
+from runs.services.migrating import acts
+from runs.services.migrating.acts import Outcome
+from runs.services.migrating.asked import chosen, moving_of
+from runs.services.migrating.bodies import LookBody, MigrateBody
+
+
+class MovedRow(Shape):
+    """One run: what would become of it, or what did."""
+
+    run: UUID
+    how: Literal["replayed", "reentered", "unbegun", "refused"] = Field(
+        description="replayed: its visit goes on in the middle; reentered: its node is entered from the top; unbegun: "
+        "it had entered none; refused: it stays where it is."
+    )
+    is_moved: bool
+    code: str = Field(description="Of a refusal: its name, which is stable. Empty: none.")
+    why: str = Field(description="Why it is refused, or why it can't go on in the middle.")
+    node: str = Field(description="Where it stands; empty: before its first node.")
+    to_node: str
+    answered: list[str] = Field(description="Slots of calls that are answered from the record.")
+    anew: list[str] = Field(description="What is done after that, or once more.")
+    withdrawn: list[str] = Field(description="What it waited for and nobody is asked any more.")
+
+
+class MovedRows(Shape):
+    """The runs that were asked for, in their order."""
+
+    results: list[MovedRow]
+
+
+class Look(ApiView):
+    """What would become of runs. Nothing is changed."""
+
+    roles = {"POST": (OPERATOR, AUDITOR)}
+
+    @described("Look what would become of runs that are moved", MovedRows, body=LookBody)
+    def post(self, request: Request, name: str) -> Response:
+        return _answer(acts.preview(name, read_body(request, LookBody)))
+
+
+class Migrations(ApiView):
+    """Moving runs. Each is a transaction of its own; under an `Idempotency-Key` a repeat is about the same runs, moves
+    those that were refused or not come to, and answers the rest as it was answered."""
+
+    roles = {"POST": (OPERATOR,)}
+
+    @described("Move runs to another version", MovedRows, body=MigrateBody, headers=("Idempotency-Key",))
+    def post(self, request: Request, name: str) -> Response:
+        body = read_body(request, MigrateBody)
+        key = idempotency.key_from(request.headers.get("Idempotency-Key"))
+        if key is None:
+            return _answer(acts.migrate(name, body, by=self.by))
+        why = acts.may_migrate(self.by, body.justification)
+        moving, principal = moving_of(name, body), f"migrate:{request.user.pk}"
+        asked = {"agent": name, "asked": request.data}
+        ids = [str(run_id) for run_id in chosen(moving.of, body)]
+        _, text = idempotency.answer_once(principal, key, asked, lambda: (200, ids))
+        mine = hashlib.sha256(key.encode()).hexdigest()  # one of any length, with a run's id after it
+        return _answer([self._one(f"{mine}-{each}", principal, UUID(each), moving, why) for each in json.loads(text)])
+
+    def _one(self, key: str, principal: str, run_id: UUID, moving: Moving, why: str) -> Outcome:
+        def act() -> tuple[int, Any]:
+            found = acts.migrate_one(run_id, moving, by=self.by, justification=why)
+            if not found.is_moved:
+                raise _Stays(found)
+            return 200, _row(found)
+
+        try:
+            _, text = idempotency.answer_once(principal, key, str(run_id), act)
+        except _Stays as stays:
+            return stays.found
+        return Outcome(**(json.loads(text) | {"run": run_id}))
+
+
+class _Stays(DurableAgentsError):
+    """A run that is not moved: nothing is kept of that, for a repeat may move it."""
+
+    def __init__(self, found: Outcome) -> None:
+        super().__init__(found.why)
+        self.found = found
+
+
+def _answer(found: list[Outcome]) -> Response:
+    return Response(MovedRows.of(None, results=[_row(each) for each in found]))
+
+
+def _row(found: Outcome) -> MovedRow:
+    return MovedRow.of(found)

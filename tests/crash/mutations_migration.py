@@ -1,0 +1,39 @@
+"""Seeded bugs in moving runs to another version. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+POSITION, TRYING, ACTS, LOOKING, READER, SQL = (
+    "runs/engine/checkpoints/position.py", "runs/engine/migrating/trying.py", "runs/services/migrating/acts.py",
+    "runs/services/migrating/looking.py", "runs/journal/reader.py", "runs/sql/0043_migrated.sql",
+)  # fmt: skip
+TOLD, ATTACKED, VISITS, CRASHED = (
+    "tests/runs/test_migrating.py", "tests/runs/test_migrating_attacked.py", "tests/runs/test_migrating_visits.py",
+    "tests/engine/test_migrating_crashes.py",
+)  # fmt: skip
+
+MIGRATION = [
+    Mutant("a move is forgotten by whoever takes the run", POSITION, "    if found is None:\n        return Position(at, tail, _carried_on(at, tail))\n    place", "    if True:\n        return Position(at, tail, _carried_on(at, tail))\n    place", CRASHED),
+    Mutant("a visit that was left is answered from", POSITION, "    return Position(Snapshot(moved.node, visit, moved.generation, moved.fingerprint, state), since)", "    return Position(Snapshot(moved.node, visit, moved.slots, moved.fingerprint, state), since)", CRASHED),
+    Mutant("a visit that was left is entered again", POSITION, "    if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):", "    if True:", CRASHED),
+    Mutant("a visit in its middle gets slots of its own", POSITION, "    return Position(Snapshot(moved.node, moved.visit, moved.slots, moved.fingerprint, state), tail[since:])", "    return Position(Snapshot(moved.node, moved.visit, moved.generation, moved.fingerprint, state), tail[since:])", CRASHED),
+    Mutant("what was sent is sent again from the node's top", TRYING, "intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:", "intent, e.ToolInvoked) and False:", f"{TOLD} -k not_done_again"),
+    Mutant("a signal that was taken is lost", TRYING, "            if isinstance(attempt.result, e.SignalTaken):\n", "            if False:\n", f"{ATTACKED} -k looked_at_again"),
+    Mutant("what somebody answered is asked again", TRYING, "            if attempt.answers:\n", "            if False:\n", f"{VISITS} -k answered_is_not"),
+    Mutant("a run that was started is started again", TRYING, "            if isinstance(attempt.intent, e.ChildStarted):\n", "            if False:\n", f"{VISITS} -k to_make_twice"),
+    Mutant("a yes to one gate is one to another", TRYING, "    if tool.gate.is_needed(args) and now != (asked.queue, asked.rule):", "    if False:", f"{VISITS} -k yes_to_one"),
+    Mutant("a call in doubt moves along", TRYING, "    if doubts:\n", "    if False:\n", f"{TOLD} -k in_doubt"),
+    Mutant("a run that undoes is moved", TRYING, "    if stands.at.node == UNDO_NODE:", "    if False:", f"{VISITS} -k that_undoes"),
+    Mutant("a field is lost without a word", TRYING, "    if moving.state is None and (lost := sorted(set(_lost(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),
+    Mutant("what a message changed is dropped", TRYING, "        if names and (is_state_made or not known.issuperset(names)):", "        if False:", f"{VISITS} -k no_place"),
+    Mutant("a driven run is moved under its worker", LOOKING, "    if run.owner is not None or head.lease is not None:", "    if False:", f"{TOLD} -k driven"),
+    Mutant("a move goes by an old look", ACTS, "                if act.head.seq == seen.seq:", "                if True:", f"{ATTACKED} -k looked_at_again"),
+    Mutant("a moved run keeps the questions of the visit that it left", ACTS, "    if found.how == REENTERED:\n        with connection", "    if False:\n        with connection", f"{VISITS} -k withdrawn_with"),
+    Mutant("a moved run waits for nobody", ACTS, "    goes_on = found.how == REENTERED or is_closed", "    goes_on = False", f"{TOLD} -k entered_anew"),
+    Mutant("a node is left out and nobody says so", "runs/services/migrating/asked.py", "        if name not in nodes\n", "        if False\n", f"{TOLD} -k refused_by_name"),
+    Mutant("a row's version is believed", READER, "    if said != (graph_id, generation):", "    if False:", f"{ATTACKED} -k forged"),
+    Mutant("a checkpoint does not say of which version it is", READER, "{\"version\": version} if generation else {}", "{}", f"{TOLD} -k entered_anew"),
+    Mutant("an old worker claims a run that has moved", SQL, "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
+    Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
+]  # fmt: skip
