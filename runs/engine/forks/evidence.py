@@ -114,6 +114,10 @@ class Fork:
         ]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
+    def value(self, what: str, slot: str) -> Record | None:
+        """A value from outside that was read at the same place."""
+        return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
+
     def _is_at(self, there: str, here: str) -> bool:
         """Whether two slots are the same place, in the visits as they are counted there and here."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
@@ -244,6 +248,8 @@ def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: Too
             return Record(name, what, asked, "", {"result": payload.get("output")})
         case e.ChildEnded():
             return Record(name, what, asked, outcome.code or "child_failed", payload | {"agent": outcome.agent})
+        case e.ValueRead():
+            return Record(name, what, asked, "", {"result": outcome.payload})
         case e.SignalTaken():
             return Record(name, what, asked, "", {"result": sent(outcome.name, outcome.n)})
         case e.ToolReturned() | e.ToolReconciled() | e.CallbackReceived():

@@ -19,7 +19,7 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
-from runs.engine.forks import fence
+from runs.engine.forks import fence, what_if
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
@@ -43,6 +43,12 @@ async def call_tool(
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo)
+    if what_if.of(visit) is not None:
+        await what_if.answered(
+            visit, slot, call.record, tool.name, call.requested_hash, arguments=call.arguments, given=tool.name,
+            fits=lambda payload: tool.output.model_validate(payload["result"]),
+        )  # fmt: skip
+        return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     with call.hold:

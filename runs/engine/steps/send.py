@@ -88,6 +88,7 @@ async def _perform(call: LogicalCall) -> Any:
     if runtime.is_fenced():
         # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
+    call.visit.check_sends(tool.name)
     function = tool.opened(FOR_DISPATCH)
     with call.hold.under_way():
         try:
