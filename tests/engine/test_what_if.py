@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from durableagents import Agent, Assistant, BusinessFailure, Context, End, Handoff, Renew, ToolFailure
+from durableagents import Agent, BusinessFailure, Context, End, Handoff, Renew, ToolFailure
 from ledger import events as e
 from runs.engine.forks import what_if
 from runs.engine.forks.evidence import WHAT_IF, records_of
 from tests.engine.story import Story
 from tests.engine.test_forks import cut, told, two_orders
-from tests.engine.test_think import Mind, call, final
-from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of, ends_with
+from tests.engine.test_think import Mind, call, final, thinking
+from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 
 def imagine(
@@ -145,20 +145,15 @@ async def test_people_signals_children_and_time_are_answered_from_the_record(out
 
 async def test_no_model_is_asked(tools: Toolbox, outside: Outside) -> None:
     mind = Mind([call("order", name="a")], [final()])
-    assistant = Assistant("clerk", instructions="order", tools=[tools.order], output=Done)
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.think(assistant, "order one")).ref)
-
-    story = Story(agent_of(node, tools=tools.all(), assistants=[assistant], name="what-if-thinks"), model=mind)
-    assert await story.settle() == "completed"
+    story = Story(thinking(tools, mind))
+    assert await story.settle() == "completed" and story.output == "done"
     before = len(outside.requests)
 
     async def none(*_: Any) -> Any:
         raise AssertionError("a model was asked")
 
     imagined = imagine(story, model=none)
-    assert await imagined.drive() == "completed" and imagined.output == story.output
+    assert await imagined.drive() == "completed" and imagined.output == story.output and len(mind.shown) == 2
     silent(imagined, outside, before)
 
 
