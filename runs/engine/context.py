@@ -21,7 +21,6 @@ from runs.engine.budget.amounts import RESOURCES, Left
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.errors import MisusedContext
-from runs.engine.forks import what_if
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
@@ -30,6 +29,7 @@ from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message

@@ -28,10 +28,10 @@ from runs.engine.errors import (
     TimedOut,
     ToolFailure,
 )
-from runs.engine.forks import what_if
 from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.forks import what_if
 from runs.engine.succession.declared import Handoff, Renew
 from runs.engine.succession.heirs import HandedOver, Renewed, handoff, renewal
 from runs.engine.visit import Visit

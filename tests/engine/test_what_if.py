@@ -8,8 +8,8 @@ import pytest
 
 from durableagents import Agent, BusinessFailure, Context, End, Handoff, Renew, ToolFailure
 from ledger import events as e
-from runs.engine.forks import what_if
 from runs.engine.forks.evidence import WHAT_IF, records_of
+from runs.engine.steps.forks import what_if
 from tests.engine.story import Story
 from tests.engine.test_forks import cut, told, two_orders
 from tests.engine.test_think import Mind, call, final, thinking

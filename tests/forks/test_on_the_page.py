@@ -67,7 +67,7 @@ def test_a_damaged_run_is_gone_through_and_started_again(stage: Stage, run: Run,
     tear(run, "ToolRead")
     page = olga.get(f"/runs/{run.pk}/start-again").content.decode()
     assert "was changed" in page and "order:a" in page and "did not happen" in page
-    undecided = olga.post(f"/runs/{run.pk}/new-starts", **{"justification": "its journal is damaged"})
+    undecided = olga.post(f"/runs/{run.pk}/new-starts", justification="its journal is damaged")
     assert undecided.status_code == 422 and b"is not decided" in undecided.content
     form = {"justification": "its journal is damaged"}
     for n, slot in enumerate(("0.2/1", "0.2/2")):

@@ -329,7 +329,7 @@ def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Tool
 
 def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
     """What a bug in every guard would leave behind."""
-    from runs.engine.forks import what_if
+    from runs.engine.steps.forks import what_if
     from runs.engine.visit import Visit
 
     made = fork(run, 2, what_if=True)

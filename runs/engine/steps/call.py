@@ -19,11 +19,11 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
-from runs.engine.forks import fence, what_if
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
 from runs.engine.steps.arguments import admit
+from runs.engine.steps.forks import fence, what_if
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try

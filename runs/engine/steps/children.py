@@ -22,10 +22,10 @@ from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
-from runs.engine.forks import fence, what_if
 from runs.engine.forks.evidence import child_tool
 from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
 from runs.engine.screening.arrivals import received
+from runs.engine.steps.forks import fence, what_if
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 

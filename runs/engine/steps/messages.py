@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from runs.engine.errors import MisusedContext
-from runs.engine.forks import what_if
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.messages.changes import taken_at
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.signals_and_questions import in_time
 from runs.engine.tape import payload_of
 from runs.engine.visit import Visit

@@ -12,10 +12,10 @@ from ledger import events as e
 from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
-from runs.engine.forks import what_if
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken
 from runs.engine.screening.arrivals import received
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.gates import must_be_known
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable

@@ -21,13 +21,13 @@ from runs.engine.budget.amounts import Usage
 from runs.engine.budget.prices import Route
 from runs.engine.canonical import plain
 from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
-from runs.engine.forks import what_if
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits.rules import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening.requests import RequestScreening, Shown
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
