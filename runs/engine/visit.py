@@ -51,17 +51,6 @@ class Visit:
         self.talks: list[Talk] = []  # the conversations of its assistants, in their order
         self.changes: Changes | None = None  # what messages changed of the node's state
 
-    @property
-    def sends_nothing(self) -> bool:
-        """Whether the run is a what-if: nothing of it leaves."""
-        return self.fork is not None and self.fork.is_what_if
-
-    def check_sends(self, what: str) -> None:
-        """The last word before anything leaves, whatever led there."""
-        if self.sends_nothing:
-            problem = f"a what-if was about to send something: {what}"
-            self.stop(Broken("what_if_sends", {"tool": what, "problem": problem}))
-
     def next_slot(self) -> str:
         """The identity of the next call of the branch that runs now."""
         branch = self.places.branch
@@ -142,8 +131,6 @@ class Visit:
         read is on disk before what it made of it. An intent waits on, and lets the others write, while this process has
         no place among the workers (it may lose it in the queue), and unwinds where people asked for a stop, or where
         it would break a cap."""
-        if batch.is_intent:
-            self.check_sends(batch.events[0].KIND)
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):

@@ -329,13 +329,15 @@ def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Tool
 
 def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
     """What a bug in every guard would leave behind."""
+    from runs.engine.steps import send
     from runs.engine.steps.forks import what_if
-    from runs.engine.visit import Visit
+    from runs.engine.steps.sharing import pools
 
     made = fork(run, 2, what_if=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(what_if, "of", lambda visit: None)
-        patch.setattr(Visit, "check_sends", lambda self, what: None)
+        patch.setattr(pools, "about_to_send", lambda fork, what: None)
+        patch.setattr(send, "check_sends", lambda visit, what: None)
         stage.settle(made)
         say(made, AGAIN)
         stage.settle(made)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from ledger import events as e
+from runs.engine.outcomes import Broken
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool
 
@@ -122,6 +123,13 @@ class Fork:
         """Whether two slots are the same place, in the visits as they are counted there and here."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
+
+
+def about_to_send(fork: Fork | None, what: str) -> Broken | None:
+    """What an operator is told where a run that sends nothing comes to send something after all."""
+    if fork is None or not fork.is_what_if:
+        return None
+    return Broken("what_if_sends", {"tool": what, "problem": f"a what-if was about to send something: {what}"})
 
 
 def _parts(slot: str) -> tuple[int, str]:

@@ -138,6 +138,7 @@ async def _start(
         trace_id=visit.trace_id, attributes=found_by,
     )  # fmt: skip
     wait = _wait(visit, slot, record.current, agent)
+    what_if.check_sends(visit, agent.graph_id)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
     record.now.intent = event
 

@@ -280,7 +280,7 @@ class Question:
     async def _in_time(self) -> ModelTurn:
         """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
-        visit.check_sends(name)
+        what_if.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
             async with asyncio.timeout(limit), overheard as hear:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ledger import events as e
 from runs.engine.assistants import ModelTurn
-from runs.engine.forks.evidence import Fork, Record
+from runs.engine.forks.evidence import Fork, Record, about_to_send
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.tape import Slot
@@ -24,7 +24,13 @@ BY = "what_if"
 
 def of(visit: Visit) -> Fork | None:
     """The fork that the visit's run is, where it sends nothing."""
-    return visit.fork if visit.sends_nothing else None
+    return visit.fork if visit.fork is not None and visit.fork.is_what_if else None
+
+
+def check_sends(visit: Visit, what: str) -> None:
+    """The last word before anything leaves, or is announced, whatever led there. Stops for an operator."""
+    if (found := about_to_send(visit.fork, what)) is not None:
+        visit.stop(found)
 
 
 async def answered(
