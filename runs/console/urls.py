@@ -3,6 +3,7 @@
 from django.urls import path
 
 from runs.console import agent_views, run_views, start_views
+from runs.console.forks import views as forks
 from runs.console.limits import limit_views
 from runs.console.migrating import views as migrating
 from runs.console.pools import views as pool_views
@@ -17,6 +18,10 @@ urlpatterns = [
     path("runs/<uuid:run_id>/resumptions", run_views.Resumptions.as_view(), name="resumptions"),
     path("runs/<uuid:run_id>/cancellations", run_views.Cancellations.as_view(), name="cancellations"),
     path("runs/<uuid:run_id>/retries", run_views.Retries.as_view(), name="retries"),
+    path("runs/<uuid:run_id>/fork", forks.ForkPage.as_view(), name="fork"),
+    path("runs/<uuid:run_id>/forks", forks.Forks.as_view(), name="forks"),
+    path("runs/<uuid:run_id>/start-again", forks.StartAgainPage.as_view(), name="start_again"),
+    path("runs/<uuid:run_id>/new-starts", forks.NewStarts.as_view(), name="new_starts"),
     path("runs/<uuid:run_id>/reconciliations", run_views.Reconciliations.as_view(), name="reconciliations"),
     path("runs/<uuid:run_id>/budgets", run_views.Budgets.as_view(), name="budgets"),
     path("runs/<uuid:run_id>/models", run_views.Models.as_view(), name="models"),

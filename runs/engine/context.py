@@ -29,6 +29,7 @@ from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.gates import decided, open_gate, plan_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.messages import await_message
@@ -207,6 +208,8 @@ class Context:
         name = tool.name if tool else "approve"
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
         record = visit.recall(slot, name, requested_hash)
+        if what_if.of(visit) is not None:  # it is taken as approved: nothing can come of it
+            return Grant(slot, what_if.BY, "", requested_hash, what_if.BY, queue)
         if record.gate is None:
             plan = plan_of(
                 visit, slot, queue=queue, rule=rule or f"{visit.node} asks {queue}", tool=name, arguments=arguments,
@@ -254,7 +257,7 @@ class Context:
             raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
         slot = visit.next_slot()
         record = visit.recall(slot, "sleep", "")
-        if record.now.waits.get(("timer", 0)) is not None:
+        if record.now.waits.get(("timer", 0)) is not None or what_if.of(visit) is not None:
             return
         deadline = in_range(until) if until else deadline_in(visit.journal.now(), _seconds(seconds or 0.0))
         wait = WaitSpec(visit.run_id, slot, 0, "timer", 0, deadline, {"title": "Sleep"})
@@ -366,7 +369,7 @@ class Context:
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:
             return record.now.result.payload
-        value = read()
+        value = what_if.value(self._visit, slot, what, read)
         event = e.ValueRead(slot=slot, what=what, payload=value)
         self._visit.tape.add(event)
         self._visit.buffer(event)

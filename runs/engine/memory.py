@@ -14,7 +14,7 @@ from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
 from runs.engine.budget.amounts import UNLIMITED, Caps, first_breach
-from runs.engine.budget.meter import debit_of
+from runs.engine.budget.meter import Meter, debit_of
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
@@ -22,6 +22,7 @@ from runs.engine.journal import (
     NOTHING_USED,
     Batch,
     ChildSpec,
+    Effects,
     Entry,
     GateOpening,
     Heir,
@@ -36,6 +37,7 @@ from runs.engine.runtime import Control, Runtime
 from runs.engine.steps.spending import begun_by
 from runs.engine.succession.in_memory import MemorySuccession
 from runs.engine.undo.declared import UNDO_NODE
+from runs.engine.undoing.plan import KINDS
 
 
 @dataclass
@@ -315,6 +317,23 @@ class MemoryJournal(MemorySuccession):
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()
+
+    async def effects(self) -> Effects:
+        self._fence()
+        return Effects([event for event in self.run.events if isinstance(event, KINDS)])
+
+    async def succeed(self, events: Sequence[e.Event], heir: Heir) -> Reply:
+        self._fence()
+        run = self.run
+        left = Meter(run.caps, run.used).left()
+        kept = tuple(seq for seq, x in enumerate(run.events, start=1) if any(x is k for k in run.kept))
+        told = {event.child for event in run.events if isinstance(event, e.ChildEnded)}
+        is_open = run.open_waits() or run.children.keys() - told or (run.inbox and heir.carried_on.how == "renewal")
+        if self._reply().stop is not None or is_open or heir.left != left or heir.all_signals != kept:
+            return self._reply(is_done=False)
+        reply = self._let_go("end", events, state="completed")
+        run.heir = heir
+        return reply
 
     def _fence(self) -> None:
         if self.run.lease != self.lease.token or self.run.epoch != self.lease.epoch:

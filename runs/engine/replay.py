@@ -31,6 +31,7 @@ from runs.engine.errors import (
 from runs.engine.messages.changes import Changes, handled_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
+from runs.engine.steps.forks import what_if
 from runs.engine.succession.declared import Handoff, Renew
 from runs.engine.succession.heirs import HandedOver, Renewed, handoff, renewal
 from runs.engine.visit import Visit
@@ -78,8 +79,17 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
         or crash
         or visit.recalled.left_out()
         or _not_awaited(node, forgotten)
-        or _where_to(visit.agent, node, state, returned)
+        or _in_itself(visit, _where_to(visit.agent, node, state, returned))
     )
+
+
+def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
+    """A run that sends nothing goes on as no other one: it ends with what that would be."""
+    if what_if.of(visit) is None or not isinstance(outcome, (Renewed, HandedOver)):
+        return outcome
+    if isinstance(outcome, Renewed):
+        return Finished({"goes_on_at": outcome.node, "state": outcome.state})
+    return Finished({"goes_on_as": outcome.agent.graph_id, "input": outcome.input})
 
 
 def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:

@@ -24,6 +24,7 @@ READ = {
     "fleet": {"operator", "auditor"},
     "recoveries": {"operator", "auditor"}, "verify_all": ALL - {"integrator"}, "password": ALL,
     "schedules": ALL, "pools": ALL, "limits": {"integrator", "operator", "auditor"},
+    "fork": ALL, "start_again": ALL,
 }  # fmt: skip
 ACT = {
     "start": {"integrator", "operator"}, "pauses": STOP, "resumptions": STOP, "cancellations": STOP,
@@ -39,7 +40,7 @@ ACT = {
     "migration_looks": {"operator"}, "migrating": {"operator"},
     "version_closings": {"operator"}, "version_openings": {"operator"}, "new_ramp": {"operator"},
     "ramp_shares": {"operator"}, "ramp_resumptions": {"operator"}, "ramp_rollbacks": {"operator"},
-    "ramp_completions": {"operator"},
+    "ramp_completions": {"operator"}, "forks": {"operator"}, "new_starts": {"operator"},
 }  # fmt: skip
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {"login", "demo_login", "logout"}
@@ -67,6 +68,8 @@ PATHS = {
     "new_ramp": "/agents/buyer@1.0.0/ramps", "ramp_shares": "/ramps/404/shares",
     "ramp_resumptions": "/ramps/404/resumptions", "ramp_rollbacks": "/ramps/404/rollbacks",
     "ramp_completions": "/ramps/404/completions",
+    "fork": "/runs/{run}/fork", "forks": "/runs/{run}/forks", "start_again": "/runs/{run}/start-again",
+    "new_starts": "/runs/{run}/new-starts",
     "verify_all": "/audit/verification", "password": "/account/password",
 }  # fmt: skip
 

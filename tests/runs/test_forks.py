@@ -298,3 +298,47 @@ def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
         patch.setattr(Fork, "fences", lambda self, tool: False)
         stage.settle(made)
     assert [x for x in problems(made) if "nobody said that it may be done again" in x]
+
+
+# --- what if ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_what_if_sends_nothing_and_says_what_it_is(stage: Stage, run: Run, outside: Outside) -> None:
+    before, used = len(outside.requests), head(run).usd_micro
+    made = fork(run, 1, what_if=True)
+    assert made.fork_how == "what_if" and stage.settle(made) == "completed" and output(made) == output(run)
+    assert len(outside.requests) == before and not LedgerEntry.objects.filter(run_id=made.pk).exists()
+    top = head(made)
+    assert (top.tool_calls, top.model_calls, top.usd_micro, top.steps) == (0, 0, 0, 0) and used == 0
+    assert not made.waits.exists()
+    whole(run, made)
+
+
+def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Toolbox) -> None:
+    orders(tools)
+    with transaction.atomic():
+        first = keys.start(keys.Wanted("fork-orders", {"text": "wait"}, business_key="inv-3"), by=SHOP).run
+    stage.settle(first)
+    made = fork(first, 2, what_if=True, answers={"order": {"ref": "mine"}})
+    assert fresh(made).business_key == ""
+    assert stage.settle(made) == "failed" and fresh(made).error_code == "not_on_record", "the signal has not come"
+    with pytest.raises(InvalidInput, match="is a what-if"):
+        fork(made, 1)
+    whole(first, made)
+
+
+def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
+    """What a bug in every guard would leave behind."""
+    from runs.engine.steps import send
+    from runs.engine.steps.forks import what_if
+    from runs.engine.steps.sharing import pools
+
+    made = fork(run, 2, what_if=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(what_if, "of", lambda visit: None)
+        patch.setattr(pools, "about_to_send", lambda fork, what: None)
+        patch.setattr(send, "check_sends", lambda visit, what: None)
+        stage.settle(made)
+        say(made, AGAIN)
+        stage.settle(made)
+    assert [x for x in problems(made) if "a what-if sends nothing" in x]

@@ -52,6 +52,7 @@ UNTOLD = {
         "time_up_at",
         "is_told",
         "is_passed_on",
+        "lane",
     },
     "runs_wait": {"detail", "is_overdue"},
     "runs_signal": {"id", "sender_id"},

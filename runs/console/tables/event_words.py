@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from ledger.templatetags.console import short, visible, words
+from runs.console.tables.fork_words import fork_made, forked, taken_over
 from runs.console.tables.links import to_run
 from runs.console.tables.release_words import assigned
 from runs.engine.budget.limits import usd_of
@@ -205,6 +206,9 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunHandedOff": lambda f, _: f"it goes on as {_run(f['successor'])} of {visible(f['agent'])}",
     "RunCarriedOn": _carried_on,
     "RunMigrated": lambda f, _: f"{visible(f['of'])} → {visible(f['to'])}, by {visible(f['by'])}: {_words(f['how'])}",
+    "RunForked": forked,
+    "ForkMade": fork_made,
+    "AnswerTakenOver": taken_over,
     "UndoRegistered": lambda f, _: f"can be undone by {visible(f['tool'])}",
     "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",
     "UndoBegun": _undo_begun,

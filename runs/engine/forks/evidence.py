@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from ledger import events as e
+from runs.engine.outcomes import Broken
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool
 
@@ -114,10 +115,21 @@ class Fork:
         ]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
+    def value(self, what: str, slot: str) -> Record | None:
+        """A value from outside that was read at the same place."""
+        return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
+
     def _is_at(self, there: str, here: str) -> bool:
         """Whether two slots are the same place, in the visits as they are counted there and here."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
+
+
+def about_to_send(fork: Fork | None, what: str) -> Broken | None:
+    """What an operator is told where a run that sends nothing comes to send something after all."""
+    if fork is None or not fork.is_what_if:
+        return None
+    return Broken("what_if_sends", {"tool": what, "problem": f"a what-if was about to send something: {what}"})
 
 
 def _parts(slot: str) -> tuple[int, str]:
@@ -244,6 +256,8 @@ def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: Too
             return Record(name, what, asked, "", {"result": payload.get("output")})
         case e.ChildEnded():
             return Record(name, what, asked, outcome.code or "child_failed", payload | {"agent": outcome.agent})
+        case e.ValueRead():
+            return Record(name, what, asked, "", {"result": outcome.payload})
         case e.SignalTaken():
             return Record(name, what, asked, "", {"result": sent(outcome.name, outcome.n)})
         case e.ToolReturned() | e.ToolReconciled() | e.CallbackReceived():

@@ -23,6 +23,7 @@ from runs.engine.tools import ReplayClass
 # What a story in memory does not tell again.
 _UNTOLD = {
     "RunCarriedOn": "it goes on from another run",
+    "RunForked": "it is a fork of another run",
     "RunRenewed": "it goes on as another run",
     "RunHandedOff": "it was handed off to another agent",
     "OperatorNeeded": "it stopped for an operator: its record did not fit",

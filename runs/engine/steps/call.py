@@ -19,11 +19,11 @@ from ledger import events as e
 from runs.engine.budget.amounts import A_CALL
 from runs.engine.canonical import idempotency_key
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, MisusedContext, ToolFailure
-from runs.engine.forks import fence
 from runs.engine.journal import Batch, Grant, Reply
 from runs.engine.outcomes import Broken, LateAnswer, Stopped, Unwind
 from runs.engine.steps import doubt, gates, reads
 from runs.engine.steps.arguments import admit
+from runs.engine.steps.forks import calls
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import attempts
 from runs.engine.steps.send import come_back_later, one_try
@@ -43,6 +43,8 @@ async def call_tool(
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo)
+    if await calls.is_imagined(call):
+        return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     with call.hold:
@@ -53,7 +55,7 @@ async def call_tool(
             if call.record.belied is not None:
                 await doubt.ask_anew(call, call.record.belied)
             await admit(call, source, name or visit.node)
-            if not tool.is_pure and await fence.passed(visit, _asked(call)) is not None:
+            if await calls.is_stood_for(call):
                 return _recorded(call)
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
@@ -73,14 +75,12 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case e.ToolFailed(code=code) | e.ToolReadAnew(code=code) | e.AnswerTakenOver(code=code) if (
-                call.past.is_refused
-            ):
-                raise call.failure(code, payload)
+            case _ if call.past.is_refused:
+                raise call.failure(getattr(result, "code", ""), payload)
             case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew() | e.AnswerTakenOver():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():
-                return _from_callback(call, result)
+                return call.from_callback(result)
             case e.ToolReconciled() if "result" in payload:
                 return tool.output.model_validate(payload["result"])
             case e.ToolReconciled():
@@ -90,22 +90,6 @@ def _recorded(call: LogicalCall) -> BaseModel:
     except (ValidationError, ValueError, KeyError) as error:
         problem = f"the recorded result does not fit the tool's output: {error}"
         call.visit.stop(Broken("recorded_result", {"slot": call.slot, "tool": tool.name, "problem": problem}))
-
-
-def _from_callback(call: LogicalCall, event: e.CallbackReceived) -> BaseModel:
-    try:
-        return call.tool.output_from_callback(payload_of(call.past.accepted).get("receipt"), event.payload)
-    except ValueError as error:
-        raise ToolFailure(call.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
-
-
-def _asked(call: LogicalCall) -> fence.Asked:
-    """What a fork of a run is asked about, before its gate."""
-    return fence.Asked(
-        slot=call.slot, attempt=call.attempt, record=call.record, tool=call.tool.name, title=call.tool.title,
-        arguments=call.arguments, requested_hash=call.requested_hash, executed_hash=call.executed_hash,
-        fits=call.tool.output.model_validate,
-    )  # fmt: skip
 
 
 # --- intend: TX1 ------------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.budget.limits import NO_BUDGET, Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import ChildFailure, MisusedContext, UnknownAgent, UnknownVersion
-from runs.engine.forks import fence
 from runs.engine.forks.evidence import child_tool
 from runs.engine.journal import Batch, ChildSpec, WaitSpec, deadline_in
 from runs.engine.screening.arrivals import received
+from runs.engine.steps.forks import fence, what_if
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
@@ -50,7 +50,15 @@ async def child(
         output = payload_of(past.result).get("output")
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
-    if past.intent is None and past.result is None:
+    if what_if.of(visit) is not None:
+        stands = await what_if.answered(
+            visit, slot, record, "child", requested_hash, arguments=asked, given=child_tool(wanted),
+            fits=lambda payload: _output(agent, payload["result"]),
+        )  # fmt: skip
+        if stands.code:
+            told = payload_of(stands)
+            raise ChildFailure(wanted, stands.of_run, "failed", stands.code, str(told.get("message", "")))
+    elif past.intent is None and past.result is None:
         await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
     if isinstance(past.result, e.AnswerTakenOver):
         return _output(agent, payload_of(past.result).get("result"))
@@ -130,6 +138,7 @@ async def _start(
         trace_id=visit.trace_id, attributes=found_by,
     )  # fmt: skip
     wait = _wait(visit, slot, record.current, agent)
+    what_if.check_sends(visit, agent.graph_id)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
     record.now.intent = event
 

@@ -19,6 +19,7 @@ from runs.engine.outcomes import Broken, LateAnswer
 from runs.engine.screening.verdicts import refusal, standing
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
+from runs.engine.tape import payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
 from runs.engine.undo.declared import OF_THE_TOOL as OF_THE_TOOL
 from runs.engine.undo.declared import OfTheTool, name_of
@@ -155,6 +156,13 @@ class LogicalCall:
         if code == CONTENT_REFUSED and (no := refusal(self.past)):
             return no
         return ToolFailure(self.tool.name, code, payload.get("message", ""), payload.get("details"))
+
+    def from_callback(self, event: e.CallbackReceived) -> BaseModel:
+        """What the other side's callback means. Raises ToolFailure for a body that doesn't fit."""
+        try:
+            return self.tool.output_from_callback(payload_of(self.past.accepted).get("receipt"), event.payload)
+        except ValueError as error:
+            raise ToolFailure(self.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
 
     def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
         """A definite no, as the call's outcome."""

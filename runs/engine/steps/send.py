@@ -16,6 +16,7 @@ from runs.engine.journal import Batch
 from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected
+from runs.engine.steps.forks.what_if import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing.holds import NotBegun
@@ -88,6 +89,7 @@ async def _perform(call: LogicalCall) -> Any:
     if runtime.is_fenced():
         # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
+    check_sends(call.visit, tool.name)
     function = tool.opened(FOR_DISPATCH)
     with call.hold.under_way():
         try:

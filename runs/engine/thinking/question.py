@@ -27,6 +27,7 @@ from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening.requests import RequestScreening, Shown
+from runs.engine.steps.forks import what_if
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.steps.sharing.holds import Hold
 from runs.engine.steps.sharing.limits import park_for_limit
@@ -60,7 +61,7 @@ class Question:
         self.visit, self.slot, self.assistant, self.messages, self.turn = visit, slot, assistant, messages, turn
         self.conversation = visit.places.at(conversation)
         self.request_hash, self.added, self.beside = request_hash, added, beside
-        record = visit.recall(slot, "model", request_hash)
+        self.record = record = visit.recall(slot, "model", request_hash)
         self.past: Attempt = record.now
         self.attempt = record.current
         self.screening = RequestScreening(visit, slot, assistant.name, messages, record, shown or Shown())
@@ -72,11 +73,13 @@ class Question:
     @property
     def is_on_record(self) -> bool:
         """Whether it went out already, or was to."""
-        return self.past.intent is not None
+        return self.past.intent is not None or self.past.result is not None
 
     async def answer(self) -> Any:
         """The model's response. Raises ModelFailure."""
         visit, past = self.visit, self.past
+        if what_if.of(visit) is not None:
+            return await self._stood_for()
         match past.result:
             case e.ModelResponded():
                 return self._recalled(past.result)
@@ -101,6 +104,17 @@ class Question:
             finally:
                 self.hold.leave()
             return await self._record(given)
+
+    async def _stood_for(self) -> Any:
+        """What a run that asks no model is given in its place."""
+        event = await what_if.answered(
+            self.visit, self.slot, self.record, "model", self.request_hash,
+            fits=lambda payload: responses().validate_python(payload["response"]),
+            beside=lambda payload: self.beside(what_if.turn_of(payload)),
+        )  # fmt: skip
+        if event.code:
+            raise ModelFailure(event.code, payload_of(event).get("message", ""))
+        return responses().validate_python(payload_of(event)["response"])
 
     def _recalled(self, event: e.ModelResponded) -> Any:
         """The answer on record. One that doesn't fit any more reaches no prompt and no tool: an operator looks."""
@@ -266,6 +280,7 @@ class Question:
     async def _in_time(self) -> ModelTurn:
         """A provider that neither answers nor hangs up is an outage, whatever its own client thinks of it."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
+        what_if.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
             async with asyncio.timeout(limit), overheard as hear:

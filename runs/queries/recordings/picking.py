@@ -15,13 +15,14 @@ from runs.engine.agents import registry
 from runs.models import ENDED, AgentVersion, State
 
 # Of one version the newest runs in each state, of each its newest visits. Of runs under way all count, of those that
-# have ended the ones that were started since.
+# have ended the ones that were started since. A what-if's answers prove nothing.
 _NEWEST = """
     SELECT c.run_id, c.seq, c.node, c.visit, r.created_at
     FROM unnest(%s::text[]) AS s(state)
     CROSS JOIN LATERAL (
         SELECT id, created_at FROM runs_run
-        WHERE state = s.state AND agent = %s AND version = %s AND (NOT (state = ANY(%s)) OR created_at >= %s)
+        WHERE state = s.state AND agent = %s AND version = %s AND fork_how <> 'what_if'
+              AND (NOT (state = ANY(%s)) OR created_at >= %s)
         ORDER BY created_at DESC, id DESC LIMIT %s) AS r
     CROSS JOIN LATERAL (
         SELECT run_id, seq, node, visit FROM runs_checkpoint WHERE run_id = r.id ORDER BY seq DESC LIMIT %s) AS c

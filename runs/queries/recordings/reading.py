@@ -22,7 +22,7 @@ _CUT = """
 # Without these nothing can be answered from the record.
 _HOLDS = (
     e.RunCreated, e.ToolInvoked, e.ToolRead, e.ToolReturned, e.ModelResponded, e.InputAnswered, e.ApprovalRequested,
-    e.ToolFailed, e.ChildStarted,
+    e.ToolFailed, e.ChildStarted, e.AnswerTakenOver,
 )  # fmt: skip
 MOST_EVENTS = 5_000  # of one visit; a larger one is no file to keep beside code
 

@@ -4,7 +4,7 @@ journals, and the record of who made it and why."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
@@ -130,7 +130,7 @@ def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: B
 def _to_answer_from(cut: Cutting, wanted: Wanted) -> dict[str, Any]:
     if not wanted.what_if:
         return {}
-    return {"records": [plain(record) for record in cut.records], "answers": dict(wanted.answers or {})}
+    return {"records": [asdict(record) for record in cut.records], "answers": dict(wanted.answers or {})}
 
 
 def shown(effects: list[Evidence]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from ledger import events as e
 from runs.engine.budget.meter import Call
 from runs.engine.errors import PoolShort, PoolUnpriced
+from runs.engine.forks.evidence import about_to_send
 from runs.engine.journal import ATTENTION, Batch, Reply, WaitSpec
 from runs.engine.outcomes import Broken
 from runs.engine.visit import Visit
@@ -17,6 +18,8 @@ async def begin(visit: Visit, batch: Batch) -> Reply:
     """Commit an intent. Where a pool has no room for it, or has had none before, the branch waits until it is let in:
     when there is room again, when the period begins anew at the latest. Nobody lets it in a week after that: the run is
     given up."""
+    if (sends := about_to_send(visit.fork, batch.events[0].KIND)) is not None:
+        visit.stop(sends)
     call, named = _named(batch.events[0])
     waiting = visit.tape.slot(call[0]).at(call[1])
     if (n := waiting.open_wait("pool")) is not None:

@@ -1,0 +1,160 @@
+"""Forks and new starts: their pages show what would happen again, and then make the run that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.web import strict_json
+from ledger.web.bodies import does_not_fit, unstorable
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR, roles
+from runs.engine.forks.evidence import COUNTS, Evidence
+from runs.models import ENDED
+from runs.services import lifecycle
+from runs.services.forks import forking
+from runs.services.forks.forking import NOT_GIVEN, Wanted
+from runs.services.forks.points import cutting, points
+from runs.services.forks.starting_again import Again, Verdict, remains, start_again
+
+_MAKERS = frozenset({OPERATOR})
+_OF_A_FORK = ("visit", "version", "state", "what_if", "seen", "justification")
+_OF_A_START = ("version", "input", "justification")
+
+
+class ForkPage(Page):
+    """Where a run can be forked, and at a visit (`?visit=`) what would happen again."""
+
+    template = "runs/forks/fork.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        return self.tell(request, run_id, _whole(request.GET.get("visit", "")))
+
+    def tell(
+        self, request: HttpRequest, run_id: UUID, visit: int | None, refused: Refused | None = None
+    ) -> HttpResponse:  # fmt: skip
+        run = lifecycle.find(run_id)
+        context: dict[str, Any] = {
+            "run": run, "points": points(run)[::-1], "visit": visit, "refused": refused,
+            "may_make": OPERATOR in roles(request.user), "typed": refused.typed if refused else {},
+        }  # fmt: skip
+        try:
+            context["cut"] = None if visit is None else cutting(run, visit)
+        except DurableAgentsError as error:
+            context["problem"] = error.detail
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Forks(ForkPage):
+    """Making one."""
+
+    allowed: ClassVar[frozenset[str]] = _MAKERS
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        visit = _number(form, "visit") or 0
+        try:
+            _check(form, _OF_A_FORK)
+            wanted = Wanted(
+                visit, version=form.texts.get("version", ""), state=_document(form, "state"),
+                what_if=form.texts.get("what_if") == "on", seen=_number(form, "seen"),
+            )  # fmt: skip
+            made = forking.fork(
+                run_id, wanted, by=self.acting(request, prefer=(OPERATOR,)),
+                justification=form.texts.get("justification", ""),
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, visit or None, Refused("fork", error, form.kept))
+        messages.success(request, "The fork is made. It is on the record.", extra_tags="ok")
+        return redirect("run", made.pk)
+
+
+def _check(form: Sent, known: Iterable[str]) -> None:
+    """Raises InvalidInput, TooLarge for what no body may hold either."""
+    form.check(known)
+    if problems := unstorable(form.texts):
+        raise does_not_fit(problems, "form")
+
+
+def _number(form: Sent, name: str) -> int | None:
+    """A whole number that was typed; anything else counts as not given."""
+    return _whole(form.texts.get(name, ""))
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+
+
+def _document(form: Sent, name: str) -> Any:
+    """JSON that was typed; not given where the field is empty. Raises InvalidInput."""
+    text = form.texts.get(name, "")
+    if not text:
+        return NOT_GIVEN
+    try:
+        return strict_json.loads(text.encode())
+    except ValueError as error:
+        problem = {"field": name, "problem": f"is not JSON: {error}", "fix": "leave it empty, or give JSON"}
+        raise InvalidInput(f"{name}: {problem['problem']}.", errors=[problem]) from error
+
+
+class StartAgainPage(Page):
+    """What a run did, to be gone through before it is started again from its input."""
+
+    template = "runs/forks/again.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        return self.tell(request, run_id)
+
+    def tell(self, request: HttpRequest, run_id: UUID, refused: Refused | None = None) -> HttpResponse:
+        run = lifecycle.find(run_id)
+        found = remains(run)
+        context: dict[str, Any] = {
+            "run": run, "found": found, "refused": refused, "may_make": OPERATOR in roles(request.user),
+            "has_ended": run.state in ENDED, "counts": COUNTS, "typed": refused.typed if refused else {},
+            "effects": [(f"e{n}", effect) for n, effect in enumerate(found.effects)],
+        }  # fmt: skip
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class NewStarts(StartAgainPage):
+    """Starting it."""
+
+    allowed: ClassVar[frozenset[str]] = _MAKERS
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        try:
+            found = remains(lifecycle.find(run_id))
+            names = [f"e{n}" for n in range(len(found.effects))]
+            _check(form, {*_OF_A_START, *(f"{name}{part}" for name in names for part in ("", "-of", "-result"))})
+            audit = [_verdict(form, name, effect) for name, effect in zip(names, found.effects, strict=True)]
+            wanted = Again(
+                [verdict for verdict in audit if verdict.counts_as], version=form.texts.get("version", ""),
+                input=_document(form, "input"),
+            )  # fmt: skip
+            made = start_again(
+                run_id, wanted, by=self.acting(request, prefer=(OPERATOR,)),
+                justification=form.texts.get("justification", ""),
+            )  # fmt: skip
+        except DurableAgentsError as error:
+            return self.tell(request, run_id, Refused("start_again", error, form.kept))
+        messages.success(request, "It is started again. It is on the record.", extra_tags="ok")
+        return redirect("run", made.pk)
+
+
+def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
+    """What was chosen for an effect, if it is the one that the page showed at this place."""
+    is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
+    counts_as = form.texts.get(name, "") if is_same else ""
+    return Verdict(effect.slot, effect.attempt, counts_as, effect.run, _document(form, f"{name}-result"))

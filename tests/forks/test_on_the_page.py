@@ -1,0 +1,79 @@
+"""Forks on a page: what would happen again is shown, a fork is made of a form, and what is refused keeps what was
+typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from runs.models import Run
+from tests.console.conftest import Reader
+from tests.runs.stage import Stage, problems
+from tests.runs.test_forks import orders
+from tests.runs.test_start_again import tear
+from tests.world import Outside, Toolbox
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(stage: Stage, tools: Toolbox) -> Run:
+    run = stage.start(orders(tools), text="ours")
+    stage.settle(run)
+    return run
+
+
+def test_a_fork_is_made_from_its_page_and_both_pages_lead_to_the_other(
+    stage: Stage, run: Run, olga: Reader, outside: Outside
+) -> None:
+    page = olga.get(f"/runs/{run.pk}/fork?visit=2").content.decode()
+    assert "order:a" in page and "order:b" in page and "visit\n  1" in page
+    made = olga.post(f"/runs/{run.pk}/forks", **{"visit": "2", "seen": "2", "justification": "once more"})
+    fork = Run.objects.get(forked_from=run.pk)
+    assert made.status_code == 302 and str(fork.pk) in made.headers["Location"]
+    stage.settle(fork)
+    page = olga.get(f"/runs/{fork.pk}").content.decode()
+    assert 'id="forked-from"' in page and str(run.pk) in page and "do it again?" in page
+    assert str(fork.pk) in olga.get(f"/runs/{run.pk}?tab=journal").content.decode()
+    wait = fork.waits.get(kind="input")
+    name = f"q{wait.id.hex[:8]}"
+    sent = olga.post(f"/runs/{fork.pk}/answers/{wait.pk}", **{f"{name}.decision": "take_what_is_on_record"})
+    assert sent.status_code in (200, 302)
+
+
+def test_what_is_refused_changes_nothing_and_is_told(run: Run, olga: Reader) -> None:
+    for form in (
+        {"visit": "7", "justification": "x y"}, {"visit": "2", "state": "{not json", "justification": "x y"},
+        {"visit": "2", "state": '{"seen": 3}', "justification": "x y"}, {"visit": "2"},
+        {"visit": "2", "seen": "9", "justification": "x y"}, {"visit": "2", "justification": "x y", "stray": "1"},
+    ):  # fmt: skip
+        refused = olga.post(f"/runs/{run.pk}/forks", **form)
+        assert refused.status_code in (409, 422) and b"Not done" in refused.content
+    assert Run.objects.count() == 1
+    assert olga.get(f"/runs/{run.pk}/fork?visit=9").status_code == 200
+    assert "none of its visits" in olga.get(f"/runs/{run.pk}/fork?visit=9").content.decode()
+
+
+def test_a_what_if_is_marked_wherever_it_is_shown(stage: Stage, run: Run, olga: Reader) -> None:
+    olga.post(f"/runs/{run.pk}/forks", **{"visit": "1", "what_if": "on", "justification": "only to see"})
+    made = Run.objects.get(forked_from=run.pk)
+    assert stage.settle(made) == "completed"
+    assert "what if" in olga.get("/runs").content.decode()
+    assert "A what-if" in olga.get(f"/runs/{made.pk}").content.decode()
+    journal = olga.get(f"/runs/{made.pk}?tab=journal").content.decode()
+    assert "nothing is sent in a what-if" in journal and problems(made) == []
+
+
+def test_a_damaged_run_is_gone_through_and_started_again(stage: Stage, run: Run, olga: Reader) -> None:
+    tear(run, "ToolRead")
+    page = olga.get(f"/runs/{run.pk}/start-again").content.decode()
+    assert "was changed" in page and "order:a" in page and "did not happen" in page
+    undecided = olga.post(f"/runs/{run.pk}/new-starts", justification="its journal is damaged")
+    assert undecided.status_code == 422 and b"is not decided" in undecided.content
+    form = {"justification": "its journal is damaged"}
+    for n, slot in enumerate(("0.2/1", "0.2/2")):
+        form |= {f"e{n}-of": f"{run.pk} {slot} 0", f"e{n}": "happened"}
+    stale = olga.post(f"/runs/{run.pk}/new-starts", **(form | {"e0-of": f"{run.pk} 0.9/9 0"}))
+    assert stale.status_code == 422, "what was decided of another effect counts for none"
+    assert olga.post(f"/runs/{run.pk}/new-starts", **form).status_code == 302
+    made = Run.objects.get(forked_from=run.pk)
+    assert made.fork_how == "start_again" and stage.settle(made) == "completed"
