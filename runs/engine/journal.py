@@ -300,10 +300,12 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Effects:
     """What a run's whole journal tells of its effects, in order; and which runs hold effects of their own to undo:
-    children that ended well, and the run that this one goes on from."""
+    children that ended well, and the run that this one goes on from. `at_work` are the children that are cancelled with
+    it and may have effects until then."""
 
     events: Sequence[Event] = ()
     reversible: frozenset[str] = frozenset()
+    at_work: frozenset[str] = frozenset()
 
 
 class Journal(Protocol):

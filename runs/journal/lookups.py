@@ -23,7 +23,7 @@ from ledger.events import (
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Effects, History, Reply
-from runs.engine.undoing.plan import KINDS
+from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
 from runs.journal.reader import (
@@ -133,7 +133,8 @@ class Lookups:
         roots = await patiently(
             lambda: self._rows(REVERSIBLE, self._run_id, self._run_id), f"run {self._run_id}, looking at its family"
         )
-        return Effects([checked(self._run_id, row)[1] for row in rows], frozenset(str(root) for (root,) in roots))
+        events = [checked(self._run_id, row)[1] for row in rows]
+        return Effects(events, frozenset(str(root) for (root,) in roots), frozenset(at_work(events)))
 
     async def inbox(self) -> MessageReceived | None:
         """The oldest message that wants an answer. Raises JournalBroken."""

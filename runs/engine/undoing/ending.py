@@ -15,7 +15,7 @@ from runs.engine.outcomes import Crashed
 from runs.engine.steps.doubt import settle_before_end
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo.declared import UNDO_NODE
-from runs.engine.undoing.plan import Plan, at_work, effects_of, in_doubt, is_reversible, unsettled
+from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
 from runs.engine.undoing.visit import told
 
 BY = "system:undo"
@@ -51,7 +51,7 @@ def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan 
     if all(each.what == "stays" for each in found):
         return None
     # A child at work that has had no effect yet may have one before it is cancelled: its end is awaited too.
-    found = effects_of(agent, effects.events, effects.reversible | at_work(effects.events))
+    found = effects_of(agent, effects.events, effects.reversible | effects.at_work)
     effects_ = [each.as_json() for each in found]
     return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
 
