@@ -32,7 +32,7 @@ class RunCreated(Event):
 
 
 class RunClaimed(Event):
-    """A worker took the run under a new epoch. `cause`: start, resolved, resumed, retried, released, recovered."""
+    """A worker took the run: a new epoch. `cause`: start, resolved, resumed, retried, released, recovered, migrated."""
 
     epoch: int
     worker: str
