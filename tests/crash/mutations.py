@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
 from tests.crash.mutations_testing import TESTING
@@ -365,5 +366,6 @@ MUTANTS = [
     *CERTIFIED,
     *VERSIONS,
     *UNDOING,
+    *FORKING,
     *TESTING,
 ]  # fmt: skip
