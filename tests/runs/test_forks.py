@@ -215,7 +215,7 @@ def test_of_a_run_at_work_every_call_with_an_effect_is_asked_about(stage: Stage,
 
     signals.signal(made.pk, "go", {}, by=SHOP)
     stage.settle(made)
-    assert "Nobody can say" in asked(made).detail["problem"]
+    assert "Nobody can say" in asked(made).detail["about"]
     assert events(made)[1].fences_all  # type: ignore[attr-defined]
 
 
