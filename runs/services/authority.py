@@ -141,7 +141,8 @@ def check(action: str, run: Run, by: Actor) -> None:
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
     """What somebody did in a run that keeps them from deciding its gates, in words; None if nothing. Whoever rejected
-    an earlier revision has only decided, and whoever paused or resumed it, or set its budget, has put nothing into it.
+    an earlier revision has only decided, and whoever paused or resumed it, set its budget or forked it, has put nothing
+    into it.
 
     A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
     """
@@ -150,9 +151,16 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
     if (_first(run).created_by in former) if by_name else (run.creator == person):
         return "started this run"
     if not acted:
-        return None
+        return _own_act_before(run, person, name)
     at, action = min(acted)
     return f"{_DID.get(action, action)} at {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _own_act_before(run: Run, person: int | None, name: str) -> str | None:
+    """The same of the run that this one is a fork of: its state was made there."""
+    origin = None if run.forked_from is None else Run.objects.filter(pk=run.forked_from).first()
+    did = None if origin is None else own_act(origin, person, name)
+    return did and f"{did}, in a run that this one is a fork of"
 
 
 def _first(run: Run) -> Run:
@@ -195,7 +203,8 @@ _RECORD = """
 def _record_of(run: Run, person: int | None, name: str) -> tuple[set[str], list[tuple[datetime, str]]]:
     with connection.cursor() as cursor:
         cursor.execute(
-            _RECORD, {"name": name, "person": person, "first": run.first or run.pk, "stopping": [*STOPPING, BUDGET]}
+            _RECORD,
+            {"name": name, "person": person, "first": run.first or run.pk, "stopping": [*STOPPING, *FORKING, BUDGET]},
         )
         rows = cursor.fetchall()
     return {by for by, *_ in rows if by is not None}, [(at, action) for by, action, at in rows if by is None]

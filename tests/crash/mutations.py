@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.crash.mutant import LIGHT, Mutant
 from tests.crash.mutations_certified import CERTIFIED
+from tests.crash.mutations_forks import FORKING
 from tests.crash.mutations_migration import MIGRATION
 from tests.crash.mutations_releases import RELEASES
 from tests.crash.mutations_shared import MORE
@@ -367,5 +368,6 @@ MUTANTS = [
     *VERSIONS,
     *UNDOING,
     *MIGRATION,
+    *FORKING,
     *TESTING,
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.forks.evidence import FORK, OPEN, Evidence, evidence_of
 from runs.engine.journal import Snapshot
+from runs.engine.memory import MemoryJournal
 from tests.engine.mortal import Death, MortalJournal
 from tests.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
@@ -84,7 +86,7 @@ async def test_it_begins_at_the_visit_with_its_state_and_asks_before_the_first_e
     _, wait = fork.one_waiting("input")
     detail = wait.spec.detail
     assert (wait.spec.slot, detail["of"]) == ("0.1/1", "operator")
-    assert "2 " not in detail["title"] and "order" in detail["problem"] and done.run.id in detail["problem"]
+    assert "2 " not in detail["title"] and "order" in detail["about"] and done.run.id in detail["about"]
     assert detail["schema"]["properties"]["decision"]["enum"] == ["do_it_again", "take_what_is_on_record", "no"]
 
 
@@ -167,7 +169,14 @@ async def test_two_branches_are_not_given_the_same_effect(tools: Toolbox, outsid
     agent = agent_of(node, tools=tools.all(), name="ordering-branches")
     story = Story(agent)
     await story.settle()
-    fork = fork_of(story, 1, state={"asked": {"text": "two", "amount": 0}, "seen": []})
+
+    class Slow(MemoryJournal):
+        async def taken_over(self) -> list[e.AnswerTakenOver]:
+            told = await super().taken_over()
+            await asyncio.sleep(0.01)
+            return told
+
+    fork = fork_of(story, 1, state={"asked": {"text": "two", "amount": 0}, "seen": []}, journal=Slow)
     await fork.drive()
     for _, wait in fork.waiting("input"):
         fork.run.answer(TAKE, slot=wait.spec.slot)
@@ -203,7 +212,7 @@ async def test_a_call_in_doubt_counts_as_done(tools: Toolbox, outside: Outside) 
     fork = fork_of(story, 1)
     await fork.drive()
     detail = fork.one_waiting("input")[1].spec.detail
-    assert "nobody knows what came of it" in detail["problem"]
+    assert "nobody knows what came of it" in detail["about"]
     assert detail["schema"]["properties"]["decision"]["enum"] == ["do_it_again", "no"]
 
 
@@ -283,7 +292,7 @@ async def test_a_fork_of_a_fork_knows_what_the_first_one_did(done: Story, tools:
     own = evidence_of(fork.run.id, told(fork, 3), lambda name: fork.agent.tool(name))
     again = fork_of(fork, 1, effects=first + own)
     await again.drive()
-    problem = again.one_waiting("input")[1].spec.detail["problem"]
+    problem = again.one_waiting("input")[1].spec.detail["about"]
     assert problem.count("called order") == 4
 
 

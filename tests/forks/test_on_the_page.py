@@ -33,6 +33,7 @@ def test_a_fork_is_made_from_its_page_and_both_pages_lead_to_the_other(
     stage.settle(fork)
     page = olga.get(f"/runs/{fork.pk}").content.decode()
     assert 'id="forked-from"' in page and str(run.pk) in page and "do it again?" in page
+    assert "is about to call order" in page and "order:a" in page, "what the origin did stands beside the question"
     assert str(fork.pk) in olga.get(f"/runs/{run.pk}?tab=journal").content.decode()
     wait = fork.waits.get(kind="input")
     name = f"q{wait.id.hex[:8]}"

@@ -215,7 +215,7 @@ def test_of_a_run_at_work_every_call_with_an_effect_is_asked_about(stage: Stage,
 
     signals.signal(made.pk, "go", {}, by=SHOP)
     stage.settle(made)
-    assert "Nobody can say" in asked(made).detail["problem"]
+    assert "Nobody can say" in asked(made).detail["about"]
     assert events(made)[1].fences_all  # type: ignore[attr-defined]
 
 
@@ -298,6 +298,17 @@ def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
         patch.setattr(Fork, "fences", lambda self, tool: False)
         stage.settle(made)
     assert [x for x in problems(made) if "nobody said that it may be done again" in x]
+
+
+def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, run: Run) -> None:
+    from runs.services.authority import own_act
+
+    made = fork(run)
+    assert own_act(made, OLGA.person, OLGA.name) == "started this run"
+    assert own_act(made, FIONA.person, FIONA.name) is None
+    who = Actor("user", run.created_by.partition(":")[2])
+    assert "in a run that this one is a fork of" in str(own_act(made, None, who.name))
+    assert own_act(run, OLGA.person, OLGA.name) is None, "who forks a run has put nothing into it"
 
 
 # --- what if ----------------------------------------------------------------------------------------------------------

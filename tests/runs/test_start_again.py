@@ -207,7 +207,7 @@ def test_what_a_run_has_undone_stands_for_nothing(stage: Stage, outside: Outside
     assert (found["book"].outcome, found["book"].has_result) == ("undone", False)
     made = forking.fork(run.pk, Wanted(1), by=OLGA, justification="book it again")
     stage.settle(made)
-    assert "undid it" in asked(made).detail["problem"]
+    assert "undid it" in asked(made).detail["about"]
 
 
 def test_a_run_that_was_started_as_a_step_is_its_parents_to_start_again(stage: Stage, tools: Toolbox) -> None:

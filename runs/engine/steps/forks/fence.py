@@ -70,7 +70,8 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
     fork = visit.fork
     if fork is None or not (fork.fences(asked.tool)):
         return None
-    taken = {*fork.taken, *(_place(x) for x in await visit.look_up(visit.journal.taken_over()))}
+    told = await visit.look_up(visit.journal.taken_over())
+    taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile
     same = _fitting(fork, asked, taken)
     if same is not None and same.counts_as == HAPPENED:
         return await _take(visit, fork, asked, same, how="audit", by=same.by)
@@ -138,7 +139,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     detail = {
         "title": printable(f"{asked.title}: do it again?"), "of": ASKED, "prefilled": {},
         "schema": shape.model_json_schema(), "binds": visit.runtime.hasher(question),
-        "problem": printable(_told(fork, asked, same)),
+        "about": printable(_told(fork, asked, same)),
     }  # fmt: skip
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)

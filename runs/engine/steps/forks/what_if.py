@@ -43,7 +43,8 @@ async def answered(
     if isinstance(past.result, e.AnswerTakenOver):
         return past.result
     assert fork is not None
-    taken = {*fork.taken, *((x.of_run, x.of_slot, 0) for x in await visit.look_up(visit.journal.taken_over()))}
+    known = await visit.look_up(visit.journal.taken_over())
+    taken = {*fork.taken, *((x.of_run, x.of_slot, 0) for x in known)}
     found = fork.answer(what, requested, slot, taken)
     if found is not None and (found.code or _is_answer(fits, found.payload)):
         event = _event(visit, fork, slot, record.current, what, requested, found, how="what_if", arguments=arguments)

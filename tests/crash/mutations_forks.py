@@ -1,0 +1,40 @@
+"""Seeded bugs in forks, what-ifs and new starts. See `mutations.py`, which has them too."""
+
+from __future__ import annotations
+
+from tests.crash.mutant import Mutant
+
+EVIDENCE, FENCE, IMAGINED, CALLS = (
+    "runs/engine/forks/evidence.py", "runs/engine/steps/forks/fence.py", "runs/engine/steps/forks/what_if.py",
+    "runs/engine/steps/forks/calls.py",
+)  # fmt: skip
+POINTS, AGAIN, CHECK = (
+    "runs/services/forks/points.py", "runs/services/forks/starting_again.py", "runs/verification/forks.py",
+)  # fmt: skip
+ENGINE, IF, ROWS, NEW = (
+    "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
+)  # fmt: skip
+
+FORKING = [
+    Mutant("a fork does again what its origin did, and asks nobody", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return False", f"{ENGINE} -k asks_before"),
+    Mutant("another amount is not asked about", EVIDENCE, "any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)", "any(x.tool == tool and x.has_result and False for x in self.effects)", f"{ENGINE} -k another_amount"),
+    Mutant("one word lets every call of a tool through", FENCE, "            if bound == binds and n in attempt.answers:", "            if n in attempt.answers:", f"{ENGINE} -k another_question"),
+    Mutant("one effect stands for two calls", EVIDENCE, "if x.has_result and x.place not in taken and (", "if x.has_result and (", f"{ENGINE} -k stands_for_one_call"),
+    Mutant("two branches are given one effect", FENCE, "    fork.taken.add(same.place)", "    pass", f"{ENGINE} -k two_branches"),
+    Mutant("a deadline that passes is a yes", FENCE, "        raise Expired(ASKED,", "        return None  # type: ignore[misc]\n        raise Expired(ASKED,", f"{ENGINE} -k in_time"),
+    Mutant("a call in doubt counts as not done", EVIDENCE, "    if not isinstance(intent, e.ToolInvoked) or", "    if attempt.outcome is None or not isinstance(intent, e.ToolInvoked) or", f"{ENGINE} -k in_doubt"),
+    Mutant("a run that was started is no effect", EVIDENCE, "        yield _child(run, name, number, intent, attempt)", "        pass", f"{ENGINE} -k was_started"),
+    Mutant("a fork forgets whose it is at its first checkpoint", "runs/journal/reader.py", " OR seq <= 4 AND kind = 'RunForked'", "", f"{ROWS} -k both_runs"),
+    Mutant("of a run at work only what it did so far is asked about", POINTS, "    is_open = run.state not in ENDED\n", "    is_open = False\n", f"{ROWS} -k at_work"),
+    Mutant("a fork of a fork forgets the first origin", POINTS, "    return [x for x in forked.effects if x.place not in passed]", "    return []", f"{ROWS} -k carries"),
+    Mutant("an intent without a word verifies", CHECK, "            self.unasked.append((line.seq, event.KIND))", "            pass", f"{ROWS} -k without_a_word"),
+    Mutant("a what-if calls its tools", CALLS, "    if what_if.of(call.visit) is None:", "    if True:", f"{IF} -k same_end"),
+    Mutant("nothing has the last word before a what-if sends", EVIDENCE, "    if fork is None or not fork.is_what_if:\n        return None", "    if True:\n        return None", f"{IF} -k comes_past"),
+    Mutant("a what-if makes up what is not on record", IMAGINED, "    elif given in fork.answers and", "    elif given in fork.answers or", f"{IF} -k a_person_may"),
+    Mutant("a what-if goes on as a real run", "runs/engine/replay.py", "    if what_if.of(visit) is None or not", "    if True or not", f"{IF} -k no_other_run"),
+    Mutant("a run starts again before its effects are decided", AGAIN, "    if verdict is None or verdict.counts_as not in COUNTS:", "    if verdict is None:\n        return effect\n    if verdict.counts_as not in COUNTS:", f"{NEW} -k nobody_has_decided"),
+    Mutant("what only a row tells of is left out", AGAIN, "        if pending is not None and place not in intents:", "        if False:", f"{NEW} -k told_by_its_row"),
+    Mutant("a torn record passes for whole", AGAIN, "    is_partial = bool(problems) or", "    is_partial = False or", f"{NEW} -k way_out"),
+    Mutant("what was undone stands for a call", EVIDENCE, "_undone(effect) if (effect.slot, effect.attempt) in undone else effect", "effect", f"{NEW} -k undone"),
+    Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
+]  # fmt: skip
