@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from datetime import timedelta
 
@@ -180,6 +181,13 @@ agent = Agent(
     tools=list(CALLS.values()), assistants=[thinker, ponderer, AIDE, CLERK],
     attributes={"place": Number(), "told": Keywords()}, screens=[unmarked],
 )  # fmt: skip
+
+
+def twin_of(original: Agent, version: str) -> Agent:
+    """The same code under another version: a run that is moved there goes on in the middle of whatever it does."""
+    found = copy.copy(original)
+    found.version = version
+    return found
 
 
 helper = Agent(

@@ -10,7 +10,8 @@ from tests.crash.checker import Finding
 @dataclass
 class Tally:
     """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended,
-    `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt."""
+    `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt, `moved` the
+    times that a run was moved to another version."""
 
     schedules: int = 0
     runs: int = 0
@@ -20,6 +21,7 @@ class Tally:
     asked: int = 0
     findings: list[Finding] = field(default_factory=list)
     failed_seeds: list[str] = field(default_factory=list)
+    moved: int = 0
 
     def add(self, other: Tally) -> None:
         for each in fields(self):
@@ -32,7 +34,7 @@ class Tally:
         return (
             f"schedules {self.schedules} runs {self.runs} kills {self.kills} interrupted "
             f"{self.interrupted} refused {self.refused} "
-            f"asked {self.asked} duplicates {self.count('duplicate')} lost {self.count('lost')} "
+            f"asked {self.asked} moved {self.moved} duplicates {self.count('duplicate')} lost {self.count('lost')} "
             f"stuck {self.count('stuck')} "
             f"broken {self.count('broken')}"
         )

@@ -218,7 +218,7 @@ def _take_graph(lane: Any, number: int, n: int) -> None:
     """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
     real claim. Those of a ramp under a name of its own, for an agent has one ramp at a time."""
     from runs.engine.agents import registry
-    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, undoer
+    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, twin_of, undoer
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
@@ -226,8 +226,10 @@ def _take_graph(lane: Any, number: int, n: int) -> None:
         each.version = f"{2 if each is ramped_2 else 1}.{number}.{n}"
     for each in (ramped, ramped_2):
         each.name = f"crash-ramped-{number}-{n}"
-    for each in (agent, helper, renewer, undoer, ramped, ramped_2):
+    twin = twin_of(agent, f"3.{number}.{n}")
+    for each in (agent, twin, helper, renewer, undoer, ramped, ramped_2):
         registry.add(each)
+    lane.twins = (agent.graph_id, twin.graph_id)
     lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))
 
 

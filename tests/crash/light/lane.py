@@ -35,11 +35,13 @@ from tests.crash.light import evidence
 from tests.crash.light.child import own_keys
 from tests.crash.light.crew import Crew, Member, describe, is_killed
 from tests.crash.light.letterbox import Letterbox
+from tests.crash.light.moves import Moves, row_of
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Schedule
 from tests.crash.light.ramps import Ramps
 from tests.crash.light.sharing import Sharing
+from tests.crash.moved import judge_moved
 from tests.crash.released import expected_of_start, judge_released
 from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
@@ -63,6 +65,7 @@ class Lane:
         self.graph_id, self.folder, self.outside, self.letterbox = graph_id, folder, outside, letterbox
         self.patience_seconds, self._dsn = patience_seconds, dsn
         self.ramped: tuple[str, tuple[str, str]] = ("", ("", ""))
+        self.twins: tuple[str, str] = (graph_id, graph_id)
         self._link: psycopg.Connection[Any] | None = None
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -121,6 +124,7 @@ class Performance:
         self._tag = uuid4().hex
         self._sharing = Sharing(schedule, self._tag)
         self._ramps = Ramps(schedule, *lane.ramped, self._tag)
+        self._moves = Moves(schedule, lane.twins)
         self._ids: list[str] = []
         self._points: list[str] = []
         self._acts: list[Act] = list(schedule.acts)
@@ -159,7 +163,7 @@ class Performance:
         runs, verdicts = len(self._ids) + len(self._ramps.ids), len(self._people.verdicts)
         return Tally(
             1, runs, self.kills, self._interruptions(), self.refused, verdicts, findings,
-            [] if is_quiet and not findings else [schedule.seed],
+            [] if is_quiet and not findings else [schedule.seed], self._moves.done,
         )  # fmt: skip
 
     def _limit(self) -> None:
@@ -195,6 +199,9 @@ class Performance:
             is_news = self._hear(ready)
             is_news |= self._bury_the_dead()
             self._do_due_acts()
+            if patiently(lambda: self._moves.do_due(self._ids, self._seq)):
+                self.crew.ring()
+                is_news = True
             self._raise_zombies()
             if begun := self._ramps.do_due():
                 self._people.also(begun)
@@ -302,7 +309,9 @@ class Performance:
             ids = patiently(lambda run_id=run_id: evidence.children(self._lane.reader(), run_id))  # type: ignore[misc]
             facts = self._facts(run_id)
             found += judge_family(facts, [self._facts(child) for child in ids], self._expected(n))
+            found += judge_moved(facts, patiently(lambda run_id=run_id: row_of(self._lane.reader(), run_id)))  # type: ignore[misc]
             journals[run_id], state[run_id] = facts.events, facts.run.get("state", "")
+        found += [Finding("broken", run_id, what) for run_id, what in self._moves.odd]
         if self._schedule.pools:
             ended = frozenset(run_id for run_id in self._ids if state[run_id] in ENDED)
             found += judge_shared(patiently(lambda: self._sharing.told(self._lane.reader())), journals, ended)

@@ -65,7 +65,8 @@ class Schedule:
     workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
     `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
     there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
-    done at once, one after the other, with starts by name among it (light/ramps.py)."""
+    done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
+    the other version of its agent, as soon as that can be."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -87,6 +88,7 @@ class Schedule:
     sharing: str = "raise"
     limits: dict[str, int] = field(default_factory=dict)
     ramp: tuple[tuple[str, ...], ...] = ()
+    moves: tuple[Act, ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -129,7 +131,17 @@ def draw(seed: str) -> Schedule:
         **_shared(seed),
         limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
         ramp=ramp,
+        moves=_moves(seed, jobs),
     )  # fmt: skip
+
+
+def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
+    """Drawn apart, too: in some runs are moved to another version while they are under way, and back."""
+    dice = random.Random(f"light moves {seed}")
+    if dice.random() < 0.7:
+        return ()
+    runs = [dice.randrange(len(jobs)) for _ in range(dice.choice((1, 1, 2, 3)))]
+    return tuple(Act("move", n, dice.randint(1, 4 + 3 * len(jobs[n]))) for n in runs)
 
 
 def _ramp(seed: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:

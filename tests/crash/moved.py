@@ -1,0 +1,35 @@
+"""Judges runs that were moved to another version while the faults went on: what the row says is what the journal says,
+and nothing was begun anew by it. Imports nothing of the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.crash.checker import Facts, Finding
+
+# The name and version of a run's row, and its generation.
+Row = tuple[str, int] | None
+
+
+def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
+    """What is wrong; nothing if nothing is. Between versions of the same code."""
+    if row is None or not facts.events:
+        return
+    created = facts.events[0]["data"]
+    version, moved = f"{created['agent']}@{created['version']}", 0
+    entered = False
+    for event in facts.events:
+        data = event["data"]
+        if event["kind"] == "VisitEntered":
+            entered = True
+        if event["kind"] != "RunMigrated":
+            continue
+        moved += 1
+        if (data["of"], data["generation"]) != (version, moved):
+            yield Finding("broken", facts.run_id, f"its move {moved} says {data['of']}, and it was {version}")
+        if data["how"] != ("replayed" if entered else "unbegun"):
+            # Between two visits it stands before a node, which it enters from the top as it would have.
+            yield Finding("broken", facts.run_id, f"its move {moved} is {data['how']}, between versions of one code")
+        version = data["to"]
+    if row != (version, moved):
+        yield Finding("broken", facts.run_id, f"its row says {row}, and its journal {(version, moved)}")
