@@ -84,9 +84,13 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
 
 
 def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
-    """A run that sends nothing goes on as no other one: it ends with what that would be."""
-    if what_if.of(visit) is None or not isinstance(outcome, (Renewed, HandedOver)):
+    """A run that sends nothing goes on as no other one: it ends with what that would be. Another fork stops there: what
+    it was told of its origin stands in its own journal alone, and nobody would be asked about its heir's calls."""
+    if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
+    if what_if.of(visit) is None:
+        problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"
+        return Broken("fork_goes_on", {"node": visit.node, "problem": problem})
     if isinstance(outcome, Renewed):
         return Finished({"goes_on_at": outcome.node, "state": outcome.state})
     return Finished({"goes_on_as": outcome.agent.graph_id, "input": outcome.input})

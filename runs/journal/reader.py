@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -64,8 +65,9 @@ STANDING = """
     WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
     caps=", ".join(f"h.cap_{name}" for name in RESOURCES), used=", ".join(f"h.{name}" for name in RESOURCES)
 )
-# The first event, what tells of a fork whose fork it is, and all from one on.
-EVENTS = f"{_READ} WHERE run_id = %s AND (seq = 1 OR seq <= 4 AND kind = 'RunForked' OR seq >= %s) ORDER BY seq"
+_FIRST = 4  # events, among which a journal says whether its run is a fork
+# Those, and all from one on.
+EVENTS = f"{_READ} WHERE run_id = %s AND (seq <= {_FIRST} OR seq >= %s) ORDER BY seq"
 # All of it, of a journal that may be damaged.
 EVERY = f"{_READ} WHERE run_id = %s ORDER BY seq LIMIT %s"
 # Where a run can be begun again: its visits, the newest first; and the checkpoints of one.
@@ -102,6 +104,9 @@ REVERSIBLE = """
         UNION SELECT f.root, n.id FROM family f JOIN runs_run p ON p.id = f.id
         JOIN runs_run n ON n.parent = p.id OR n.id = p.came_from)
     SELECT DISTINCT f.root FROM family f JOIN ledger_event e ON e.run_id = f.id AND e.kind = 'UndoRegistered'"""
+_TO_UNDO = f"""
+    SELECT (SELECT seq FROM ledger_head WHERE run_id = %s),
+           EXISTS (SELECT 1 FROM ledger_event WHERE run_id = %s AND kind = 'UndoRegistered'), ARRAY({REVERSIBLE})"""
 CHANGES = f"""{_READ} WHERE run_id = %s AND (
     seq = 1 OR seq >= %s AND (seq = %s OR kind IN ('MessageHandled', 'RunMigrated'))) ORDER BY seq"""
 _END = f"""{_READ} WHERE run_id = %s AND seq = %s AND NOT EXISTS (
@@ -276,8 +281,14 @@ def read(
 
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
-    """What tells of a fork whose fork it is, among the rows of EVENTS. Raises JournalBroken."""
-    told = [checked(run_id, row)[1] for row in rows if row[0] <= 4 and row[3] == RunForked.KIND]
+    """What tells of a fork whose fork it is, among the rows of EVENTS. One that is lost would make an ordinary run of
+    it, so all of the beginning must be there. Raises JournalBroken."""
+    first = [row for row in rows if row[0] <= _FIRST]
+    if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
+        raise JournalBroken(f"events are gone from the beginning of the journal of run {run_id}")
+    if any(bytes(after[9]) != bytes(before[10]) for before, after in pairwise(first)):
+        raise JournalBroken(f"the beginning of the journal of run {run_id} doesn't link up")
+    told = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]
     return next((event for event in told if isinstance(event, RunForked)), None)
 
 
@@ -347,15 +358,17 @@ def effects_of(run_id: UUID) -> Effects:
     return Effects([checked(run_id, row)[1] for row in rows], frozenset(str(root) for (root,) in roots))
 
 
-def family_to_undo(run_id: UUID) -> frozenset[str]:
-    """Which runs below it and before it have effects of their own to undo."""
+def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
+    """Where the journal stands; whether it tells how to undo anything; and which runs below it and before it have
+    effects of their own to undo."""
     with connection.cursor() as cursor:
-        cursor.execute(REVERSIBLE, [run_id, run_id])
-        return frozenset(str(root) for (root,) in cursor.fetchall())
+        cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
+        seq, has_own, roots = cursor.fetchone() or (0, False, [])
+    return seq or 0, has_own, frozenset(map(str, roots))
 
 
-def tells_of_effects(run_id: UUID, *, since: int | None) -> tuple[int, bool]:
-    """Where the journal stands, and whether it tells of effects after an event; None: that is not asked."""
+def tells_of_effects(run_id: UUID, *, since: int) -> tuple[int, bool]:
+    """Where the journal stands, and whether it tells of effects after an event."""
     with connection.cursor() as cursor:
         cursor.execute(_NEW_EFFECTS, [since, [kind.KIND for kind in KINDS], run_id])
         seq, is_new = cursor.fetchone() or (0, False)

@@ -302,6 +302,8 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     run, head = act.run, act.head
     if run.state in ENDED and run.is_undoing:
         raise act.refuse("Its effects were undone, so what it did can't be gone on from: start it anew.")
+    if (fork := retrying.begun_again(run)) is not None:
+        raise act.refuse(f"It was begun again as run {fork.pk}, of whose work it knows nothing: go on with that one.")
     if run.is_told:
         raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0

@@ -17,17 +17,27 @@ from django.db.models import Q
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
-from ledger.models import Event
+from ledger.models import Event, LedgerEntry
+from runs.engine.forks.evidence import WHAT_IF
 from runs.engine.journal import Entry, Intent, WaitSpec
 from runs.engine.steps import doubt
 from runs.engine.steps.late_news import late_news
 from runs.engine.tape import Tape, payload_of
 from runs.journal import wait_hooks
-from runs.models import Run, Wait
+from runs.models import ENDED, Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import open_wait
 
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
+
+
+def begun_again(run: Run) -> Run | None:
+    """The newest fork of a run, or new start from its input, that is at work or has done something: what it does is on
+    its own record alone."""
+    for fork in Run.objects.filter(forked_from=run.pk).exclude(fork_how=WHAT_IF).order_by("-created_at"):
+        if fork.state not in ENDED or LedgerEntry.objects.filter(run_id=fork.pk).exists():
+            return fork
+    return None
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:

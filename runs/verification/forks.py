@@ -28,6 +28,7 @@ class Forks:
         self.taken: list[tuple[int, e.AnswerTakenOver]] = []
         self.agreed: set[str | None] = set()
         self.unasked: list[tuple[int, str]] = []
+        self.is_undoing = False  # from here on only what it did itself is called back
 
     def see(self, line: Line) -> None:
         match line.event:
@@ -37,6 +38,8 @@ class Forks:
                 self.late = line.seq
             case e.ForkMade() as made:
                 self.made.append((line.seq, made))
+            case e.UndoBegun():
+                self.is_undoing = True
             case e.AnswerTakenOver() as taken:
                 self.taken.append((line.seq, taken))
             case e.InputAnswered():
@@ -52,7 +55,7 @@ class Forks:
         tool = child_tool(event.agent) if isinstance(event, e.ChildStarted) else ""
         if isinstance(event, e.ToolInvoked) and event.replay_class != ReplayClass.PURE:
             tool = event.tool
-        is_asked_about = bool(tool) and fork.fences(tool) and event.slot not in self.agreed
+        is_asked_about = bool(tool) and not self.is_undoing and fork.fences(tool) and event.slot not in self.agreed
         if (tool or isinstance(event, e.ModelRequested)) and (fork.is_what_if or is_asked_about):
             self.unasked.append((line.seq, event.KIND))
 

@@ -11,6 +11,7 @@ EVIDENCE, FENCE, IMAGINED, CALLS = (
 POINTS, AGAIN, CHECK = (
     "runs/services/forks/points.py", "runs/services/forks/starting_again.py", "runs/verification/forks.py",
 )  # fmt: skip
+HIT = "tests/runs/test_forks_attacked.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
 )  # fmt: skip
@@ -24,14 +25,21 @@ FORKING = [
     Mutant("a deadline that passes is a yes", FENCE, "        raise Expired(ASKED,", "        return None  # type: ignore[misc]\n        raise Expired(ASKED,", f"{ENGINE} -k in_time"),
     Mutant("a call in doubt counts as not done", EVIDENCE, "    if not isinstance(intent, e.ToolInvoked) or", "    if attempt.outcome is None or not isinstance(intent, e.ToolInvoked) or", f"{ENGINE} -k in_doubt"),
     Mutant("a run that was started is no effect", EVIDENCE, "        yield _child(run, name, number, intent, attempt)", "        pass", f"{ENGINE} -k was_started"),
-    Mutant("a fork forgets whose it is at its first checkpoint", "runs/journal/reader.py", " OR seq <= 4 AND kind = 'RunForked'", "", f"{ROWS} -k both_runs"),
+    Mutant("a fork forgets whose it is at its first checkpoint", "runs/journal/reader.py", "    told = [checked(run_id, row)[1] for row in first if row[3] == RunForked.KIND]\n", "    told = []\n", f"{ROWS} -k both_runs"),
     Mutant("of a run at work only what it did so far is asked about", POINTS, "    is_open = run.state not in ENDED\n", "    is_open = False\n", f"{ROWS} -k at_work"),
     Mutant("a fork of a fork forgets the first origin", POINTS, "    return [x for x in forked.effects if x.place not in passed]", "    return []", f"{ROWS} -k carries"),
     Mutant("an intent without a word verifies", CHECK, "            self.unasked.append((line.seq, event.KIND))", "            pass", f"{ROWS} -k without_a_word"),
     Mutant("a what-if calls its tools", CALLS, "    if what_if.of(call.visit) is None:", "    if True:", f"{IF} -k same_end"),
     Mutant("nothing has the last word before a what-if sends", EVIDENCE, "    if fork is None or not fork.is_what_if:\n        return None", "    if True:\n        return None", f"{IF} -k comes_past"),
     Mutant("a what-if makes up what is not on record", IMAGINED, "    elif given in fork.answers and", "    elif given in fork.answers or", f"{IF} -k a_person_may"),
-    Mutant("a what-if goes on as a real run", "runs/engine/replay.py", "    if what_if.of(visit) is None or not", "    if True or not", f"{IF} -k no_other_run"),
+    Mutant("a what-if goes on as a real run", "runs/engine/replay.py", "    if visit.fork is None or not", "    if True or not", f"{IF} -k no_other_run"),
+    Mutant("a fork's heir is asked about by nobody", "runs/engine/replay.py", "    if what_if.of(visit) is None:\n        problem", "    if what_if.of(visit) is None:\n        return outcome\n        problem", f"{HIT} -k does_not_go_on"),
+    Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),
+    Mutant("an heir starts again from its first input", AGAIN, "    node, state = _beginning(act.run, agent, found)\n", "    node, state = \"\", {}\n", f"{HIT} -k went_on_from"),
+    Mutant("two forks know nothing of each other", POINTS, "is_open or begun_again(run) is not None or", "is_open or", f"{HIT} -k by_its_origin"),
+    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n", "    if False:\n", f"{HIT} -k by_its_origin"),
+    Mutant("a tool by another name passes the fence", "runs/engine/steps/forks/fence.py", " and not fork.is_beyond(tool.name for tool in visit.agent.all_tools())", "", f"{HIT} -k by_another_name"),
+    Mutant("a fork whose beginning is lost is an ordinary run", "runs/journal/reader.py", "    if [row[0] for row in first] != list(", "    if False and [row[0] for row in first] != list(", f"{HIT} -k beginning_is_lost"),
     Mutant("a run starts again before its effects are decided", AGAIN, "    if verdict is None or verdict.counts_as not in COUNTS:", "    if verdict is None:\n        return effect\n    if verdict.counts_as not in COUNTS:", f"{NEW} -k nobody_has_decided"),
     Mutant("what only a row tells of is left out", AGAIN, "        if pending is not None and place not in intents:", "        if False:", f"{NEW} -k told_by_its_row"),
     Mutant("a torn record passes for whole", AGAIN, "    is_partial = bool(problems) or", "    is_partial = False or", f"{NEW} -k way_out"),

@@ -25,7 +25,7 @@ MIGRATION = [
     Mutant("a yes to one gate is one to another", TRYING, "    if tool.gate.is_needed(args) and now != (asked.queue, asked.rule):", "    if False:", f"{VISITS} -k yes_to_one"),
     Mutant("a call in doubt moves along", TRYING, "    if doubts:\n", "    if False:\n", f"{TOLD} -k in_doubt"),
     Mutant("a run that undoes is moved", TRYING, "    if stands.at.node == UNDO_NODE:", "    if False:", f"{VISITS} -k that_undoes"),
-    Mutant("a field is lost without a word", TRYING, "    if moving.state is None and (lost := sorted(set(_lost(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),
+    Mutant("a field is lost without a word", TRYING, "    if moving.state is None and (lost := sorted(set(lost_of(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),
     Mutant("what a message changed is dropped", TRYING, "        if names and (is_state_made or not known.issuperset(names)):", "        if False:", f"{VISITS} -k no_place"),
     Mutant("a driven run is moved under its worker", LOOKING, "    if run.owner is not None or head.lease is not None:", "    if False:", f"{TOLD} -k driven"),
     Mutant("a move goes by an old look", ACTS, "                if act.head.seq == seen.seq:", "                if True:", f"{ATTACKED} -k looked_at_again"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -199,3 +201,30 @@ async def test_whoever_comes_past_the_steps_sends_nothing(
         imagined = imagine(story, visit)
         assert await imagined.drive() == "operator" and imagined.found.reason == "what_if_sends"
     assert len(outside.requests) == before
+
+
+async def test_one_that_only_looks_at_the_clock_gives_way_and_ends(tools: Toolbox, outside: Outside) -> None:
+    async def first(state: Notes, ctx: Context) -> str:
+        return "poll"
+
+    async def poll(state: Notes, ctx: Context) -> End:
+        until = (await ctx.now()) + timedelta(hours=1)
+        while await ctx.now() < until:
+            await ctx.sleep(60)
+        return End()
+
+    story = Story(agent_of(first, poll, tools=tools.all(), name="imagined-poll"))
+    await story.drive()
+    imagined = imagine(story, 2)
+    ticks, others = [0], asyncio.Event()
+
+    async def tick() -> None:
+        while not others.is_set():
+            ticks[0] += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(tick())
+    assert await imagined.drive() == "failed" and ticks[0] > 100
+    others.set()
+    await beside
+    assert imagined.run.events[-1].code == "not_on_record"

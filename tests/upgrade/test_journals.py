@@ -26,7 +26,7 @@ DIGESTS = {
     "46b5c85": "940fedfde5fa1696",
     "8bc9f88": "42c6a104ec23d929",
     "b957ed2": "1db128163b3b0c9b",
-    "6d3ccb8": "0b364b125613e80a",
+    "eb7ed38": "a0c2ea0cfb5a37cb",
 }
 
 
@@ -65,13 +65,13 @@ def test_what_older_code_put_on_record_is_replayed_by_todays(commit: str) -> Non
 @pytest.mark.usefixtures("entered")
 def test_what_was_undone_then_is_undone_by_todays_code_the_same_way() -> None:
     """The visit that undoes is made by the engine's code, not by an agent's."""
-    undoing = [file for file in checkpoint_files(KEPT / "6d3ccb8") if "-_undo-" in file.name]
+    undoing = [file for file in checkpoint_files(KEPT / "eb7ed38") if "-_undo-" in file.name]
     assert len(undoing) > 5 and sum(replay_checkpoint(file, EVERY).answered for file in undoing) >= 3
 
 
 @pytest.mark.usefixtures("entered")
 def test_an_undo_that_says_otherwise_is_told_from_them(tmp_path: Path) -> None:
-    undoing = [file for file in checkpoint_files(KEPT / "6d3ccb8") if "-_undo-" in file.name]
+    undoing = [file for file in checkpoint_files(KEPT / "eb7ed38") if "-_undo-" in file.name]
     kept = next(file for file in undoing if "EffectUndone" in file.read_text())
     found = json.loads(kept.read_text())
     (back,) = (each for each in found["checkpoint"]["state"]["effects"] if each["tool"] == "book")

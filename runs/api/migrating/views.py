@@ -17,7 +17,7 @@ from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
 from runs.engine.migrating.trying import Moving
 from runs.services import idempotency
-from runs.services.migrating import acts
+from runs.services.migrating import acts, looking
 from runs.services.migrating.acts import Outcome
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import LookBody, MigrateBody
@@ -78,17 +78,25 @@ class Migrations(ApiView):
         return _answer([self._one(f"{mine}-{each}", principal, UUID(each), moving, why) for each in json.loads(text)])
 
     def _one(self, key: str, principal: str, run_id: UUID, moving: Moving, why: str) -> Outcome:
-        def act() -> tuple[int, Any]:
-            found = acts.migrate_one(run_id, moving, by=self.by, justification=why)
-            if not found.is_moved:
-                raise _Stays(found)
-            return 200, _row(found)
+        stayed: Outcome | None = None
+        for _ in range(acts.LOOKS):
+            seen = looking.look(run_id, moving)  # before the answer's transaction: it takes long
 
-        try:
-            _, text = idempotency.answer_once(principal, key, str(run_id), act)
-        except _Stays as stays:
-            return stays.found
-        return Outcome(**(json.loads(text) | {"run": run_id}))
+            def act(seen: looking.Look = seen) -> tuple[int, Any]:
+                found = acts.migrate_one(run_id, moving, by=self.by, justification=why, seen_before=seen)
+                if not found.is_moved:
+                    raise _Stays(found)
+                return 200, _row(found)
+
+            try:
+                _, text = idempotency.answer_once(principal, key, str(run_id), act)
+                return Outcome(**(json.loads(text) | {"run": run_id}))
+            except _Stays as stays:
+                stayed = stays.found
+            if stayed.code != acts.MOVING:
+                break
+        assert stayed is not None
+        return stayed
 
 
 class _Stays(DurableAgentsError):

@@ -79,7 +79,8 @@ class MigrationLooks(MigrationsPage):
             found = acts.preview(graph_id.partition("@")[0], body)
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("look", error, form.kept))
-        return self.tell(request, graph_id, typed=form.kept, found=found)
+        looked_at = " ".join(str(each.run) for each in found)  # the act is about these, whatever else fits by then
+        return self.tell(request, graph_id, typed=form.kept | {"runs": looked_at}, found=found)
 
 
 class Migrating(MigrationsPage):

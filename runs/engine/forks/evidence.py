@@ -80,6 +80,7 @@ class Fork:
         self.records = [Record(**each) for each in said.get("records", ())]
         self.answers: dict[str, Any] = said.get("answers") or {}
         self.taken: set[Place] = set()  # in this visit, before the journal says so
+        self.slept = 0  # times, of a what-if
 
     @property
     def is_what_if(self) -> bool:
@@ -89,6 +90,14 @@ class Fork:
     def fences(self, tool: str) -> bool:
         """Whether a call of this tool may do again what the origin did."""
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
+
+    def is_beyond(self, tools: Iterable[str]) -> bool:
+        """Whether the origin did something with a tool that isn't among these: another version may have it under
+        another name, so nobody can say which call does it again."""
+        known = set(tools)
+        return any(
+            x.tool not in known and not x.tool.startswith(f"{CHILD}:") and x.counts_as != DID_NOT for x in self.effects
+        )
 
     def of(self, tool: str) -> list[Evidence]:
         """What the origin did with this tool."""
@@ -148,7 +157,7 @@ def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidenc
     here: what a callback or a receipt means only that can tell."""
     every = list(told)
     tape, at = Tape(event for *_, event in every), _times(every)
-    undone = {(x.of_slot, x.of_attempt) for x in tape.undone.values() if isinstance(x, e.EffectUndone) and not x.of_run}
+    undone = {(x.of_slot, x.of_attempt) for x in tape.undone.values() if isinstance(x, e.EffectUndone)}
     found = (
         replace(effect, at=at.get((name, number), ""))
         for name, slot in tape.slots.items()

@@ -154,7 +154,7 @@ def migrated_state(moving: Moving, state: Any) -> Any:
         fitting = plain(moving.to.state.model_validate(made))
     except (ValidationError, ValueError) as error:
         raise _No("state_misfit", f"its state does not fit {version}: {_problems(error)}") from error
-    if moving.state is None and (lost := sorted(set(_lost(state, fitting)))):
+    if moving.state is None and (lost := sorted(set(lost_of(state, fitting)))):
         raise _No(
             "state_lost",
             f"{version} is of a lower schema: its state has no place for {', '.join(lost[:5])}; "
@@ -170,7 +170,7 @@ def _problems(error: ValueError) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'state'}: {each['msg']}" for each in told[:5])
 
 
-def _lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
+def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
     """What the one holds and the other has no place for."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
@@ -178,10 +178,10 @@ def _lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
             if name not in after:
                 yield where
             else:
-                yield from _lost(value, after[name], where)
+                yield from lost_of(value, after[name], where)
     elif isinstance(before, list) and isinstance(after, list):
         for i, (one, other) in enumerate(zip(before, after, strict=False)):
-            yield from _lost(one, other, f"{path}.{i}")
+            yield from lost_of(one, other, f"{path}.{i}")
 
 
 # --- the three ways ---------------------------------------------------------------------------------------------------
@@ -290,6 +290,8 @@ def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
                 yield f"run {attempt.intent.child}, which it started at {name}"
             if isinstance(attempt.result, e.SignalTaken):
                 yield f"signal {attempt.result.name} number {attempt.result.n}, taken at {name}"
+            if isinstance(attempt.result, e.AnswerTakenOver):
+                yield f"what is on record of {attempt.result.of_run}, which {attempt.result.tool} at {name} was given"
             if attempt.answers:
                 yield f"what {attempt.answers[max(attempt.answers)].by} answered at {name}"
             if attempt.route is not None:

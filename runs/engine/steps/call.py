@@ -75,8 +75,8 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case _ if call.past.is_refused:
-                raise call.failure(getattr(result, "code", ""), payload)
+            case e.ToolFailed() | e.ToolReadAnew() | e.AnswerTakenOver() if call.past.is_refused:
+                raise call.failure(result.code, payload)
             case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew() | e.AnswerTakenOver():
                 return tool.output.model_validate(payload["result"])
             case e.CallbackReceived():

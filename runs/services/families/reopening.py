@@ -55,6 +55,8 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
         try:
             reopen(child, above)
         except (DurableAgentsError, JournalBroken, Run.DoesNotExist) as no:
+            if Run.objects.filter(pk=child, parent=above, node=UNDO_NODE, is_told=False).exists():
+                continue  # somebody was faster: the parent hears of its end
             log.error("run %s: its parent %s undoes what it did, and it can't be reopened: %s", child, above, no)
             _refuse(wait, above)
     return len(rows)

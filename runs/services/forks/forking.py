@@ -20,8 +20,9 @@ from runs.engine.agents import Agent, registry
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
 from runs.engine.forks.evidence import FORK, WHAT_IF, Evidence
+from runs.engine.migrating.trying import lost_of
 from runs.engine.pydantic_agents.declared import AgentAssistant
-from runs.models import Run
+from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.command import Act
 from runs.services.forks.points import Cutting, cutting
@@ -74,6 +75,8 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
         raise _refused("run", "is a what-if, in which nothing has happened", "fork the run that it was made of")
     if wanted.answers and not wanted.what_if:
         raise _refused("answers", "are for a what-if", "leave them out, or make it a what-if")
+    if run.is_undoing and run.state not in ENDED:
+        raise _refused("run", "undoes its effects, so what it did may be gone in a moment", "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     cut = cutting(run, wanted.visit)
     if wanted.seen is not None and wanted.seen != len(cut.effects):
@@ -86,7 +89,12 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
         raise _refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
     for name in wanted.answers or ():
         agent.tool(name) if name in {tool.name for tool in agent.all_tools()} else _no_tool(agent, name)
-    return Prepared(agent, cut, _state(agent, cut, wanted))
+    state = _state(agent, cut, wanted)
+    is_its_own = (agent.graph_id, cut.snapshot.generation) == (run.graph_id, run.generation)
+    if wanted.state is NOT_GIVEN and not is_its_own and (lost := sorted(set(lost_of(cut.snapshot.state, state)))):
+        problem = f"of another version was recorded, and {agent.graph_id} has no place for {', '.join(lost[:5])}"
+        raise _refused("state", problem, "give the state that it is to begin with")
+    return Prepared(agent, cut, state)
 
 
 def _no_tool(agent: Agent, name: str) -> None:

@@ -22,6 +22,7 @@ from runs.engine.undo.declared import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
 from runs.models import ENDED, Run
 from runs.services.calls import tool_here
+from runs.services.retrying import begun_again
 
 MOST_POINTS = 500  # that are listed; any visit can be named
 MOST_EVENTS = 20_000  # after a point, of a run and of those that it went on as
@@ -109,6 +110,11 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
     assert cut.snapshot is not None
     rows, created, forked = _read(run, cut)
     told = _told(rows, cut.seq)
+    begun = {(x.slot, x.attempt) for *_, x in told if isinstance(x, (e.ToolInvoked, e.ChildStarted))}
+    gone = [x for *_, x in told if isinstance(x, e.EffectUndone) and (x.of_slot, x.of_attempt) not in begun]
+    if gone:
+        named = ", ".join(f"{x.tool} at {x.of_slot}" for x in gone[:5])
+        raise _misfit("visit", f"what it goes on from was undone since: {named}", "choose an earlier visit")
     effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
     later, is_open = went_on(run)
     at = next(row for row in rows if row[0] == cut.seq)
@@ -116,7 +122,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
         point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]), snapshot=cut.snapshot,
         input=created.payload, effects=[*effects, *later],
         records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
-        fences_all=is_open or (forked is not None and forked.told.fences_all),
+        fences_all=is_open or begun_again(run) is not None or (forked is not None and forked.told.fences_all),
     )  # fmt: skip
 
 

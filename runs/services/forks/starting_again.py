@@ -40,12 +40,15 @@ from runs.engine.forks.evidence import (
     child_tool,
     evidence_of,
 )
+from runs.engine.succession.heirs import HANDOFF
+from runs.engine.tape import payload_of
 from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
 from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, went_on
+from runs.services.retrying import begun_again
 from runs.services.starts import keys
 
 MOST_PROBLEMS = 50
@@ -80,6 +83,7 @@ class Remains:
     effects: list[Evidence]
     problems: list[str]
     fences_all: bool
+    begins: e.RunCarriedOn | None = None  # where, of a run that another one went on as with its node and state
 
 
 def remains(run: Run) -> Remains:
@@ -103,7 +107,9 @@ def remains(run: Run) -> Remains:
         later, is_open = [], True
         problems.append(f"of a run that it went on as: {broken}")
     is_partial |= is_open and run.state in ENDED
-    return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial)
+    is_partial |= begun_again(run) is not None
+    begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
+    return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial, begins)
 
 
 def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[Told]:
@@ -180,12 +186,32 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     found = remains(act.run)
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     given = _input(found, wanted)
+    node, state = _beginning(act.run, agent, found)
     told = e.RunForked(
-        origin=str(run_id), how=START_AGAIN, by=by.ref, visit=0, at_seq=0, node="", effects=len(found.effects),
+        origin=str(run_id), how=START_AGAIN, by=by.ref, visit=0, at_seq=0, node=node, effects=len(found.effects),
         fences_all=found.fences_all,
-        payload=act.payload | {"effects": shown(_audited(agent, found.effects, wanted.audit, by))},
+        payload=act.payload | state | {"effects": shown(_audited(agent, found.effects, wanted.audit, by))},
     )  # fmt: skip
     return made(act, agent, told, given, run.business_key, budget=wanted.budget, most=most)
+
+
+def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, Any]]:
+    """Node and state of a run that began in the middle of another one's course: from the input it would do all again
+    that the runs before it did."""
+    before = None if run.came_from is None else Run.objects.filter(pk=run.came_from).first()
+    if run.came_from is None or (before is not None and before.goes_on_by == HANDOFF):
+        return "", {}
+    if found.begins is None:
+        problem = f"went on from run {run.came_from}, and how it began can't be read"
+        raise _refused("run", problem, "start a new run, once you have gone through what they all did")
+    if found.begins.node not in agent.nodes:
+        problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
+        raise _refused("version", problem, "choose one that has it")
+    try:
+        return found.begins.node, {"state": plain(agent.state.model_validate(payload_of(found.begins).get("state")))}
+    except (ValueError, TypeError) as error:
+        problem = f"of {agent.graph_id} does not take the state that the run began with: {str(error).splitlines()[0]}"
+        raise _refused("version", problem, "choose one that does") from error
 
 
 def _input(found: Remains, wanted: Again) -> Any:

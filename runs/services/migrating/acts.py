@@ -30,10 +30,11 @@ from runs.models import WAITING, State, Wait
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
-from runs.services.migrating.looking import in_the_way, look
+from runs.services.migrating.looking import Look, in_the_way, look
 
 ACTION = "migrate"
-_LOOKS = 3
+LOOKS = 3
+MOVING = "moving"
 _BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
 
 
@@ -83,11 +84,14 @@ def may_migrate(by: Actor, justification: object) -> str:
     return justified(ACTION, justification)
 
 
-def migrate_one(run_id: UUID, moving: Moving, *, by: Actor, justification: str) -> Outcome:
-    """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Nothing is
-    changed where it is refused."""
-    for _ in range(_LOOKS):
-        seen = look(run_id, moving)
+def migrate_one(
+    run_id: UUID, moving: Moving, *, by: Actor, justification: str, seen_before: Look | None = None
+) -> Outcome:  # fmt: skip
+    """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Whoever is in a
+    transaction of their own looks before it (`seen_before`), for that takes long. Nothing is changed where it is
+    refused."""
+    for _ in range(LOOKS if seen_before is None else 1):
+        seen = seen_before or look(run_id, moving)
         if seen.found.is_refused or seen.run is None:
             return Outcome.of(run_id, seen.found)
         try:
@@ -100,7 +104,7 @@ def migrate_one(run_id: UUID, moving: Moving, *, by: Actor, justification: str) 
                     return Outcome.of(run_id, seen.found, is_moved=True)
         except DurableAgentsError as error:
             return Outcome.of(run_id, refused(error.code, error.detail))
-    return Outcome.of(run_id, refused("moving", "it changes faster than it can be looked at: pause it first"))
+    return Outcome.of(run_id, refused(MOVING, "it changes faster than it can be looked at: pause it first"))
 
 
 def _move(act: Act, moving: Moving, found: Found) -> None:

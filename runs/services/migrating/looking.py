@@ -20,8 +20,10 @@ from ledger.errors import NotFound
 from ledger.models import Head
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.errors import JournalBroken, brief
+from runs.engine.forks.evidence import WHAT_IF
 from runs.engine.journal import Snapshot
 from runs.engine.migrating.trying import Found, Moving, refused, tried
+from runs.engine.undoing.ending import asked_of
 from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
 from runs.models import ENDED, Run
@@ -51,7 +53,9 @@ def look(run_id: UUID, moving: Moving) -> Look:
         if (no := in_the_way(run, head, moving)) is not None:
             return Look(run, head.seq, no)
         try:
-            created, stands, earlier, seq = _read(run, head.seq)
+            created, stands, earlier, seq, is_asked = _read(run, head.seq)
+            if is_asked:
+                return Look(run, seq, refused("undoing", "it is to undo its effects, and ends then"))
         except JournalBroken as broken:
             return Look(run, head.seq, refused("damaged", f"its journal can't be trusted: {broken}"))
     return Look(run, seq, _in_time(moving, run, created, stands, earlier))
@@ -63,16 +67,20 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
         return refused("already", f"it is one of {run.graph_id} already")
     if run.graph_id != moving.of:
         return refused("other_version", f"it is one of {run.graph_id}")
+    if run.fork_how == WHAT_IF:
+        return refused("what_if", "it is a what-if: make another one of that version")
     if run.state in ENDED:
         return refused("ended", f"it is {run.state}")
     if run.owner is not None or head.lease is not None:
         return refused("driven", "a worker drives it: pause it first, and wait until it stands still")
+    if run.is_undoing:
+        return refused("undoing", "it undoes its effects: no other version may take that over")
     if head.is_cancel_requested:
         return refused("cancelled", "somebody asked that it be cancelled")
     return None
 
 
-def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int]:
+def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:
     """Its first event, where it stands, what its calls may ask for of the time before, and the journal's end."""
     with connection.cursor() as cursor:
         cursor.execute(STANDING, [run.pk])
@@ -83,7 +91,7 @@ def _read(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event
     created, tail = read(run.pk, rows, cut, at_least=at_least, said=(run.graph_id, run.generation))
     assert isinstance(created, e.RunCreated)
     start = cut.snapshot or Snapshot("", 0, run.generation, "", None)
-    return created, position_of(start, tail), earlier_of(run.pk, cut.seq), rows[-1][0]
+    return created, position_of(start, tail), earlier_of(run.pk, cut.seq), rows[-1][0], asked_of(tail) is not None
 
 
 def _in_time(
@@ -104,8 +112,10 @@ def _in_time(
         except BaseException as error:
             broke.append(error)
         finally:
-            connections.close_all()
-            _alone.release()
+            try:
+                connections.close_all()
+            finally:
+                _alone.release()
 
     thread = threading.Thread(target=work, name=f"trying run {run.pk}", daemon=True)
     thread.start()

@@ -22,7 +22,8 @@ from runs.services.releases.acts import StartsUnderWay
 log = logging.getLogger("runs.services.releases")
 KEEPER = Actor(kind="system", name="releases")
 COUNTED = 1000
-# A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected.
+# A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected; one
+# that undoes its effects before it fails has failed.
 _FIGURES = """
     SELECT asked.ramp, told.*
     FROM unnest(%(ramps)s::bigint[], %(graphs)s::text[], %(after)s::bigint[], %(since)s::timestamptz[])
@@ -37,12 +38,14 @@ _FIGURES = """
               AND (s.id > asked.after OR b.started_at > asked.since)
             ORDER BY coalesce(l.ended_at, l.started_at) DESC LIMIT %(most)s) few
     ), work AS (
-        SELECT r.id AS began, r.id, r.state FROM newest n JOIN runs_run r ON r.id = n.run_id
+        SELECT r.id AS began, r.id, r.state, r.node FROM newest n JOIN runs_run r ON r.id = n.run_id
         WHERE r.started_at IS NOT NULL
         UNION ALL
-        SELECT r.first, r.id, r.state FROM newest n JOIN runs_run r ON r.first = n.run_id
+        SELECT r.first, r.id, r.state, r.node FROM newest n JOIN runs_run r ON r.first = n.run_id
     ), judged AS (
-        SELECT w.began, bool_or(w.state = 'failed') AS failed,
+        SELECT w.began, bool_or(w.state = 'failed' OR w.node = '_undo' AND EXISTS (
+                   SELECT 1 FROM ledger_event u WHERE u.run_id = w.id AND u.kind = 'UndoBegun'
+                   AND convert_from(u.clear, 'UTF8')::jsonb ->> 'reason' = 'failed')) AS failed,
                bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'approval'
                                AND x.resolution = 'rejected')) AS rejected,
                bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'operator')) AS stopped

@@ -15,7 +15,7 @@ from uuid import UUID
 from runs.engine.errors import JournalBroken
 from runs.journal import reader
 from runs.models import Run
-from runs.services.undo.preview import Preview, may_have_any, preview
+from runs.services.undo.preview import Preview, preview
 
 MOST_KEPT = 64
 # A reading that took a tenth of a second is made again after two at the earliest.
@@ -38,23 +38,22 @@ _lock = threading.Lock()
 
 def offered(run: Run) -> Preview | None:
     """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
-    family = reader.family_to_undo(run.pk)
-    if not may_have_any(run, family):
+    seq, has_own, family = reader.to_undo(run.pk)
+    if run.is_undoing or not (has_own or family):
         return None
     with _lock:
         kept = _kept.get(run.pk)
     if kept is None or kept.family != family:
-        return _read(run, family)
+        return _read(run, family, seq)
     seq, is_new = reader.tells_of_effects(run.pk, since=kept.seq)
     if not is_new:
         _keep(run.pk, replace(kept, seq=seq))
         return kept.seen
-    return kept.seen if time.monotonic() < kept.until else _read(run, family)
+    return kept.seen if time.monotonic() < kept.until else _read(run, family, seq)
 
 
-def _read(run: Run, family: frozenset[str]) -> Preview | None:
+def _read(run: Run, family: frozenset[str], seq: int) -> Preview | None:
     begun = time.monotonic()
-    seq, _ = reader.tells_of_effects(run.pk, since=None)
     try:
         seen = preview(run.pk, run.graph_id)
     except JournalBroken:

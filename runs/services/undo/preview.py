@@ -73,13 +73,6 @@ def shown(run: Run) -> Shown:
     return Shown("done" if run.state in ENDED else "under_way", False, plan.all(), became)
 
 
-def may_have_any(run: Run, family: frozenset[str]) -> bool:
-    """Whether there may be anything to undo: a run of an agent that undoes nothing, and that has no other run's
-    effects, is not looked at."""
-    agent = _agent(run.graph_id)
-    return not run.is_undoing and (agent is None or bool(agent.all_undos()) or bool(family))
-
-
 def _agent(graph_id: str) -> Agent | None:
     """None: this process has no such version, so nobody here knows with which arguments."""
     try:

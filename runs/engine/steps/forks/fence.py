@@ -20,6 +20,7 @@ from runs.engine.journal import ATTENTION, Batch, WaitSpec
 from runs.engine.outcomes import Broken
 from runs.engine.steps.gates import must_be_known
 from runs.engine.tape import Slot, payload_of
+from runs.engine.undo.declared import UNDO_NODE
 from runs.engine.visit import Visit
 
 ASKED = "operator"  # who is asked
@@ -68,7 +69,9 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
     """None: the call may go on to its gate. Else what is on record stands for it. Parks while nobody has said; raises
     Rejected."""
     fork = visit.fork
-    if fork is None or not (fork.fences(asked.tool)):
+    if fork is None or visit.node == UNDO_NODE:
+        return None  # an undo is about an effect of this very run: nothing that another one did stands for that
+    if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
     told = await visit.look_up(visit.journal.taken_over())
     taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile

@@ -7,6 +7,7 @@ come here before they come to any of that, and `send.py` refuses whatever would 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from runs.engine.visit import Visit
 
 NOT_ON_RECORD = "not_on_record"
 BY = "what_if"
+MOST_SLEEPS = 1000  # of one visit
 
 
 def of(visit: Visit) -> Fork | None:
@@ -86,6 +88,18 @@ def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoRetu
     asked = "" if arguments is None else f" with {str(arguments)[:1000]}"
     problem = f"a what-if comes to {what} at {slot}{asked}: that is not on record of the run that it was made of"
     visit.stop(Crashed(NOT_ON_RECORD, f"{problem}, and nobody gave an answer to it", ""))
+
+
+async def passes_by(visit: Visit, slot: str) -> None:
+    """A sleep of a run for which no time goes by. One that only looks at the clock between two sleeps would go round
+    for ever: it gives way to others each time, and ends."""
+    await asyncio.sleep(0)
+    visit.check_stop()
+    assert visit.fork is not None
+    visit.fork.slept += 1
+    if visit.fork.slept > MOST_SLEEPS:
+        problem = f"a what-if slept {MOST_SLEEPS} times, the last time at {slot}: what it waits for is not on record"
+        visit.stop(Crashed(NOT_ON_RECORD, problem, ""))
 
 
 def turn_of(payload: Any) -> ModelTurn:
