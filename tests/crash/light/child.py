@@ -17,6 +17,7 @@ import threading
 import time
 import types
 from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
@@ -30,6 +31,7 @@ from psycopg_pool import AsyncConnectionPool
 from runs.connections import sign_connections
 from runs.engine.limits.permits import Asked, Permit, Refused, Told
 from runs.engine.runtime import RetryPolicy
+from runs.engine.screening import verdicts
 from runs.fleet import procfs
 from runs.fleet.members import Sign
 from runs.services.limits.permits import Permits
@@ -70,6 +72,8 @@ def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoRe
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         procfs.tie_to_parent(parent)
         sign_connections(incarnation)
+        # The lane tries runs that it moves, and so its hooks; no thread outlives a fork.
+        verdicts._threads = ThreadPoolExecutor(8)
         if schedule.skew_days:
             skew(timedelta(days=schedule.skew_days))
         _exchange(schedule, ends)
