@@ -25,7 +25,7 @@ from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.command import Act
-from runs.services.forks.points import Cutting, cutting
+from runs.services.forks.points import Cutting, cutting, refused
 from runs.services.lifecycle import Accepted, Plan
 from runs.services.starts import keys
 
@@ -72,11 +72,11 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
     """Everything that a fork is checked for before it is made: also of one that is only looked at. Raises InvalidInput,
     NotToBeTrusted, UnknownVersion, EffectsChanged."""
     if run.fork_how == WHAT_IF:
-        raise _refused("run", "is a what-if, in which nothing has happened", "fork the run that it was made of")
+        raise refused("run", "is a what-if, in which nothing has happened", "fork the run that it was made of")
     if wanted.answers and not wanted.what_if:
-        raise _refused("answers", "are for a what-if", "leave them out, or make it a what-if")
+        raise refused("answers", "are for a what-if", "leave them out, or make it a what-if")
     if run.is_undoing and run.state not in ENDED:
-        raise _refused("run", "undoes its effects, so what it did may be gone in a moment", "fork it when it has ended")
+        raise refused("run", "undoes its effects, so what it did may be gone in a moment", "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     cut = cutting(run, wanted.visit)
     if wanted.seen is not None and wanted.seen != len(cut.effects):
@@ -84,22 +84,22 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
     if cut.point.node not in agent.nodes:
         nodes = ", ".join(agent.nodes)
         problem = f"begins at node {cut.point.node}, which {agent.graph_id} doesn't have"
-        raise _refused("visit", problem, f"choose another visit or version; its nodes: {nodes}")
+        raise refused("visit", problem, f"choose another visit or version; its nodes: {nodes}")
     if wanted.what_if and (names := [x.name for x in agent.assistants if isinstance(x, AgentAssistant)]):
-        raise _refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
+        raise refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
     for name in wanted.answers or ():
         agent.tool(name) if name in {tool.name for tool in agent.all_tools()} else _no_tool(agent, name)
     state = _state(agent, cut, wanted)
     is_its_own = (agent.graph_id, cut.snapshot.generation) == (run.graph_id, run.generation)
     if wanted.state is NOT_GIVEN and not is_its_own and (lost := sorted(set(lost_of(cut.snapshot.state, state)))):
         problem = f"of another version was recorded, and {agent.graph_id} has no place for {', '.join(lost[:5])}"
-        raise _refused("state", problem, "give the state that it is to begin with")
+        raise refused("state", problem, "give the state that it is to begin with")
     return Prepared(agent, cut, state)
 
 
 def _no_tool(agent: Agent, name: str) -> None:
     known = ", ".join(sorted(tool.name for tool in agent.all_tools()))
-    raise _refused(f"answers.{name}", f"is no tool of {agent.graph_id}", f"its tools: {known}")
+    raise refused(f"answers.{name}", f"is no tool of {agent.graph_id}", f"its tools: {known}")
 
 
 def _state(agent: Agent, cut: Cutting, wanted: Wanted) -> Any:
@@ -116,7 +116,7 @@ def _state(agent: Agent, cut: Cutting, wanted: Wanted) -> Any:
         what = "state" if is_given else "recorded state"
         raise InvalidInput(f"The {what} does not fit {agent.graph_id}.", errors=problems) from error
     except (ValueError, TypeError) as error:
-        raise _refused("state", f"can't be put on record: {error}", "give plain JSON") from error
+        raise refused("state", f"can't be put on record: {error}", "give plain JSON") from error
 
 
 @transaction.atomic
@@ -163,7 +163,7 @@ def made(
     """The new run, in its origin's transaction, and both journals' word of it."""
     if (size := len(pack(told.payload) or b"")) > MOST_BYTES:
         problem = f"what the run did after that point takes {size} bytes, more than {MOST_BYTES}"
-        raise _refused("visit", problem, "choose a later visit")
+        raise refused("visit", problem, "choose a later visit")
     origin = act.run
     plan = Plan(business_key=key) if key else None
     try:
@@ -183,7 +183,3 @@ def made(
     )  # fmt: skip
     act.done(made_of_it, after={"fork": str(run.pk), "how": told.how})
     return run
-
-
-def _refused(field: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

@@ -92,7 +92,8 @@ def cutting(run: Run, visit: int) -> Cutting:
         raise NotToBeTrusted(run, broken) from broken
 
 
-def _misfit(field: str, problem: str, fix: str) -> InvalidInput:
+def refused(field: str, problem: str, fix: str) -> InvalidInput:
+    """What is asked for can't be had: in which field, why, and what to do. To be raised."""
     return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
@@ -102,7 +103,7 @@ def _no_such(run: Run, visit: int) -> InvalidInput:
     has = f"it has {known[0]} to {known[-1]}" if known else "it has entered no node"
     what = "is before its first one" if visit < 1 else "is none of its visits, or where it began to undo"
     fix = f"{has}; to begin before all of them, start again from its input"
-    return _misfit("visit", f"{visit} {what}", fix)
+    return refused("visit", f"{visit} {what}", fix)
 
 
 def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
@@ -114,7 +115,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
     gone = [x for *_, x in told if isinstance(x, e.EffectUndone) and (x.of_slot, x.of_attempt) not in begun]
     if gone:
         named = ", ".join(f"{x.tool} at {x.of_slot}" for x in gone[:5])
-        raise _misfit("visit", f"what it goes on from was undone since: {named}", "choose an earlier visit")
+        raise refused("visit", f"what it goes on from was undone since: {named}", "choose an earlier visit")
     effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
     later, is_open = went_on(run)
     at = next(row for row in rows if row[0] == cut.seq)
@@ -131,7 +132,7 @@ def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
     last = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
     if last - cut.seq > MOST_EVENTS:
         problem = f"run {run.pk} has {last - cut.seq} events after that point, more than {MOST_EVENTS}"
-        raise _misfit("visit", problem, "choose a later visit")
+        raise refused("visit", problem, "choose a later visit")
     with connection.cursor() as cursor:
         cursor.execute(EVENTS, [run.pk, cut.seq])
         rows = cursor.fetchall()

@@ -47,7 +47,7 @@ from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
 from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
-from runs.services.forks.points import MOST_EVENTS, moment, went_on
+from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
 from runs.services.retrying import begun_again
 from runs.services.starts import keys
 
@@ -92,7 +92,7 @@ def remains(run: Run) -> Remains:
         cursor.execute(EVERY, [run.pk, MOST_EVENTS + 1])
         rows = cursor.fetchall()
     if len(rows) > MOST_EVENTS:
-        raise _refused("run", f"has more than {MOST_EVENTS} events", "fork it at a late visit")
+        raise refused("run", f"has more than {MOST_EVENTS} events", "fork it at a late visit")
     problems: list[str] = []
     told = list(_sound(run, rows, problems))
     events = [event for *_, event in told]
@@ -168,7 +168,7 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     VersionClosed, VersionChanged; nothing has changed then."""
     run = lifecycle.find(run_id)
     if run.fork_how == WHAT_IF:
-        raise _refused("run", "is a what-if, in which nothing has happened", "start the run that it was made of again")
+        raise refused("run", "is a what-if, in which nothing has happened", "start the run that it was made of again")
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
         raise IllegalTransition("start again", str(run.state), f"It goes on as run {newest.pk}: start that one again.")
@@ -203,25 +203,25 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
         return "", {}
     if found.begins is None:
         problem = f"went on from run {run.came_from}, and how it began can't be read"
-        raise _refused("run", problem, "start a new run, once you have gone through what they all did")
+        raise refused("run", problem, "start a new run, once you have gone through what they all did")
     if found.begins.node not in agent.nodes:
         problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
-        raise _refused("version", problem, "choose one that has it")
+        raise refused("version", problem, "choose one that has it")
     try:
         return found.begins.node, {"state": plain(agent.state.model_validate(payload_of(found.begins).get("state")))}
     except (ValueError, TypeError) as error:
         problem = f"of {agent.graph_id} does not take the state that the run began with: {str(error).splitlines()[0]}"
-        raise _refused("version", problem, "choose one that does") from error
+        raise refused("version", problem, "choose one that does") from error
 
 
 def _input(found: Remains, wanted: Again) -> Any:
     """The recorded input where it can be believed, else the one that is given."""
     if found.created is not None:
         if wanted.input is not NOT_GIVEN:
-            raise _refused("input", "is on record and sound", "leave it out; for another input, start a run")
+            raise refused("input", "is on record and sound", "leave it out; for another input, start a run")
         return found.created.payload
     if wanted.input is NOT_GIVEN:
-        raise _refused("input", "can't be read from the record", "give it")
+        raise refused("input", "can't be read from the record", "give it")
     return wanted.input
 
 
@@ -276,7 +276,3 @@ def _decided(
 
 def _error(problem: str, fix: str, run: str, slot: str, attempt: int) -> dict[str, str]:
     return {"field": f"audit.{slot}.{attempt}", "problem": f"{problem} (run {run})", "fix": fix}
-
-
-def _refused(field: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

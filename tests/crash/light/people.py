@@ -4,7 +4,6 @@ services."""
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import OperationalError, connection
+from django.db import connection
 
 from approvals.models import Approval
 from approvals.services import decide
@@ -30,6 +29,7 @@ from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
 from tests.crash.light.sharing import Sharing
+from tests.crash.light.together import at_once
 from tests.crash.steps import GATHERED, raised
 from tests.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP
@@ -144,7 +144,7 @@ class People:
         budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
         act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
         if self._schedule.is_impatient:
-            _at_once([act] * 3)
+            at_once([act] * 3)
             return True
         return self._try(act)
 
@@ -158,7 +158,7 @@ class People:
             return self._try(self._verdict(approval, "approve", 0))
         acts = [self._act_of_race(run_id, approval, what, n) for n, what in enumerate(self._race)]
         self._race = []
-        _at_once(acts)
+        at_once(acts)
         return True
 
     def _verdict(self, approval: Approval, verdict: str, n: int) -> Callable[[], Any]:
@@ -192,14 +192,12 @@ class People:
         """Tell it three times at once: one is taken, the others are the same or too late."""
         if name is None and Wait.objects.filter(pk=wait_id, detail__schema__properties__has_key="decision").exists():
             said = {"decision": "leave", "justification": WHY}
-            _at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
+            at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
         elif name is None:
             by = (OLGA, LENA, OLGA)
-            _at_once(
-                [partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)]
-            )
+            at_once([partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
         else:
-            _at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
+            at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     def _say(self, run_id: str, wait_id: UUID, times: int) -> bool:
         """Send a message, for each wait one, so many times at once. True if nobody has said that before."""
@@ -207,7 +205,7 @@ class People:
         is_new, self._said = word not in self._said, self._said | {word}
         if is_new or times > 1:
             say = partial(sending.send, UUID(run_id), "tell", {"word": word}, by=SHOP, sender_id=word)
-            _at_once([partial(self._try, say)] * times)
+            at_once([partial(self._try, say)] * times)
         return is_new
 
     # --- unknown outcomes ---
@@ -245,7 +243,7 @@ class People:
         """Bring the portal's answer to the run, in the way that the schedule wants."""
         match self._schedule.callbacks:
             case "twice":
-                _at_once([partial(callbacks.receive_callback, token, body)] * 3)
+                at_once([partial(callbacks.receive_callback, token, body)] * 3)
             case "forged":
                 for forged, said, refusal in (
                     (token + "x", body, NotFound),
@@ -262,24 +260,3 @@ class People:
         late, self._late = self._late, []
         for token, body in late:
             callbacks.receive_callback(token, body)
-
-
-def _at_once(acts: list[Callable[[], Any]]) -> None:
-    """Let every act loose at the same moment, each on a connection of its own. Being refused is part of a race."""
-    gate = threading.Barrier(len(acts))
-
-    def perform(act: Callable[[], Any]) -> None:
-        try:
-            with suppress(OperationalError):
-                connection.ensure_connection()
-            gate.wait(60)
-            with suppress(DurableAgentsError, OperationalError):
-                act()
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=perform, args=(act,)) for act in acts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()

@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from ledger.errors import DurableAgentsError
 from runs.models import Ramp, Run
 from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.crash.light.plan import Schedule
+from tests.crash.light.together import at_once
 from tests.crash.released import Released
 from tests.world import OLGA, SHOP
 
@@ -56,7 +56,7 @@ class Ramps:
         if self.is_over or time.monotonic() < self._due_at:
             return []
         known, self._pids = len(self.ids), []
-        _together([self._act(*what.split(":")) for what in self._bursts.pop(0)])
+        at_once([self._act(*what.split(":")) for what in self._bursts.pop(0)])
         self._due_at = time.monotonic() + PAUSE_SECONDS
         return self.ids[known:]
 
@@ -128,24 +128,3 @@ class Ramps:
              | {"created_at": row[-1].isoformat()} for row in starts],
             [dict(zip(("run", "ramp", "is_new", "why", "place"), row, strict=True)) for row in rows],
         )  # fmt: skip
-
-
-def _together(doing: list[Callable[[], Any]]) -> None:
-    """All at the same moment, each on a connection of its own. Being refused is part of a race."""
-    gate = threading.Barrier(len(doing))
-
-    def perform(act: Callable[[], Any]) -> None:
-        try:
-            with suppress(OperationalError):
-                connection.ensure_connection()
-            gate.wait(60)
-            with suppress(DurableAgentsError, OperationalError):
-                act()
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=perform, args=(act,)) for act in doing]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
