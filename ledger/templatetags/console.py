@@ -29,6 +29,12 @@ def visible(value: object) -> SafeString:
 
 
 @register.filter
+def listed(values: Iterable[object]) -> SafeString:
+    """Several outside texts in a row. (Django's own `join` escapes, and what is escaped twice shows its entities.)"""
+    return visible(", ".join(map(str, values)))
+
+
+@register.filter
 def datum(value: object) -> SafeString:
     """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it
     can't pose as the console's own words. Nothing for nothing."""

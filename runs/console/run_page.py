@@ -13,18 +13,19 @@ from uuid import UUID
 from django.urls import reverse
 
 from ledger.codec import unpack
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
 from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
-from runs.engine.agents import Agent, registry
+from runs.engine.agents import Agent
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
 from runs.queries import families, run_list, turns
 from runs.queries.attributes.shown import Told, of_head
+from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import detail_text, look, main_wait
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
@@ -204,7 +205,7 @@ class Dossier:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        return {node.name: node.title for node in self.agent.nodes.values()} if self.agent else {}
+        return titles_of(self.agent)
 
     @cached_property
     def tools(self) -> dict[str, ToolCard]:
@@ -394,7 +395,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
-    opened, agent = folded.Opened(run_id, drawn), _agent(run.graph_id)
+    opened, agent = folded.Opened(run_id, drawn), agent_here(run.graph_id)
     # Looked up now: what is let go of meanwhile is drawn as it was.
     lane = {
         effect.face: html
@@ -437,11 +438,3 @@ def _state(row: Checkpoint) -> Any:
         return unpack(row.state)
     except (ValueError, RecursionError) as error:
         return {"unreadable": str(error)}
-
-
-def _agent(graph_id: str) -> Agent | None:
-    """The run's agent version, if this process has it: old runs outlive the code that made them."""
-    try:
-        return registry.find(graph_id)
-    except DurableAgentsError:
-        return None

@@ -156,6 +156,7 @@ class Fold:
     damages: int = 0
     troubles: dict[str, Trouble] = field(default_factory=dict)
     closed: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
+    forks: deque[Fact] = field(default_factory=lambda: deque(maxlen=CLOSED_TOLD))
     answers: list[Fact] = field(default_factory=list)
     questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
     # The last crash, until the next worker's first step.
@@ -242,6 +243,7 @@ class Fold:
             damaged=list(self.damaged),
             damages=self.damages,
             closed=list(self.closed),
+            forks=list(self.forks),
             under_way="" if self.ended_at is not None else self.timeline.under_way,
         )
 
@@ -287,6 +289,7 @@ class Story:
     damaged: list[Fact]
     damages: int
     closed: list[Fact]
+    forks: list[Fact]
     under_way: str
     input: Any = None
     output: Any = None
@@ -403,6 +406,10 @@ def _settled(fold: Fold, line: Fact) -> None:
     fold.closed.append(line)
 
 
+def _forked(fold: Fold, line: Fact) -> None:
+    fold.forks.append(line)
+
+
 def _ended(fold: Fold, line: Fact) -> None:
     fold.ended_at = line.at
 
@@ -433,4 +440,5 @@ _OWN: dict[str, tuple[Callable[[Fold, Fact], None], ...]] = {
     "WaitOpened": (_opened,),
     "InputAnswered": (_answered,),
     "ToolReconciled": (_settled,),
+    "ForkMade": (_forked,),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django import template
@@ -13,8 +14,9 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import datum, visible
 from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
-from runs.console.tables import late_words, looks
+from runs.console.tables import fork_words, late_words, looks
 from runs.console.tables.release_words import WHY
+from runs.engine.forks.evidence import COMMITTED, UNDONE, Evidence
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
 from runs.queries.attributes.shown import Told
@@ -22,7 +24,7 @@ from runs.queries.progress import shown
 from runs.queries.run_list import Card
 from runs.services.undo.offered import offered
 from runs.services.undo.preview import Preview
-from runs.story import Effect, Line
+from runs.story import Effect, Fact, Line
 from runs.story.scale import Placed
 from runs.story.transcript import Said
 
@@ -51,6 +53,27 @@ def named(wait: Wait | None) -> str:
 def told(wait: Wait | None, names: str) -> str:
     """The first of these names (separated by blanks) that the wait's detail has as text; empty if it has none."""
     return display.detail_text(wait, *names.split())
+
+
+@register.filter
+def moment(text: str) -> datetime | None:
+    """When something on record happened, as evidence has it: in ISO 8601. None where it has no time."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+@register.filter
+def came_of_it(effect: Evidence) -> str:
+    """What became of an effect, in words."""
+    return {COMMITTED: "done", UNDONE: "done, and undone"}.get(effect.outcome, "nobody knows what came of it")
+
+
+@register.filter
+def begun_again(made: Fact) -> SafeString:
+    """Which run began again here, by whose act."""
+    return SafeString(fork_words.fork_made(made.clear))
 
 
 @register.simple_tag(takes_context=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
+from django.template import Context, Template
 from django.test import Client
 
 from ledger.models import OverrideRecord
@@ -55,6 +58,12 @@ def test_the_page_proposes_where_each_node_leads_and_a_look_changes_nothing(oper
     seen = operator.post(f"{PAGE}/looks", FORM).content.decode()
     assert seen.count("unbegun") == 2 and "What would become of them" in seen and "Move those that can" in seen
     assert versions() == ["1.0.0"] * 3
+
+
+def test_several_calls_in_a_row_are_escaped_once() -> None:
+    calls = ['pay({"to": "A & <b>"})', "read()"]
+    shown = Template("{% load console %}{{ calls|listed }}").render(Context({"calls": calls}))
+    assert html.unescape(re.sub("<[^>]+>", "", shown)) == 'pay({"to": "A & <b>"}), read()'
 
 
 def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:

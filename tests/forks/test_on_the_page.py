@@ -34,6 +34,9 @@ def test_a_fork_is_made_from_its_page_and_both_pages_lead_to_the_other(
     page = olga.get(f"/runs/{fork.pk}").content.decode()
     assert 'id="forked-from"' in page and str(run.pk) in page and "do it again?" in page
     assert "is about to call order" in page and "order:a" in page, "what the origin did stands beside the question"
+    assert "{&#x27;" not in page and "&amp;quot;" not in page, "arguments as JSON, escaped once"
+    origin = olga.get(f"/runs/{run.pk}").content.decode()
+    assert "Begun again:" in origin and f"/runs/{fork.pk}" in origin, "the origin's page leads to it"
     assert str(fork.pk) in olga.get(f"/runs/{run.pk}?tab=journal").content.decode()
     wait = fork.waits.get(kind="input")
     name = f"q{wait.id.hex[:8]}"

@@ -18,6 +18,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs.engine.forks.evidence import COUNTS, Evidence
 from runs.models import ENDED
+from runs.queries.code_here import agent_here, titles_of
 from runs.services import lifecycle
 from runs.services.forks import forking
 from runs.services.forks.forking import NOT_GIVEN, Wanted
@@ -45,6 +46,7 @@ class ForkPage(Page):
         context: dict[str, Any] = {
             "run": run, "points": points(run)[::-1], "visit": visit, "refused": refused,
             "may_make": OPERATOR in roles(request.user), "typed": refused.typed if refused else {},
+            "titles": titles_of(agent_here(run.graph_id)),
         }  # fmt: skip
         try:
             context["cut"] = None if visit is None else cutting(run, visit)

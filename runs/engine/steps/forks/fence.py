@@ -6,6 +6,7 @@ the call's own slot, and binds the call's arguments and what was shown of the or
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -167,7 +168,7 @@ def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
         doubt = {"open": ", and nobody knows what came of it", "undone": ", and undid it"}.get(each.outcome, "")
         ours = " This is the same call." if same is not None and each.place == same.place else ""
         row = "" if each.is_verified else " Told by a row alone: its event can't be read."
-        when = each.at[:19] or "an unknown time"
+        when = f"{each.at[:19].replace('T', ' ')} UTC" if each.at else "an unknown time"
         lines.append(f"At {when} it called {each.tool} with {_short(each.arguments)}{known}{doubt}.{ours}{row}")
     if len(done) > _SHOWN:
         lines.append(f"And {len(done) - _SHOWN} more.")
@@ -175,7 +176,7 @@ def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
 
 
 def _short(arguments: Any) -> str:
-    text = str(arguments)
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
