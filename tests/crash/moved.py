@@ -17,18 +17,19 @@ def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
         return
     created = facts.events[0]["data"]
     version, moved = f"{created['agent']}@{created['version']}", 0
-    entered = False
+    how = "unbegun"
     for event in facts.events:
         data = event["data"]
         if event["kind"] == "VisitEntered":
-            entered = True
+            how = "replayed"
+        elif event["kind"] == "RunForked" and data["node"]:
+            how = "reentered"  # it begins before a node, with a state
         if event["kind"] != "RunMigrated":
             continue
         moved += 1
         if (data["of"], data["generation"]) != (version, moved):
             yield Finding("broken", facts.run_id, f"its move {moved} says {data['of']}, and it was {version}")
-        if data["how"] != ("replayed" if entered else "unbegun"):
-            # Between two visits it stands before a node, which it enters from the top as it would have.
+        if data["how"] != how:
             yield Finding("broken", facts.run_id, f"its move {moved} is {data['how']}, between versions of one code")
         version = data["to"]
     if row != (version, moved):

@@ -132,3 +132,38 @@ def test_only_a_wish_after_the_end_lets_a_run_end_twice(told: list[str], found: 
 def test_nobody_but_a_parent_reopens_a_child() -> None:
     asked = [event(1, "RunCompleted"), event(2, "UndoAsked", by="user:olga"), event(3, "RunCancelled")]
     assert _reopenings(Facts("run", {}, asked, [], [], [])) == 0
+
+
+def with_a_child() -> Facts:
+    """Between its two effects it started a run, which was reopened and undid its own."""
+    facts = good()
+    child = event(0, "ChildStarted", "0.1/1b", child="child"), event(0, "ChildEnded", "0.1/1b", state="completed")
+    facts.events[3:3] = child
+    first = next(n for n, each in enumerate(facts.events) if each["slot"] == BACK_FIRST)
+    facts.events[first:first] = [
+        event(0, "ChildEnded", "0.2/1b", state="cancelled"),
+        event(0, "EffectUndone", "0.2/1b", of_slot="0.1/1b", of_attempt=0),
+    ]
+    for n, each in enumerate(facts.events, start=1):
+        each["seq"] = n
+    return facts
+
+
+def told_of_the_child(facts: Facts) -> dict[str, Any]:
+    return next(each for each in undone(facts) if each["slot"] == "0.2/1b")
+
+
+def test_a_child_is_undone_in_its_place() -> None:
+    assert list(judge_undone(with_a_child())) == []
+
+
+@pytest.mark.parametrize(("kind", "spoil"), [
+    ("broken", lambda f: f.events.append(f.events.pop(f.events.index(told_of_the_child(f))))),
+    ("broken", lambda f: next(x for x in f.events if x["slot"] == "0.2/1b")["data"].update(state="completed")),
+    ("duplicate", lambda f: f.events.append({**told_of_the_child(f)})),
+    ("broken", lambda f: told_of_the_child(f)["data"].update(of_slot="0.1/9")),
+])  # fmt: skip
+def test_what_is_wrong_with_the_undo_of_a_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
+    facts = with_a_child()
+    spoil(facts)
+    assert kind in {found for found, _ in judge_undone(facts)}

@@ -52,16 +52,18 @@ def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
 
 def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kind, str]]:
     """What is wrong with what a run undid. `is_wanted`: whoever cancels here wants everything undone."""
-    intents = {_call(event): event["seq"] for event in facts.events if event["kind"] == "ToolInvoked"}
+    intents = {_call(e): e["seq"] for e in facts.events if e["kind"] in ("ToolInvoked", "ChildStarted")}
+    children = {_call(event) for event in facts.events if event["kind"] == "ChildStarted"}
     registered = [_call(event) for event in facts.events if event["kind"] == "UndoRegistered"]
     undone = [_of(event) for event in facts.events if event["kind"] == "EffectUndone"]
     left = [_of(event) for event in facts.events if event["kind"] == "EffectLeft"]
     for call, times in Counter(undone).items():
         if times > 1:
             yield "duplicate", f"{call} was undone {times} times"
-        if call not in registered or call not in _happened(facts):
+        if call not in children and (call not in registered or call not in _happened(facts)):
             yield "broken", f"{call} was undone, and never happened or can't be undone"
-    if Counter(_call(entry) for entry in facts.ledger if entry["fact"] == "compensated") != Counter(undone):
+    ours = Counter(call for call in undone if call not in children)  # a child's are in its own ledger
+    if Counter(_call(entry) for entry in facts.ledger if entry["fact"] == "compensated") != ours:
         yield "broken", "what the ledger says was compensated is not what the journal says was undone"
     order = [intents.get(call, 0) for call in undone]
     if order != sorted(order, reverse=True):
@@ -88,7 +90,8 @@ def _done(facts: Facts) -> set[tuple[str, str]]:
     return found | {
         (event["slot"], "result")
         for event in facts.events
-        if event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened"
+        if (event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened")
+        or (event["kind"] == "ChildEnded" and event["data"]["state"] != "completed")  # it undid what it did itself
     }
 
 
