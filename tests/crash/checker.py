@@ -8,7 +8,6 @@ accepted is lost or stuck; people are asked once; the journal has no gap and its
 from __future__ import annotations
 
 import hashlib
-import itertools
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from tests.crash.told import judge_attributes, judge_messages
+from tests.crash.told import judge_attributes, judge_messages, reopenings
 
 Kind = Literal["duplicate", "lost", "stuck", "broken"]
 Row = Mapping[str, Any]
@@ -404,7 +403,7 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     if facts.run["seq"] > len(facts.events):
         yield "lost", f"the head is at event {facts.run['seq']}, the journal ends at {len(facts.events)}"
     ends = [event["kind"] for event in facts.events if event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled")]
-    if facts.run["state"] in ENDED and len(ends) - _retries(facts) - _reopenings(facts) != 1:
+    if facts.run["state"] in ENDED and len(ends) - _retries(facts) - reopenings(facts) != 1:
         yield "broken", f"{len(ends)} ends: {ends}"
     cancelled = next((event["seq"] for event in facts.events if event["kind"] == "CancelRequested"), len(facts.events))
     for event in facts.events[cancelled : _undoing(facts)]:
@@ -423,15 +422,6 @@ def _undoing(facts: Facts) -> int:
 
 def _retries(facts: Facts) -> int:
     return sum(event["kind"] == "RunRetried" for event in facts.events)
-
-
-def _reopenings(facts: Facts) -> int:
-    """How often it had ended well, and was asked by its parent to undo what it did."""
-    told = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
-    return sum(
-        end["kind"] == "RunCompleted" and then["kind"] == "UndoAsked" and then["data"]["by"].startswith("run:")
-        for end, then in itertools.pairwise(told)
-    )
 
 
 def _chain(run_id: str, links: list[Link]) -> Iterable[tuple[Kind, str]]:

@@ -4,11 +4,21 @@ and nothing was begun anew by it. Imports nothing of the app."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import psycopg
 
 from tests.crash.checker import Facts, Finding
 
 # The name and version of a run's row, and its generation.
 Row = tuple[str, int] | None
+_ROW = "SELECT graph_id, generation FROM runs_run WHERE id = %s"
+
+
+def row_of(link: psycopg.Connection[Any], run_id: str) -> Row:
+    """What a run's row says that it is one of, and how often it was moved."""
+    found = link.execute(_ROW, [run_id]).fetchone()
+    return None if found is None else (str(found[0]), int(str(found[1])))
 
 
 def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:

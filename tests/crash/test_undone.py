@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Expected, Facts, _reopenings
+from tests.crash.checker import Expected, Facts
+from tests.crash.told import reopenings
 from tests.crash.undone import GIVER, expected_of_undoer, is_reopened, judge_undone
 
 FIRST, SECOND, BACK_SECOND, BACK_FIRST = "0.1/1", "0.1/2", "0.2/1", "0.2/2"
@@ -126,12 +127,12 @@ def test_what_is_wrong_with_a_reopened_child_is_found(kind: str, spoil: Callable
 ])  # fmt: skip
 def test_only_a_wish_after_the_end_lets_a_run_end_twice(told: list[str], found: int) -> None:
     facts = Facts("run", {}, [event(n, kind, by="run:parent") for n, kind in enumerate(told)], [], [], [])
-    assert _reopenings(facts) == found
+    assert reopenings(facts) == found
 
 
 def test_nobody_but_a_parent_reopens_a_child() -> None:
     asked = [event(1, "RunCompleted"), event(2, "UndoAsked", by="user:olga"), event(3, "RunCancelled")]
-    assert _reopenings(Facts("run", {}, asked, [], [], [])) == 0
+    assert reopenings(Facts("run", {}, asked, [], [], [])) == 0
 
 
 def with_a_child() -> Facts:

@@ -37,13 +37,13 @@ from tests.crash.light.child import own_keys
 from tests.crash.light.crew import Crew, Member, describe, is_killed
 from tests.crash.light.forks import Forks
 from tests.crash.light.letterbox import Letterbox
-from tests.crash.light.moves import Moves, row_of
+from tests.crash.light.moves import Moves
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
 from tests.crash.light.plan import Act, Beginning, Schedule
 from tests.crash.light.ramps import Ramps
 from tests.crash.light.sharing import Sharing
-from tests.crash.moved import judge_moved
+from tests.crash.moved import judge_moved, row_of
 from tests.crash.released import expected_of_start, judge_released
 from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
@@ -138,6 +138,7 @@ class Performance:
         self._forks = Forks(schedule, lane.twins, lane.imagining)
         self._ids: list[str] = []
         self._points: list[str] = []
+        self._armed: list[Beginning] = []
         self._acts: list[Act] = list(schedule.acts)
         self._seq: dict[str, int] = {}
         self._woken_at: dict[int, float] = {}
@@ -246,7 +247,8 @@ class Performance:
 
     def _ready(self, what: Beginning) -> None:
         """Arm what is to strike in the run that is about to be made, from its first claim on."""
-        if what.points and what.points[-1] not in self._points:
+        if what.points and what not in self._armed:
+            self._armed.append(what)
             self._points += what.points
             self._lane.arm_these(self._points)
 
