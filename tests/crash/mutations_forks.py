@@ -37,6 +37,7 @@ FORKING = [
     Mutant("a what-if calls its tools", CALLS, "    if what_if.of(call.visit) is None:", "    if True:", f"{IF} -k same_end"),
     Mutant("nothing has the last word before a what-if sends", EVIDENCE, "    if fork is None or not fork.is_what_if:\n        return None", "    if True:\n        return None", f"{IF} -k comes_past"),
     Mutant("a what-if makes up what is not on record", IMAGINED, "    elif given in fork.answers and", "    elif given in fork.answers or", f"{IF} -k a_person_may"),
+    Mutant("a what-if takes a hook's no for the other side's", EVIDENCE, "    if last is None:\n        return {}", "    if last is None or True:\n        return {}", f"{IF} -k by_the_same_error"),
     Mutant("a what-if goes on as a real run", "runs/engine/replay.py", "    if visit.fork is None or not", "    if True or not", f"{IF} -k no_other_run"),
     Mutant("a fork's heir is asked about by nobody", "runs/engine/replay.py", "    if what_if.of(visit) is None:\n        problem", "    if what_if.of(visit) is None:\n        return outcome\n        problem", f"{HIT} -k does_not_go_on"),
     Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),

@@ -122,10 +122,7 @@ class People:
                     acted = True
         if acted:
             crew.ring()
-        is_over = all(
-            told if is_child else self._is_for_good(run_id, state, how)
-            for run_id, state, is_child, told, _, how, *_ in rows
-        )
+        is_over = all(row[3] if row[2] else self._is_for_good(row[0], row[1], row[5]) for row in rows)
         if is_over:
             self._deliver_late()
         return is_over, 0.0 if acted else seconds
