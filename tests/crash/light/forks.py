@@ -4,6 +4,7 @@ have ended or while they are still at work."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from uuid import UUID
 
 from ledger.errors import DurableAgentsError
@@ -14,6 +15,7 @@ from runs.services.forks import forking, starting_again
 from runs.services.forks.points import points
 from tests.crash.forked import START_AGAIN, WHAT_IF, Asked
 from tests.crash.light.plan import Beginning, Schedule
+from tests.crash.light.together import cut_meanwhile
 from tests.world import OLGA
 
 WHY = "The schedule says so."
@@ -28,6 +30,7 @@ class Forks:
         self._schedule = schedule
         self.made: dict[int, tuple[str, str, Asked]] = {}
         self.odd: list[tuple[str, str]] = []
+        self._cut: set[int] = set()
 
     @property
     def is_over(self) -> bool:
@@ -67,7 +70,10 @@ class Forks:
                 raise forking.refused("visit", "none has begun", "wait for one")
             if found is None:
                 ready(what)
-                found = self._ask(what, run, visit)
+                is_cut = bool(what.cut_seconds) and n not in self._cut
+                self._cut.add(n)
+                with cut_meanwhile(what.cut_seconds) if is_cut else nullcontext():
+                    found = self._ask(what, run, visit)
         except DurableAgentsError as no:
             if run.state in ENDED:
                 del self._due[n]

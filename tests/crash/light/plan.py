@@ -64,7 +64,7 @@ class Beginning:
     """A run is begun again: at a visit, or at its last one where it has fewer; once it has ended or, with `event`, as
     soon as its journal reaches that. `words` is what people say to what it asks, in turn; `audit` what they say before
     a new start of what is on record with a result; `points` strike whatever run comes to them then; `is_elsewhere`:
-    under the other version."""
+    under the other version; `cut_seconds`: so long after it was asked for the connection is lost; 0: it isn't."""
 
     how: str
     run: int
@@ -74,6 +74,7 @@ class Beginning:
     audit: str = "happened"
     points: tuple[str, ...] = ()
     is_elsewhere: bool = False
+    cut_seconds: float = 0
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _forks(
     seed: str, jobs: tuple[tuple[str, ...], ...]
 ) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
     """Drawn apart, too: in some runs are begun again; what is done to those, and when they are moved."""
-    dice = random.Random(f"light forks {seed}")
+    dice, cuts = random.Random(f"light forks {seed}"), random.Random(f"light fork cuts {seed}")
     if dice.random() < 0.72:
         return (), (), ()
     drawn: list[Beginning] = []
@@ -188,7 +189,7 @@ def _forks(
         drawn.append(
             Beginning(
                 how, n, visit, event, words, dice.choice(("happened", "happened", "unknown")), points,
-                is_elsewhere=dice.random() < 0.2,
+                is_elsewhere=dice.random() < 0.2, cut_seconds=cuts.choice((0, 0, 0.005, 0.02, 0.04, 0.06)),
             )
         )  # fmt: skip
         ours = len(jobs) + len(drawn) - 1
