@@ -16,9 +16,7 @@ AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 _SENT = ("ToolInvoked", "ToolRedispatched", "ChildStarted", "ModelRequested", "ModelRouted")
 # What may come to a run that has ended: word of its forks, and late news.
-_AFTER_THE_END = frozenset(
-    {"ForkMade", "CallbackArrivedLate", "CallbackReceived", "ToolAnsweredLate", "SignalReceived"}
-)
+_AFTER_THE_END = frozenset({"ForkMade", "CallbackArrivedLate", "ToolAnsweredLate"})
 # What a call of each tool does to the outside.
 TOOLS = EFFECTS | {"book": "erp.create_vendor"}
 CHILD = "child"

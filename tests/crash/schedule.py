@@ -151,6 +151,7 @@ class Performance:
             stack.api.faults(**schedule.sandbox, w9_delay_seconds=0)
         self._start()
         for fault in schedule.faults:
+            self._begin_again()
             time.sleep(fault.after_seconds)
             self._do(fault)
         self._act_as_operators()
@@ -189,6 +190,11 @@ class Performance:
     def _key(self, job: Job) -> str:
         return f"{self._schedule.seed} {job.key}"[-60:].strip() if job.key else ""
 
+    def _begin_again(self) -> None:
+        """Fork and move what is due; people look after the forks too."""
+        for fork in self._again.do_due():
+            self._people.look_after(fork)
+
     def _has_fired(self) -> bool:
         """Whether the schedule's time was dealt with, and its run has ended; people look after that one too."""
         for run in self._stack.api.found(f"schedule:{self._schedule_id}"):
@@ -210,8 +216,7 @@ class Performance:
     def _waits_for_quiet(self) -> bool:
         deadline = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < deadline:
-            for fork in self._again.do_due():
-                self._people.look_after(fork)
+            self._begin_again()
             ours = set(self._all())
             left = ours.intersection(self._people.open_runs())
             if self._has_fired() and not left and self._again.is_over and self._all_is_told(ours):
