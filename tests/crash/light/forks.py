@@ -31,6 +31,7 @@ class Forks:
         self.made: dict[int, tuple[str, str, Asked]] = {}
         self.odd: list[tuple[str, str]] = []
         self._cut: set[int] = set()
+        self._visits: dict[int, int] = {}
 
     @property
     def is_over(self) -> bool:
@@ -48,17 +49,15 @@ class Forks:
 
     def do_due(
         self, ids: list[str], seq: Mapping[str, int], ended: Collection[str], ready: Callable[[Beginning], None]
-    ) -> list[tuple[str, Beginning]]:
-        """Make what is due and can be. `ready` is called just before. Returns what was made."""
-        begun = []
+    ) -> None:
+        """Make what is due and can be. `ready` is called just before. What was made is in `made`, also where the
+        database goes away in the middle of this."""
         for n, what in list(self._due.items()):
             origin = ids[what.run]
-            is_due = origin in ended or (what.event and seq.get(origin, 0) >= what.event)
-            if is_due and (made := self._make(n, what, origin, ready)) is not None:
-                begun.append((made, what))
-        return begun
+            if origin in ended or (what.event and seq.get(origin, 0) >= what.event):
+                self._make(n, what, origin, ready)
 
-    def _make(self, n: int, what: Beginning, origin: str, ready: Callable[[Beginning], None]) -> str | None:
+    def _make(self, n: int, what: Beginning, origin: str, ready: Callable[[Beginning], None]) -> None:
         """Once, whatever becomes of the answer: it is looked for among what was made of the run."""
         run = Run.objects.get(pk=origin)
         known = [made for made, *_ in self.made.values()]
@@ -72,6 +71,7 @@ class Forks:
                 ready(what)
                 is_cut = bool(what.cut_seconds) and n not in self._cut
                 self._cut.add(n)
+                self._visits[n] = visit
                 with cut_meanwhile(what.cut_seconds) if is_cut else nullcontext():
                     found = self._ask(what, run, visit)
         except DurableAgentsError as no:
@@ -79,10 +79,10 @@ class Forks:
                 del self._due[n]
                 if run.state == "completed":
                     self.odd.append((origin, f"it could not be begun again: {no}"))
-            return None
+            return
+        # A run at work may have come to further visits since it was asked for.
+        self.made[n] = str(found.pk), origin, Asked(what.how, self._visits[n])
         del self._due[n]
-        self.made[n] = str(found.pk), origin, Asked(what.how, visit)
-        return str(found.pk)
 
     def _ask(self, what: Beginning, run: Run, visit: int) -> Run:
         budget = Budget.model_validate(self._schedule.budget)

@@ -237,13 +237,14 @@ class Performance:
 
     def _begin_again(self) -> bool:
         """Make what is due of the runs. True if something was made."""
-        begun = patiently(lambda: self._forks.do_due(self._ids, self._seq, self._people.ended, self._ready))
-        for run_id, what in begun:
-            self._people.also_fork(run_id, what.words)
+        patiently(lambda: self._forks.do_due(self._ids, self._seq, self._people.ended, self._ready))
+        is_new = False
+        for n, (run_id, *_) in self._forks.made.items():
+            is_new |= self._people.also_fork(run_id, self._schedule.forks[n].words)
         self._people.begun_again = self._forks.origins
-        if begun:
+        if is_new:
             self.crew.ring()
-        return bool(begun)
+        return is_new
 
     def _ready(self, what: Beginning) -> None:
         """Arm what is to strike in the run that is about to be made, from its first claim on."""

@@ -70,10 +70,13 @@ class People:
         """Look after these runs too."""
         self._ids = [*self._ids, *ids]
 
-    def also_fork(self, run_id: str, words: tuple[str, ...]) -> None:
-        """Look after what was made of another run, and say this in turn where it asks."""
+    def also_fork(self, run_id: str, words: tuple[str, ...]) -> bool:
+        """Look after what was made of another run, and say this in turn where it asks. False if they do already."""
+        if run_id in self._words:
+            return False
         self.also([run_id])
         self._words[run_id] = words
+        return True
 
     def attend(self, crew: Crew) -> tuple[bool, float]:
         """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
