@@ -52,6 +52,8 @@ from tests.crash.calls import (
 from tests.crash.ramped import ramped as ramped
 from tests.crash.ramped import ramped_2 as ramped_2
 from tests.crash.steps import FAMILIES, GATHERED, OF
+from tests.crash.undoer import giver as giver
+from tests.crash.undoer import regretter as regretter
 from tests.crash.undoer import undoer as undoer
 
 # --- the agent ------------------------------------------------------------------------------------
@@ -190,6 +192,14 @@ def twin_of(original: Agent, version: str) -> Agent:
     return found
 
 
+def imagining(original: Agent, version: str) -> Agent:
+    """The same without the agents that ask models by themselves: runs of this version can be what-ifs."""
+    found = twin_of(original, version)
+    found.assistants = [thinker, ponderer]
+    found._fingerprint, found._older, found._parts = "", (), None
+    return found
+
+
 helper = Agent(
     "crash-child", "1.0.0", input=Arguments, state=Arguments, output=Answer, initial=lambda args: args,
     title="Crash test's child", description="One keyed call, as a step of another run.", tools=[keyed],
@@ -265,9 +275,10 @@ async def _do(step: str, state: Progress, ctx: Context) -> str:
             return f"{await ctx.now()} {await ctx.random()} {await ctx.uuid()}"
         case "renewed":
             return str((await ctx.child(renewer, Arguments(n=100 * state.at))).id)
-        case "undone" | "undone_mailed":
+        case "undone" | "undone_mailed" | "regretted":
+            mark = "mail" if step == "undone_mailed" else ""
             try:
-                await ctx.child(undoer, Arguments(n=100 * state.at, mark="mail" if step != "undone" else ""))
+                await ctx.child(regretter if step == "regretted" else undoer, Arguments(n=100 * state.at, mark=mark))
             except ChildFailure as failed:
                 return failed.code
             raise RuntimeError("it came to a good end")

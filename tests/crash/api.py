@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from tests.crash.forked import AGAIN, ON_RECORD
+
 ENDED = ("completed", "failed", "cancelled")
 PATIENCE_SECONDS = 60.0
 
@@ -94,7 +96,11 @@ class Api:
             name = wait["detail"]["name"]
             self._ask("integrator", "POST", f"/runs/{run_id}/signals/{name}", json={"payload": "told", "id": name})
         else:
-            answer = wait["detail"]["prefilled"] or {"id": "told"}
+            choices = wait["detail"].get("schema", {}).get("properties", {}).get("decision", {}).get("enum", ())
+            # A fork takes what is on record half of the times that it can, and does the rest again.
+            is_taken = ON_RECORD in choices and uuid.UUID(wait["id"]).int % 2
+            said = {"decision": ON_RECORD if is_taken else AGAIN} if AGAIN in choices else {"id": "told"}
+            answer = wait["detail"]["prefilled"] or said
             self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": answer})
 
     def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:
@@ -105,6 +111,27 @@ class Api:
     def steer(self, run_id: str, action: str) -> httpx.Response:
         """Pause, resume, cancel or retry."""
         return self._ask("operator", "POST", f"/runs/{run_id}/{action}", json={"justification": "The test says so."})
+
+    def visits(self, run_id: str) -> list[int]:
+        """At which visits it can be forked."""
+        points = _good(self._ask("operator", "GET", f"/runs/{run_id}/fork"))["points"]
+        return [point["visit"] for point in points if not point["problem"]]
+
+    def fork(self, run_id: str, visit: int) -> httpx.Response:
+        """Fork it, once; the bare answer, for it may be a refusal."""
+        headers, body = {"Idempotency-Key": str(uuid.uuid4())}, {"visit": visit, "justification": "The test says so."}
+        return self._ask("operator", "POST", f"/runs/{run_id}/fork", json=body, headers=headers)
+
+    def migrate(self, agent: str, run_id: str, of: str, to: str) -> dict[str, Any]:
+        """Move it to another version of the same code; what became of it."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        body = {
+            "from_version": of, "to_version": to, "nodes": {"work": "work"}, "runs": [run_id],
+            "justification": "The test says so.",
+        }  # fmt: skip
+        answer = _good(self._ask("operator", "POST", f"/agents/{agent}/migrations", json=body, headers=headers))
+        (found,) = answer["results"]
+        return dict(found)
 
     def is_ready(self) -> bool:
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from tests.crash.told import judge_attributes, judge_messages
+from tests.crash.told import judge_attributes, judge_messages, reopenings
 
 Kind = Literal["duplicate", "lost", "stuck", "broken"]
 Row = Mapping[str, Any]
@@ -403,7 +403,7 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
     if facts.run["seq"] > len(facts.events):
         yield "lost", f"the head is at event {facts.run['seq']}, the journal ends at {len(facts.events)}"
     ends = [event["kind"] for event in facts.events if event["kind"] in ("RunCompleted", "RunFailed", "RunCancelled")]
-    if facts.run["state"] in ENDED and len(ends) - _retries(facts) != 1:
+    if facts.run["state"] in ENDED and len(ends) - _retries(facts) - reopenings(facts) != 1:
         yield "broken", f"{len(ends)} ends: {ends}"
     cancelled = next((event["seq"] for event in facts.events if event["kind"] == "CancelRequested"), len(facts.events))
     for event in facts.events[cancelled : _undoing(facts)]:

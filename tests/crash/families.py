@@ -9,22 +9,24 @@ from dataclasses import replace
 from typing import Any
 
 from tests.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
-from tests.crash.undone import expected_of_undoer, is_undoer, judge_undone
+from tests.crash.undone import expected_of_undoer, is_reopened, judge_undone, undoes
 
 # What each child of the crash-test agent does to the outside, once.
 CHILDS_EFFECTS = {"erp.create_vendor": 1}
+NOBODY: Mapping[str, Sequence[Facts]] = {}
 
 
 def judge_family(
-    parent: Facts, children: Sequence[Facts], expected: Expected, childs: Mapping[str, int] = CHILDS_EFFECTS
-) -> list[Finding]:
+    parent: Facts, children: Sequence[Facts], expected: Expected, childs: Mapping[str, int] = CHILDS_EFFECTS,
+    *, below: Mapping[str, Sequence[Facts]] = NOBODY,
+) -> list[Finding]:  # fmt: skip
     """What is wrong with a parent, its children, or between them. `expected` is of the parent; `childs` is what each
-    child does to the outside."""
+    child does to the outside; `below` are the children's own children, by the child."""
     found = judge(parent, expected)
     theirs = replace(expected, effects=childs, gates=0, denied={})
     for child in children:
-        if is_undoer(child):
-            found += judge(child, expected_of_undoer(child, theirs))
+        if undoes(child):
+            found += judge_family(child, below.get(child.run_id, ()), expected_of_undoer(child, theirs))
             found += [Finding(kind, child.run_id, what) for kind, what in judge_undone(child, is_wanted=True)]
             continue
         found += judge(child, _failed(theirs, child) if child.run and child.run["state"] == "failed" else theirs)
@@ -40,16 +42,20 @@ def _failed(theirs: Expected, child: Facts) -> Expected:
 def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Iterable[tuple[Kind, str]]:
     """What the two journals tell of each other."""
     started = [event for event in parent.events if event["kind"] == "ChildStarted"]
-    ended = {event["data"]["child"]: event["data"] for event in parent.events if event["kind"] == "ChildEnded"}
+    ends: dict[str, list[Mapping[str, Any]]] = {}
+    for event in parent.events:
+        if event["kind"] == "ChildEnded":
+            ends.setdefault(event["data"]["child"], []).append(event["data"])
+    ended = {child: told[-1] for child, told in ends.items()}
     for child, times in Counter(event["data"]["child"] for event in started).items():
         if times > 1:
             yield "duplicate", f"child {child} was started {times} times"
-    for child, times in Counter(
-        event["data"]["child"] for event in parent.events if event["kind"] == "ChildEnded"
-    ).items():
-        if times > 1:
-            yield "duplicate", f"the end of child {child} was told {times} times"
     known = {facts.run_id: facts for facts in children}
+    for child, told in ends.items():
+        # One that was reopened has ended twice: well, and then with all of it undone.
+        before = ["completed"] if child in known and is_reopened(known[child]) else []
+        if [end["state"] for end in told[:-1]] not in ([], before):
+            yield "duplicate", f"the end of child {child} was told {len(told)} times"
     named = {event["data"]["child"] for event in started}
     chains, wrong = chained(children)
     yield from wrong
@@ -65,19 +71,20 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
         yield "broken", f"{len(started) - len(anew)} children instead of {expected.children}"
     for child in named & chains.keys():
         chain = chains[child]
-        run, told = chain[-1].run, ended.get(child)
+        run, last = chain[-1].run, ended.get(child)
         if not run or run["state"] not in ENDED:
             continue  # that it is stuck is found with it
-        if told is None:
+        if last is None:
             yield "lost", f"child {child} has ended as {run['state']}, and its parent was not told"
             continue
-        if told["state"] != run["state"]:
-            yield "broken", f"child {child} is {run['state']}, and its parent was told {told['state']}"
+        if last["state"] != run["state"]:
+            yield "broken", f"child {child} is {run['state']}, and its parent was told {last['state']}"
         for name in COUNTED:
             used = sum(facts.run["usage"][name] for facts in chain)
-            if told[name] != used:
-                kind: Kind = "lost" if told[name] < used else "duplicate"
-                yield kind, f"child {child} used {used} {name}, and {told[name]} were debited"
+            debited = sum(end[name] for end in ends[child])
+            if debited != used:
+                kind: Kind = "lost" if debited < used else "duplicate"
+                yield kind, f"child {child} used {used} {name}, and {debited} were debited"
 
 
 def chained(runs: Sequence[Facts]) -> tuple[dict[str, list[Facts]], list[tuple[Kind, str]]]:

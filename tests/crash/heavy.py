@@ -15,7 +15,7 @@ from tests.crash.tally import Tally
 
 def perform(folder: Path, seeds: Sequence[str], workers: int, report: Callable[[str, Tally], None]) -> None:
     """Perform all of them on one installation. Its logs stay where a schedule has failed."""
-    stack = Stack(folder, workers=workers)
+    stack = Stack(folder, workers=workers, agents="tests.crash.agents,tests.crash.twin")
     stack.settling_seconds = 1.5
     people = None
     has_failed = False

@@ -4,11 +4,21 @@ and nothing was begun anew by it. Imports nothing of the app."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import psycopg
 
 from tests.crash.checker import Facts, Finding
 
 # The name and version of a run's row, and its generation.
 Row = tuple[str, int] | None
+_ROW = "SELECT graph_id, generation FROM runs_run WHERE id = %s"
+
+
+def row_of(link: psycopg.Connection[Any], run_id: str) -> Row:
+    """What a run's row says that it is one of, and how often it was moved."""
+    found = link.execute(_ROW, [run_id]).fetchone()
+    return None if found is None else (str(found[0]), int(str(found[1])))
 
 
 def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
@@ -17,18 +27,19 @@ def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
         return
     created = facts.events[0]["data"]
     version, moved = f"{created['agent']}@{created['version']}", 0
-    entered = False
+    how = "unbegun"
     for event in facts.events:
         data = event["data"]
         if event["kind"] == "VisitEntered":
-            entered = True
+            how = "replayed"
+        elif event["kind"] == "RunForked" and data["node"]:
+            how = "reentered"  # it begins before a node, with a state
         if event["kind"] != "RunMigrated":
             continue
         moved += 1
         if (data["of"], data["generation"]) != (version, moved):
             yield Finding("broken", facts.run_id, f"its move {moved} says {data['of']}, and it was {version}")
-        if data["how"] != ("replayed" if entered else "unbegun"):
-            # Between two visits it stands before a node, which it enters from the top as it would have.
+        if data["how"] != how:
             yield Finding("broken", facts.run_id, f"its move {moved} is {data['how']}, between versions of one code")
         version = data["to"]
     if row != (version, moved):

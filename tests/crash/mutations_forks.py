@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crash.mutant import Mutant
+from tests.crash.mutant import LIGHT, Mutant
 
 EVIDENCE, FENCE, IMAGINED, CALLS = (
     "runs/engine/forks/evidence.py", "runs/engine/steps/forks/fence.py", "runs/engine/steps/forks/what_if.py",
@@ -17,6 +17,11 @@ ENGINE, IF, ROWS, NEW = (
 )  # fmt: skip
 
 FORKING = [
+    Mutant("what a run at work will do yet is asked about by nobody", EVIDENCE, "return self.told.fences_all or any(", "return any(", LIGHT),
+    Mutant("a no is a yes", FENCE, "            raise Rejected(ASKED, reason, said.by, \"rejected\")", "            return None", LIGHT),
+    Mutant("another run is started again without a word", "runs/engine/steps/children.py", "        await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))", "        pass", LIGHT),
+    Mutant("what stands for a call goes out as well", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return await fence.passed(call.visit, asked) is ...", LIGHT),
+    Mutant("the origin hears nothing of its fork", "runs/services/forks/forking.py", "    act.done(made_of_it, after=", "    act.done(after=", LIGHT),
     Mutant("a fork does again what its origin did, and asks nobody", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return False", f"{ENGINE} -k asks_before"),
     Mutant("another amount is not asked about", EVIDENCE, "any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)", "any(x.tool == tool and x.has_result and False for x in self.effects)", f"{ENGINE} -k another_amount"),
     Mutant("one word lets every call of a tool through", FENCE, "            if bound == binds and n in attempt.answers:", "            if n in attempt.answers:", f"{ENGINE} -k another_question"),
@@ -32,6 +37,7 @@ FORKING = [
     Mutant("a what-if calls its tools", CALLS, "    if what_if.of(call.visit) is None:", "    if True:", f"{IF} -k same_end"),
     Mutant("nothing has the last word before a what-if sends", EVIDENCE, "    if fork is None or not fork.is_what_if:\n        return None", "    if True:\n        return None", f"{IF} -k comes_past"),
     Mutant("a what-if makes up what is not on record", IMAGINED, "    elif given in fork.answers and", "    elif given in fork.answers or", f"{IF} -k a_person_may"),
+    Mutant("a what-if takes a hook's no for the other side's", EVIDENCE, "    if last is None:\n        return {}", "    if last is None or True:\n        return {}", f"{IF} -k by_the_same_error"),
     Mutant("a what-if goes on as a real run", "runs/engine/replay.py", "    if visit.fork is None or not", "    if True or not", f"{IF} -k no_other_run"),
     Mutant("a fork's heir is asked about by nobody", "runs/engine/replay.py", "    if what_if.of(visit) is None:\n        problem", "    if what_if.of(visit) is None:\n        return outcome\n        problem", f"{HIT} -k does_not_go_on"),
     Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),

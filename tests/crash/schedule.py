@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runs.failpoints import POINTS
+from tests.crash.again import Again
 from tests.crash.checker import Finding, judge
 from tests.crash.families import judge_family
+from tests.crash.forked import expected_of_fork, judge_forked, judge_origin, left_of
 from tests.crash.guests import GUESTS, Guest, draw_points
+from tests.crash.moved import judge_moved
 from tests.crash.people import People
 from tests.crash.stack import AGENT, Stack, cmdline, expected_of, kill, until
 from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, READS
@@ -48,6 +51,9 @@ class Job:
     act: str = ""
     budget: dict[str, Any] = field(default_factory=dict)
     key: str = ""
+    fork: int = 0
+    """At which visit it is forked when it has ended; 0: not at all."""
+    is_moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,22 @@ def draw(seed: str, *, jobs: int = 12) -> Schedule:
         }  # fmt: skip
     return Schedule(
         seed,
-        tuple(_draw_job(dice) for _ in range(jobs)),
+        _begun_again(seed, [_draw_job(dice) for _ in range(jobs)]),
         tuple(_draw_fault(dice) for _ in range(dice.randint(1, 4))),
         sandbox,
         tuple(draw_points(guest, dice) for guest in GUESTS),
     )
+
+
+def _begun_again(seed: str, jobs: list[Job]) -> tuple[Job, ...]:
+    """Drawn apart: a few are forked, and a few are moved. Of a key one run lives, and forks take keys: those aren't."""
+    dice = random.Random(f"forks {seed}")
+    free = [n for n, job in enumerate(jobs) if not job.key]
+    for n in dice.sample(free, min(len(free), dice.choice((2, 3, 4)))):
+        jobs[n] = replace(jobs[n], fork=dice.randint(1, jobs[n].steps.count("hop") + 1))
+    for n in dice.sample(range(len(jobs)), min(len(jobs), dice.choice((2, 3, 4)))):
+        jobs[n] = replace(jobs[n], is_moved=True)
+    return tuple(jobs)
 
 
 def _draw_job(dice: random.Random) -> Job:
@@ -120,6 +137,7 @@ class Performance:
         self._guests: list[tuple[str, Guest]] = []
         self._schedule_id = ""
         self._by_clock: list[str] = []
+        self._again = Again(stack.api, AGENT)
         self._asked_before = len(people.verdicts)
         self.kills = 0
 
@@ -133,6 +151,7 @@ class Performance:
             stack.api.faults(**schedule.sandbox, w9_delay_seconds=0)
         self._start()
         for fault in schedule.faults:
+            self._begin_again()
             time.sleep(fault.after_seconds)
             self._do(fault)
         self._act_as_operators()
@@ -140,9 +159,10 @@ class Performance:
         self.kills += sum(":kill:" in point for point in stack.acted())
         findings = list(self._judge())
         return Tally(
-            1, len(self._runs) + len(self._guests), self.kills, self._interruptions(),
+            1, len(self._all()), self.kills, self._interruptions(),
             asked=len(self._people.verdicts) - self._asked_before, findings=findings,
-            failed_seeds=[] if is_quiet and not findings else [schedule.seed],
+            failed_seeds=[] if is_quiet and not findings else [schedule.seed], moved=self._again.moved,
+            forked=len(self._again.made),
         )  # fmt: skip
 
     def _start(self) -> None:
@@ -150,6 +170,7 @@ class Performance:
         for job in self._schedule.jobs:
             run_id = self._stack.run(*job.steps, sleep_seconds=0.3, budget=job.budget, key=self._key(job))
             self._runs.append((run_id, job))
+            self._again.plan(run_id, visit=job.fork, is_moved=job.is_moved)
             points += [point.format(run=run_id) for point in job.points]
             self._stack.arm(*points)
             self._people.look_after(run_id)
@@ -162,8 +183,17 @@ class Performance:
 
         self._schedule_id = self._stack.schedule(*BY_CLOCK)
 
+    def _all(self) -> list[str]:
+        """The runs of the schedule, and what was made of them."""
+        return [*(run_id for run_id, _ in (*self._runs, *self._guests)), *self._again.made]
+
     def _key(self, job: Job) -> str:
         return f"{self._schedule.seed} {job.key}"[-60:].strip() if job.key else ""
+
+    def _begin_again(self) -> None:
+        """Fork and move what is due; people look after the forks too."""
+        for fork in self._again.do_due():
+            self._people.look_after(fork)
 
     def _has_fired(self) -> bool:
         """Whether the schedule's time was dealt with, and its run has ended; people look after that one too."""
@@ -185,10 +215,11 @@ class Performance:
 
     def _waits_for_quiet(self) -> bool:
         deadline = time.monotonic() + QUIET_SECONDS
-        ours = {run_id for run_id, _ in (*self._runs, *self._guests)}
         while time.monotonic() < deadline:
+            self._begin_again()
+            ours = set(self._all())
             left = ours.intersection(self._people.open_runs())
-            if self._has_fired() and not left and self._all_is_told(ours):
+            if self._has_fired() and not left and self._again.is_over and self._all_is_told(ours):
                 return True
             for run_id, job in self._runs:
                 # A pause takes hold at a step's end, perhaps after the resume was refused.
@@ -208,6 +239,7 @@ class Performance:
             whole = expected_of(job.steps)
             expected = replace(whole, may_be_cancelled=job.act == "cancel")
             yield from judge_family(self._stack.facts(run_id), self._stack.children(run_id), expected)
+        yield from self._judge_forks()
         for run_id, guest in self._guests:
             facts, children = self._stack.facts(run_id), self._stack.children(run_id)
             yield from judge_family(facts, children, guest.expected, guest.childs)
@@ -218,12 +250,22 @@ class Performance:
         of_clock = [self._stack.api.run(run_id) for run_id in self._by_clock]
         yield from judge_schedule(self._stack.api.scheduled(self._schedule_id), of_clock)
 
+    def _judge_forks(self) -> Iterator[Finding]:
+        """What was made of runs, and what was moved."""
+        jobs = dict(self._runs)
+        for fork, (origin, asked) in self._again.made.items():
+            facts, of = self._stack.facts(fork), self._stack.facts(origin)
+            expected = expected_of_fork(facts, expected_of(left_of(jobs[origin].steps, asked.visit)))
+            yield from judge_family(facts, self._stack.children(fork), expected)
+            wrong = (*judge_forked(facts, of, asked), *judge_origin(of))
+            yield from (Finding(kind, fork, what) for kind, what in wrong)
+        for run_id, job in self._runs:
+            if job.is_moved:
+                yield from judge_moved(self._stack.facts(run_id), self._stack.row(run_id))
+        yield from (Finding("broken", run_id, what) for run_id, what in self._again.odd)
+
     def _interruptions(self) -> int:
-        return sum(
-            event["kind"] == "WorkerLost"
-            for run_id, _ in (*self._runs, *self._guests)
-            for event in self._stack.api.events(run_id)
-        )
+        return sum(event["kind"] == "WorkerLost" for run_id in self._all() for event in self._stack.api.events(run_id))
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -278,6 +320,7 @@ def describe(schedule: Schedule) -> str:
     lines += [
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"
         f"{f' | {job.budget}' if job.budget else ''}{f' | key {job.key}' if job.key else ''}"
+        f"{f' | forked at {job.fork}' if job.fork else ''}{' | moved' if job.is_moved else ''}"
         for job in schedule.jobs
     ]
     lines += [

@@ -29,6 +29,7 @@ from ledger import chain
 from tests.conftest import CHECKOUT
 from tests.crash.api import ENDED, Api
 from tests.crash.checker import Expected, Facts, Finding, Link, judge, moment
+from tests.crash.moved import row_of
 from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE, UNDONE
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
@@ -42,14 +43,14 @@ AGENT = "crash-test"
 class Stack(Installation):
     """`workers` worker processes, the crash-test agent, and hands to break things with."""
 
-    def __init__(self, folder: Path, *, workers: int = 2, slots: int = 50) -> None:
+    def __init__(self, folder: Path, *, workers: int = 2, slots: int = 50, agents: str = "tests.crash.agents") -> None:
         super().__init__(folder / "data")
         # Above any fault's latency: by then a mail that was on its way has arrived, or never will.
         self.settling_seconds = 0.3
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
         self._said = folder / "up.log"
-        self._workers, self._slots = workers, slots
+        self._workers, self._slots, self._agents = workers, slots, agents
         self._api: Api | None = None
         self._armed: list[str] = []
         self.wire = Wire()
@@ -59,7 +60,7 @@ class Stack(Installation):
     def environment(self, **extra: str) -> dict[str, str]:
         ours = {
             "DURABLEAGENTS_WORKERS": str(self._workers), "DURABLEAGENTS_SLOTS": str(self._slots),
-            "DURABLEAGENTS_AGENTS": "tests.crash.agents", "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
+            "DURABLEAGENTS_AGENTS": self._agents, "DURABLEAGENTS_FAILPOINT_DIR": str(self.points),
             "DATABASE_DIRECT_URL": make_conninfo(**self._login("runtime"), host=str(self.wire.folder), port=WIRE_PORT),
         }  # fmt: skip
         return super().environment(**ours, **extra)
@@ -273,6 +274,11 @@ class Stack(Installation):
             run_id, run, self.api.events(run_id), self.api.ledger(run_id), self.api.approvals(run_id),
             self.api.effects(run_id), self.links(run_id),
         )  # fmt: skip
+
+    def row(self, run_id: str) -> tuple[str, int] | None:
+        """What a run's row says that it is one of, and how often it was moved."""
+        with self.database() as connection:
+            return row_of(connection, run_id)
 
     def children(self, run_id: str) -> list[Facts]:
         """Of all runs that say that this one is their parent."""

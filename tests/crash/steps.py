@@ -39,8 +39,9 @@ SHARING = ("raise", "raise", "refill", "refill", "off")
 # Steps that start so many runs of the other agent at once; each makes one keyed call. The one of `renewed` goes on as
 # another run, and that one hands off to a third: each makes one too.
 FAMILIES = {"family": 2, "renewed": 1}
-# Steps that start one that fails and undoes what it did, with a mail among it or without.
-UNDONE = {"undone": 1, "undone_mailed": 1}
+# Steps that start one that fails and undoes what it did, with a mail among it or without; or with a child of its own
+# among it, that had ended well.
+UNDONE = {"undone": 1, "undone_mailed": 1, "regretted": 1}
 # Steps that make several calls at once.
 GATHERED = {
     "both": ("keyed", "hooked"), "trio": ("gated", "unsafe", "later"),

@@ -62,6 +62,23 @@ def twice(children: list[Facts]) -> None:
     children.append(Facts("another", children[-1].run, copy.deepcopy(children[-1].events), [], [], []))
 
 
+def is_undone(parent: Facts, children: list[Facts]) -> None:
+    """The first child was reopened, and has used one call more when it ends again."""
+    children[0].events.extend(
+        [{"kind": "RunCompleted", "data": {}}, {"kind": "UndoAsked", "data": {"by": "run:parent"}}]
+    )
+    children[0].run.update(state="cancelled", usage=used(tool_calls=2))  # type: ignore[attr-defined]
+    parent.events.append(event("ChildEnded", 5, ONE, state="cancelled", **used(tool_calls=1)))
+
+
+def undoing(change: Callable[[Facts, list[Facts]], Any]) -> Callable[[Facts, list[Facts]], None]:
+    def spoil(parent: Facts, children: list[Facts]) -> None:
+        is_undone(parent, children)
+        change(parent, children)
+
+    return spoil
+
+
 WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "a child was started twice": ("duplicate", more(0)),
     "an end was told twice": ("duplicate", more(2)),
@@ -77,6 +94,13 @@ WRONG: dict[str, tuple[str, Callable[[Facts, list[Facts]], Any]]] = {
     "it went on from another": ("duplicate", going_on(lambda c: c[-1].events[0]["data"].update(origin=OTHER))),
     "it went on and failed": ("broken", going_on(lambda children: children[0].run.update(state="failed"))),  # type: ignore[attr-defined]
     "what it used before was not debited": ("lost", going_on(lambda c: c[0].run["usage"].update(tool_calls=1))),
+    "it was undone, and nobody asked it to": ("duplicate", undoing(lambda parent, c: c[0].events.clear())),
+    "that it was undone was told twice": ("duplicate", undoing(more(-1))),
+    "that it was undone was not told": ("broken", undoing(lambda parent, c: parent.events.pop())),
+    "what it used before was debited again": (
+        "duplicate",
+        undoing(lambda parent, c: parent.events[-1]["data"].update(tool_calls=2)),
+    ),
     "too little was debited": ("lost", told(tool_calls=0)),
     "too much was debited": ("duplicate", told(usd_micro=5)),
 }
@@ -89,6 +113,12 @@ def test_a_good_family_is_found_good() -> None:
 def test_a_child_that_went_on_is_found_good() -> None:
     family = good()
     goes_on(*family)
+    assert list(between(*family, EXPECTED)) == []
+
+
+def test_a_child_that_was_reopened_is_found_good() -> None:
+    family = good()
+    is_undone(*family)
     assert list(between(*family, EXPECTED)) == []
 
 

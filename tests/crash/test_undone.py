@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash.checker import Facts
-from tests.crash.undone import judge_undone
+from tests.crash.checker import Expected, Facts
+from tests.crash.told import reopenings
+from tests.crash.undone import GIVER, expected_of_undoer, is_reopened, judge_undone
 
 FIRST, SECOND, BACK_SECOND, BACK_FIRST = "0.1/1", "0.1/2", "0.2/1", "0.2/2"
 
@@ -76,5 +77,94 @@ def test_a_cancel_that_was_to_undo_and_did_not_begin_is_found() -> None:
 ])  # fmt: skip
 def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
     facts = good()
+    spoil(facts)
+    assert kind in {found for found, _ in judge_undone(facts)}
+
+
+def reopened(*, is_undone: bool = True) -> Facts:
+    """A child that ended well, was asked by its parent to undo what it did, and did."""
+    facts = good()
+    begun = next(n for n, each in enumerate(facts.events) if each["kind"] == "UndoBegun")
+    facts.events[begun:begun] = [event(0, "RunCompleted"), event(0, "UndoAsked", by="run:parent")]
+    facts.events.insert(0, event(0, "RunCreated", agent=GIVER))
+    if not is_undone:
+        facts.events[:] = facts.events[: begun + 2]
+        facts.ledger.clear()
+    facts.run["state"] = "cancelled" if is_undone else "completed"  # type: ignore[index]
+    for n, each in enumerate(facts.events, start=1):
+        each["seq"] = n
+    return facts
+
+
+def test_a_child_that_ended_well_is_undone_and_has_ended_twice() -> None:
+    facts = reopened()
+    assert is_reopened(facts) and list(judge_undone(facts, is_wanted=True)) == []
+    expected = expected_of_undoer(facts, Expected({}))
+    assert (expected.state, expected.may_be_cancelled, dict(expected.effects)) == (
+        "cancelled", False, {"erp.create_vendor": 4}
+    )  # fmt: skip
+
+
+def test_a_child_that_ended_well_and_was_left_so_is_found() -> None:
+    facts = reopened(is_undone=False)
+    assert not is_reopened(facts) and expected_of_undoer(facts, Expected({})).state == "completed"
+    assert {kind for kind, _ in judge_undone(facts, is_wanted=True)} == {"lost"}
+
+
+@pytest.mark.parametrize(("kind", "spoil"), [
+    ("lost", forget), ("broken", swap),
+    ("duplicate", lambda f: f.events.append({**undone(f)[0], "slot": "0.2/9"})),
+])  # fmt: skip
+def test_what_is_wrong_with_a_reopened_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
+    facts = reopened()
+    spoil(facts)
+    assert kind in {found for found, _ in judge_undone(facts, is_wanted=True)}
+
+
+@pytest.mark.parametrize(("told", "found"), [
+    (["RunCompleted", "UndoAsked", "RunCancelled"], 1), (["RunCompleted", "RunCancelled"], 0),
+    (["UndoAsked", "RunCompleted", "RunCancelled"], 0), (["RunCompleted", "RunCompleted", "UndoAsked"], 1),
+])  # fmt: skip
+def test_only_a_wish_after_the_end_lets_a_run_end_twice(told: list[str], found: int) -> None:
+    facts = Facts("run", {}, [event(n, kind, by="run:parent") for n, kind in enumerate(told)], [], [], [])
+    assert reopenings(facts) == found
+
+
+def test_nobody_but_a_parent_reopens_a_child() -> None:
+    asked = [event(1, "RunCompleted"), event(2, "UndoAsked", by="user:olga"), event(3, "RunCancelled")]
+    assert reopenings(Facts("run", {}, asked, [], [], [])) == 0
+
+
+def with_a_child() -> Facts:
+    """Between its two effects it started a run, which was reopened and undid its own."""
+    facts = good()
+    child = event(0, "ChildStarted", "0.1/1b", child="child"), event(0, "ChildEnded", "0.1/1b", state="completed")
+    facts.events[3:3] = child
+    first = next(n for n, each in enumerate(facts.events) if each["slot"] == BACK_FIRST)
+    facts.events[first:first] = [
+        event(0, "ChildEnded", "0.2/1b", state="cancelled"),
+        event(0, "EffectUndone", "0.2/1b", of_slot="0.1/1b", of_attempt=0),
+    ]
+    for n, each in enumerate(facts.events, start=1):
+        each["seq"] = n
+    return facts
+
+
+def told_of_the_child(facts: Facts) -> dict[str, Any]:
+    return next(each for each in undone(facts) if each["slot"] == "0.2/1b")
+
+
+def test_a_child_is_undone_in_its_place() -> None:
+    assert list(judge_undone(with_a_child())) == []
+
+
+@pytest.mark.parametrize(("kind", "spoil"), [
+    ("broken", lambda f: f.events.append(f.events.pop(f.events.index(told_of_the_child(f))))),
+    ("broken", lambda f: next(x for x in f.events if x["slot"] == "0.2/1b")["data"].update(state="completed")),
+    ("duplicate", lambda f: f.events.append({**told_of_the_child(f)})),
+    ("broken", lambda f: told_of_the_child(f)["data"].update(of_slot="0.1/9")),
+])  # fmt: skip
+def test_what_is_wrong_with_the_undo_of_a_child_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
+    facts = with_a_child()
     spoil(facts)
     assert kind in {found for found, _ in judge_undone(facts)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -38,3 +39,12 @@ def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
             handled += 1
             if event["data"]["n"] != handled or handled > came or event["data"]["outcome"] != "answered":
                 yield "duplicate", f"event {event['seq']} handles message {event['data']}, as the {handled}. of {came}"
+
+
+def reopenings(facts: Facts) -> int:
+    """How often it had ended well, and was told by its parent to undo what it did."""
+    told = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
+    return sum(
+        end["kind"] == "RunCompleted" and then["kind"] == "UndoAsked" and then["data"]["by"].startswith("run:")
+        for end, then in itertools.pairwise(told)
+    )

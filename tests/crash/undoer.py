@@ -1,9 +1,10 @@
-"""The crash-test agent's child that fails when it is done, and undoes what it did: by a keyed call, by a mail that the
-mailbox can be searched for, and by a call that a person must approve."""
+"""The crash-test agent's children that undo what they did. One fails when it is done: it undoes by a keyed call, by a
+mail that the mailbox can be searched for, and by a call that a person must approve. Another fails when its own child
+has ended well, which is reopened for that."""
 
 from __future__ import annotations
 
-from durableagents import Agent, Context, Failure, ReplayClass, ToolCall, Undo, tool
+from durableagents import Agent, Context, End, Failure, ReplayClass, ToolCall, Undo, tool
 from tests.crash.calls import GATE, Answer, Arguments, _create, _send, _sent
 
 
@@ -61,4 +62,34 @@ async def fail(state: Arguments, ctx: Context) -> None:
     if state.mark:
         await ctx.call(mailed, Arguments(n=state.n + 1))
     await ctx.call(bought, Arguments(n=state.n + 2))
+    raise Failure("so that all of it is undone", code="undone")
+
+
+giver = Agent(
+    "crash-giver", "1.0.0", input=Arguments, state=Arguments, output=Answer, initial=lambda args: args,
+    title="Crash test's child that ends well and is undone", description="Two calls, and later two that undo them.",
+    tools=[booked, bought, unbooked, refunded],
+)  # fmt: skip
+
+
+@giver.node(start=True, title="Give")
+async def give(state: Arguments, ctx: Context) -> End:
+    """Make the calls."""
+    await ctx.call(booked, Arguments(n=state.n))
+    return End(await ctx.call(bought, Arguments(n=state.n + 1)))
+
+
+regretter = Agent(
+    "crash-regretter", "1.0.0", input=Arguments, state=Arguments, initial=lambda args: args,
+    title="Crash test's child that undoes its own child",
+    description="A call, a child that ends well, a failure; then the child is undone, and the call.",
+    tools=[booked, unbooked],
+)  # fmt: skip
+
+
+@regretter.node(start=True, title="Regret")
+async def regret(state: Arguments, ctx: Context) -> None:
+    """Make a call, have the child make its own, and fail."""
+    await ctx.call(booked, Arguments(n=state.n))
+    await ctx.child(giver, Arguments(n=state.n + 10))
     raise Failure("so that all of it is undone", code="undone")

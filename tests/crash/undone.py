@@ -9,17 +9,39 @@ from typing import Any
 
 from tests.crash.checker import Expected, Facts, Kind
 
-AGENT = "crash-undoer"
+AGENT, REGRETTER, GIVER = "crash-undoer", "crash-regretter", "crash-giver"
 _ENDED_BADLY = ("failed", "cancelled")
 
 
-def is_undoer(facts: Facts) -> bool:
-    """Whether it is a run of the agent that undoes."""
-    return bool(facts.events) and facts.events[0]["data"].get("agent") == AGENT
+def undoes(facts: Facts) -> bool:
+    """Whether it is a run of an agent that undoes."""
+    return _agent(facts) in (AGENT, REGRETTER, GIVER)
+
+
+def is_reopened(facts: Facts) -> bool:
+    """Whether it had ended well, and went on to undo what it did."""
+    kinds = [event["kind"] for event in facts.events]
+    return "RunCompleted" in kinds and "UndoAsked" in kinds[kinds.index("RunCompleted") :]
+
+
+def _agent(facts: Facts) -> str:
+    return str(facts.events[0]["data"].get("agent", "")) if facts.events else ""
 
 
 def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
     """What such a child does to the outside where it came to its own end."""
+    late = theirs.may_send_late
+    if _agent(facts) == REGRETTER:
+        return Expected(
+            {"erp.create_vendor": 2}, state="failed", may_be_cancelled=True, may_send_late=late, children=1
+        )  # fmt: skip
+    if _agent(facts) == GIVER:
+        # Whoever started it fails for sure, or was cancelled: what it did can't stand. Ended by a wish before it had
+        # done all, it undid less.
+        return Expected(
+            {"erp.create_vendor": 4}, gates=1, state="cancelled" if is_reopened(facts) else "completed",
+            may_be_cancelled=not is_reopened(facts), denied={"refunded": "erp.create_vendor"}, may_send_late=late,
+        )  # fmt: skip
     tools = {event["data"].get("tool") for event in facts.events if event["kind"] == "ToolInvoked"}
     mails = {"email.mailed": 1, "email.unmailed": 1} if "mailed" in tools else {}
     return Expected(
@@ -30,16 +52,18 @@ def expected_of_undoer(facts: Facts, theirs: Expected) -> Expected:
 
 def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kind, str]]:
     """What is wrong with what a run undid. `is_wanted`: whoever cancels here wants everything undone."""
-    intents = {_call(event): event["seq"] for event in facts.events if event["kind"] == "ToolInvoked"}
+    intents = {_call(e): e["seq"] for e in facts.events if e["kind"] in ("ToolInvoked", "ChildStarted")}
+    children = {_call(event) for event in facts.events if event["kind"] == "ChildStarted"}
     registered = [_call(event) for event in facts.events if event["kind"] == "UndoRegistered"]
     undone = [_of(event) for event in facts.events if event["kind"] == "EffectUndone"]
     left = [_of(event) for event in facts.events if event["kind"] == "EffectLeft"]
     for call, times in Counter(undone).items():
         if times > 1:
             yield "duplicate", f"{call} was undone {times} times"
-        if call not in registered or call not in _happened(facts):
+        if call not in children and (call not in registered or call not in _happened(facts)):
             yield "broken", f"{call} was undone, and never happened or can't be undone"
-    if Counter(_call(entry) for entry in facts.ledger if entry["fact"] == "compensated") != Counter(undone):
+    ours = Counter(call for call in undone if call not in children)  # a child's are in its own ledger
+    if Counter(_call(entry) for entry in facts.ledger if entry["fact"] == "compensated") != ours:
         yield "broken", "what the ledger says was compensated is not what the journal says was undone"
     order = [intents.get(call, 0) for call in undone]
     if order != sorted(order, reverse=True):
@@ -50,6 +74,8 @@ def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kin
     begun = [event["seq"] for event in facts.events if event["kind"] == "UndoBegun"]
     if len(begun) > 1:
         yield "duplicate", f"undoing was begun {len(begun)} times"
+    if _agent(facts) == GIVER and facts.run["state"] == "completed":
+        yield "lost", "whoever started it undid what it did, and it was not reopened"
     if facts.run["state"] in _ENDED_BADLY and (begun or is_wanted or facts.run["state"] == "failed"):
         for call in registered:
             if call in _happened(facts) and call not in (*undone, *left):
@@ -64,7 +90,8 @@ def _done(facts: Facts) -> set[tuple[str, str]]:
     return found | {
         (event["slot"], "result")
         for event in facts.events
-        if event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened"
+        if (event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened")
+        or (event["kind"] == "ChildEnded" and event["data"]["state"] != "completed")  # it undid what it did itself
     }
 
 

@@ -14,6 +14,7 @@ from runs.engine.forks.evidence import WHAT_IF, records_of
 from runs.engine.steps.forks import what_if
 from tests.engine.story import Story
 from tests.engine.test_forks import cut, told, two_orders
+from tests.engine.test_screening import POISON, asking, calling, hook, no_poison
 from tests.engine.test_think import Mind, call, final, thinking
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 
@@ -228,3 +229,17 @@ async def test_one_that_only_looks_at_the_clock_gives_way_and_ends(tools: Toolbo
     others.set()
     await beside
     assert imagined.run.events[-1].code == "not_on_record"
+
+
+@pytest.mark.parametrize("what", ["call", "prompt"])
+async def test_what_a_hook_refused_is_refused_by_the_same_error(tools: Toolbox, outside: Outside, what: str) -> None:
+    guard, _ = hook(no_poison)
+    agent = calling(tools, "order", Item(name=POISON)) if what == "call" else asking(tools, Mind(), POISON)
+    story = Story(agent, screens=(guard,))
+    assert await story.settle() == "completed" and story.output[-1] == "poison"
+    before = len(outside.requests)
+    imagined = imagine(story, screens=(guard,))
+    assert await imagined.drive() == "completed" and imagined.output == story.output
+    silent(imagined, outside, before)
+    again = imagine(imagined, screens=(guard,))
+    assert await again.drive() == "completed" and again.output == story.output, "also by what stands on its record"

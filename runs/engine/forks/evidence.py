@@ -254,9 +254,9 @@ def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: Too
     outcome, payload = past.outcome, payload_of(past.outcome)
     match outcome:
         case e.ToolFailed(code=code) | e.ModelFailed(code=code):
-            return Record(name, what, asked, code, payload)
+            return Record(name, what, asked, code, payload | _withheld(past))
         case e.ToolReadAnew(code=code) | e.AnswerTakenOver(code=code):
-            return Record(name, what, asked, code, payload)
+            return Record(name, what, asked, code, payload | _withheld(past))
         case e.ToolRead() | e.CachedReadTaken():
             return Record(name, what, asked, "", {"result": payload.get("result")})
         case e.ModelResponded():
@@ -278,3 +278,12 @@ def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: Too
             return Record(name, what, asked, "", {"result": payload_of(past.answers[max(past.answers)]).get("answer")})
         case _:
             return None
+
+
+def _withheld(past: Attempt) -> dict[str, Any]:
+    """What a hook refused to let through: a run that is given this answer is told of it by the same error."""
+    last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
+    if last is None:
+        return {}
+    hook = f"{last.hook}@{last.version}"
+    return {"withheld": {"source": last.source, "to": last.to, "hook": hook, "reason": last.reason}}

@@ -202,9 +202,12 @@ def refused_at(record: Slot) -> set[str]:
 
 
 def refusal(past: Attempt) -> ContentRefused | None:
-    """The error of what was refused last at this place, if anything was."""
+    """The error of what was refused last at this place, or in the run whose answer stands here, if anything was."""
     last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
-    return None if last is None else ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
+    if last is not None:
+        return ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
+    told = payload_of(past.result).get("withheld")
+    return ContentRefused(**told) if isinstance(told, dict) else None
 
 
 def _source(piece: Piece) -> str:

@@ -112,6 +112,8 @@ class Question:
             fits=lambda payload: responses().validate_python(payload["response"]),
             beside=lambda payload: self.beside(what_if.turn_of(payload)),
         )  # fmt: skip
+        if event.code == CONTENT_REFUSED and (no := self.screening.refusal):
+            raise no
         if event.code:
             raise ModelFailure(event.code, payload_of(event).get("message", ""))
         return responses().validate_python(payload_of(event)["response"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from ledger.codec import unpack
 from tests.crash.checker import Facts, Link
 
 _RUN = """
@@ -26,6 +27,8 @@ _LEDGER = (
     "SELECT slot, attempt, fact, tool, replay_class, key, at, digest FROM "
     "ledger_ledgerentry WHERE run_id = %s ORDER BY id"
 )
+# Of what people are asked and say, the words too.
+_READ_WHOLE = ("WaitOpened", "InputAnswered")
 _APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
 
 
@@ -61,8 +64,9 @@ def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
 
 
 def _event(row: Any) -> dict[str, Any]:
-    seq, kind, epoch, slot, attempt, fact, at, clear, _, prev_hash, link = row
-    return {
+    seq, kind, epoch, slot, attempt, fact, at, clear, sealed, prev_hash, link = row
+    told = {"payload": unpack(sealed)} if kind in _READ_WHOLE else {}
+    return told | {
         "seq": seq, "kind": kind, "epoch": epoch, "slot": slot, "attempt": attempt, "fact": fact, "at": _iso(at),
         "data": json.loads(clear), "prev_hash": prev_hash.hex(), "hash": link.hex(),
     }  # fmt: skip

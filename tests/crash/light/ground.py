@@ -159,7 +159,7 @@ async def _warm_up(outside: Any) -> None:
     from runs.engine.assistants import responses
     from runs.engine.thinking.request import request_model
     from runs.journal.digests import hasher
-    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, thinker, undoer
+    from tests.crash.agents import agent, giver, helper, ramped, ramped_2, regretter, renewer, thinker, undoer
 
     (
         responses(),
@@ -169,6 +169,8 @@ async def _warm_up(outside: Any) -> None:
         helper.fingerprint(),
         renewer.fingerprint(),
         undoer.fingerprint(),
+        regretter.fingerprint(),
+        giver.fingerprint(),
         ramped.fingerprint(),
         ramped_2.fingerprint(),
     )
@@ -218,18 +220,31 @@ def _take_graph(lane: Any, number: int, n: int) -> None:
     """The crash agents under a version that only this lane knows: so its workers claim its runs and no others, by the
     real claim. Those of a ramp under a name of its own, for an agent has one ramp at a time."""
     from runs.engine.agents import registry
-    from tests.crash.agents import agent, helper, ramped, ramped_2, renewer, twin_of, undoer
+    from tests.crash.agents import (
+        agent,
+        giver,
+        helper,
+        imagining,
+        ramped,
+        ramped_2,
+        regretter,
+        renewer,
+        twin_of,
+        undoer,
+    )  # fmt: skip
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
-    for each in (agent, helper, renewer, undoer, ramped, ramped_2):
+    others = (helper, renewer, undoer, regretter, giver, ramped, ramped_2)
+    for each in (agent, *others):
         each.version = f"{2 if each is ramped_2 else 1}.{number}.{n}"
     for each in (ramped, ramped_2):
         each.name = f"crash-ramped-{number}-{n}"
     twin = twin_of(agent, f"3.{number}.{n}")
-    for each in (agent, twin, helper, renewer, undoer, ramped, ramped_2):
+    imagined = imagining(agent, f"4.{number}.{n}")
+    for each in (agent, twin, imagined, *others):
         registry.add(each)
-    lane.twins = (agent.graph_id, twin.graph_id)
+    lane.twins, lane.imagining = (agent.graph_id, twin.graph_id), imagined.graph_id
     lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))
 
 

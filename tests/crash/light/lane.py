@@ -10,7 +10,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,21 +31,24 @@ from runs.services import lifecycle
 from runs.workers import failover
 from tests.crash.checker import ENDED, Expected, Facts, Finding, judge
 from tests.crash.families import judge_family
+from tests.crash.forked import expected_of_fork, judge_forked, judge_origin, left_of
 from tests.crash.light import evidence
 from tests.crash.light.child import own_keys
 from tests.crash.light.crew import Crew, Member, describe, is_killed
+from tests.crash.light.forks import Forks
 from tests.crash.light.letterbox import Letterbox
-from tests.crash.light.moves import Moves, row_of
+from tests.crash.light.moves import Moves
 from tests.crash.light.outside import Outside
 from tests.crash.light.people import People
-from tests.crash.light.plan import Act, Schedule
+from tests.crash.light.plan import Act, Beginning, Schedule
 from tests.crash.light.ramps import Ramps
 from tests.crash.light.sharing import Sharing
-from tests.crash.moved import judge_moved
+from tests.crash.moved import judge_moved, row_of
 from tests.crash.released import expected_of_start, judge_released
 from tests.crash.shared import judge_shared
 from tests.crash.stack import expected_of
 from tests.crash.tally import Tally
+from tests.crash.undone import undoes
 from tests.world import SHOP
 
 T = TypeVar("T")
@@ -66,6 +69,7 @@ class Lane:
         self.patience_seconds, self._dsn = patience_seconds, dsn
         self.ramped: tuple[str, tuple[str, str]] = ("", ("", ""))
         self.twins: tuple[str, str] = (graph_id, graph_id)
+        self.imagining = graph_id
         self._link: psycopg.Connection[Any] | None = None
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -93,7 +97,13 @@ class Lane:
         """Arm these in every worker forked from here on, and forget which have acted before."""
         for marker in self.folder.iterdir():
             marker.unlink()
-        (self.folder / "armed").write_text("\n".join(points))
+        self.arm_these(points)
+
+    def arm_these(self, points: list[str]) -> None:
+        """Arm these in every worker, also in those that are at work. The file appears whole, so none reads a part."""
+        draft = self.folder / "armed.draft"
+        draft.write_text("\n".join(points))
+        draft.replace(self.folder / "armed")
 
     def acted(self, points: list[str]) -> list[str]:
         names = [marker_name(point, points[:i].count(point)) for i, point in enumerate(points)]
@@ -125,8 +135,10 @@ class Performance:
         self._sharing = Sharing(schedule, self._tag)
         self._ramps = Ramps(schedule, *lane.ramped, self._tag)
         self._moves = Moves(schedule, lane.twins)
+        self._forks = Forks(schedule, lane.twins, lane.imagining)
         self._ids: list[str] = []
         self._points: list[str] = []
+        self._armed: list[Beginning] = []
         self._acts: list[Act] = list(schedule.acts)
         self._seq: dict[str, int] = {}
         self._woken_at: dict[int, float] = {}
@@ -160,11 +172,16 @@ class Performance:
         patiently(self._ramps.put_away)
         if schedule.limits:
             patiently(Limit.objects.filter(key__in=self._limited()).delete)
-        runs, verdicts = len(self._ids) + len(self._ramps.ids), len(self._people.verdicts)
+        runs, verdicts = len(self._known()) + len(self._ramps.ids), len(self._people.verdicts)
         return Tally(
             1, runs, self.kills, self._interruptions(), self.refused, verdicts, findings,
             [] if is_quiet and not findings else [schedule.seed], self._moves.done,
+            len(self._forks.made),
         )  # fmt: skip
+
+    def _known(self) -> list[str]:
+        """The runs of the schedule, and what was made of them."""
+        return [*self._ids, *filter(None, self._forks.ids)]
 
     def _limit(self) -> None:
         keys = self._limited()
@@ -199,9 +216,10 @@ class Performance:
             is_news = self._hear(ready)
             is_news |= self._bury_the_dead()
             self._do_due_acts()
-            if patiently(lambda: self._moves.do_due(self._ids, self._seq)):
+            if patiently(lambda: self._moves.do_due([*self._ids, *self._forks.ids], self._seq)):
                 self.crew.ring()
                 is_news = True
+            is_news |= self._begin_again()
             self._raise_zombies()
             if begun := self._ramps.do_due():
                 self._people.also(begun)
@@ -209,13 +227,31 @@ class Performance:
                 is_news = True
             if is_news or time.monotonic() >= look_at:
                 is_over, seconds = patiently(lambda: self._people.attend(self.crew))
-                is_over = is_over and self._ramps.is_over
+                is_over = is_over and self._ramps.is_over and self._forks.is_over
                 if is_over and not any(m.is_stopped or m.is_leaving for m in self.crew.members):
                     return True
                 if is_over:
                     self._raise_zombies(at_once=True)
                 look_at = time.monotonic() + min(LOOK_SECONDS, seconds)
         return False
+
+    def _begin_again(self) -> bool:
+        """Make what is due of the runs. True if something was made."""
+        patiently(lambda: self._forks.do_due(self._ids, self._seq, self._people.ended, self._ready))
+        is_new = False
+        for n, (run_id, *_) in self._forks.made.items():
+            is_new |= self._people.also_fork(run_id, self._schedule.forks[n].words)
+        self._people.begun_again = self._forks.origins
+        if is_new:
+            self.crew.ring()
+        return is_new
+
+    def _ready(self, what: Beginning) -> None:
+        """Arm what is to strike in the run that is about to be made, from its first claim on."""
+        if what.points and what not in self._armed:
+            self._armed.append(what)
+            self._points += what.points
+            self._lane.arm_these(self._points)
 
     def _hear(self, ready: list[int]) -> bool:
         """Take what the workers said and what the outside sent. True if somebody should look."""
@@ -270,13 +306,14 @@ class Performance:
         return self._people.is_waiting_for_zombies or time.monotonic() >= self._woken_at[member.pid]
 
     def _do_due_acts(self) -> None:
+        ids = [*self._ids, *self._forks.ids]
         for act in list(self._acts):
-            if self._seq.get(self._ids[act.run], 0) >= act.event:
+            if self._seq.get(ids[act.run], 0) >= act.event:
                 self._acts.remove(act)
-                self._do(act)
+                self._do(act, ids[act.run])
 
-    def _do(self, act: Act) -> None:
-        run_id, workers = self._ids[act.run], self.crew.at_work()
+    def _do(self, act: Act, run_id: str) -> None:
+        workers = self.crew.at_work()
         match act.what:
             case "pause" | "cancel":
                 with suppress(DurableAgentsError):  # too late, which it is told
@@ -305,19 +342,37 @@ class Performance:
         found: list[Finding] = []
         journals: dict[str, list[dict[str, Any]]] = {}
         state: dict[str, str] = {}
+        whole = {run_id: self._facts(run_id) for run_id in self._known()}
         for n, run_id in enumerate(self._ids):
-            ids = patiently(lambda run_id=run_id: evidence.children(self._lane.reader(), run_id))  # type: ignore[misc]
-            facts = self._facts(run_id)
-            found += judge_family(facts, [self._facts(child) for child in ids], self._expected(n))
-            found += judge_moved(facts, patiently(lambda run_id=run_id: row_of(self._lane.reader(), run_id)))  # type: ignore[misc]
+            found += self._judge_run(whole[run_id], self._expected(n, whole[run_id]))
+        for run_id, origin, asked in self._forks.made.values():
+            rest = left_of(self._schedule.jobs[self._ids.index(origin)], asked.visit)
+            found += self._judge_run(whole[run_id], self._expected_of_fork(whole[run_id], rest))
+            wrong = judge_forked(whole[run_id], whole[origin], asked)
+            found += [Finding(kind, run_id, what) for kind, what in wrong]
+        for origin in sorted(self._forks.origins):
+            found += [Finding(kind, origin, what) for kind, what in judge_origin(whole[origin])]
+        for run_id, facts in whole.items():
             journals[run_id], state[run_id] = facts.events, facts.run.get("state", "")
-        found += [Finding("broken", run_id, what) for run_id, what in self._moves.odd]
+        found += [Finding("broken", run_id, what) for run_id, what in (*self._moves.odd, *self._forks.odd)]
         if self._schedule.pools:
-            ended = frozenset(run_id for run_id in self._ids if state[run_id] in ENDED)
+            ended = frozenset(run_id for run_id in whole if state[run_id] in ENDED)
             found += judge_shared(patiently(lambda: self._sharing.told(self._lane.reader())), journals, ended)
         if self._schedule.ramp:
             found += self._judge_starts()
         return found
+
+    def _judge_run(self, facts: Facts, expected: Expected) -> list[Finding]:
+        """One run, with its children and its versions."""
+        run_id = facts.run_id
+        children = self._children(run_id)
+        below = {child.run_id: self._children(child.run_id) for child in children if undoes(child)}
+        found = judge_family(facts, children, expected, below=below)
+        return [*found, *judge_moved(facts, patiently(lambda: row_of(self._lane.reader(), run_id)))]
+
+    def _children(self, run_id: str) -> list[Facts]:
+        ids = patiently(lambda: evidence.children(self._lane.reader(), run_id))
+        return [self._facts(child) for child in ids]
 
     def _judge_starts(self) -> list[Finding]:
         released = patiently(lambda: self._ramps.told(self._lane.reader()))
@@ -332,15 +387,22 @@ class Performance:
         effects = self._lane.outside.effects(run_id)
         return patiently(lambda: evidence.facts(self._lane.reader(), run_id, effects))
 
-    def _expected(self, n: int) -> Expected:
-        schedule = self._schedule
+    def _expected(self, n: int, facts: Facts) -> Expected:
+        # Where another run was made of it meanwhile, nobody may try it again.
+        is_left = facts.run.get("state") == "failed" and facts.run_id in self._forks.origins
+        return replace(self._with_people(facts, self._schedule.jobs[n]), **({"state": "failed"} if is_left else {}))
+
+    def _expected_of_fork(self, facts: Facts, rest: Sequence[str]) -> Expected:
+        return expected_of_fork(facts, self._with_people(facts, rest))
+
+    def _with_people(self, facts: Facts, steps: Sequence[str]) -> Expected:
         return replace(
-            expected_of(schedule.jobs[n]),
-            may_be_cancelled=self._ids[n] in self._people.cancelled,
-            may_send_late=schedule.has_zombies,
+            expected_of(steps),
+            may_be_cancelled=facts.run_id in self._people.cancelled,
+            may_send_late=self._schedule.has_zombies,
         )
 
     def _interruptions(self) -> int:
         query = "SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s::uuid[]) AND kind = 'WorkerLost'"
-        row = patiently(lambda: self._lane.reader().execute(query, [self._ids])).fetchone()
+        row = patiently(lambda: self._lane.reader().execute(query, [self._known()])).fetchone()
         return int(row[0]) if row else 0

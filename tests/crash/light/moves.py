@@ -6,21 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-import psycopg
-
 from runs.engine.agents import registry
 from runs.engine.migrating.trying import Moving
 from runs.models import Run
 from runs.services.migrating.acts import migrate_one
 from tests.crash.light.plan import Act, Schedule
-from tests.crash.moved import Row
 from tests.world import OLGA
 
 WHY = "The schedule says so."
 # Later it may go; or it has gone its way, and never will.
 _LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
 _NEVER = ("ended", "cancelled", "undoing")
-_ROW = "SELECT graph_id, generation FROM runs_run WHERE id = %s"
 
 
 class Moves:
@@ -51,9 +47,3 @@ class Moves:
         elif outcome.code not in _LATER:
             self._due.remove(act)
             self.odd.append((run_id, f"it could not be moved: {outcome.code}: {outcome.why}"))
-
-
-def row_of(link: psycopg.Connection[tuple[object, ...]], run_id: str) -> Row:
-    """What a run's row says that it is one of, and how often it was moved."""
-    found = link.execute(_ROW, [run_id]).fetchone()
-    return None if found is None else (str(found[0]), int(str(found[1])))

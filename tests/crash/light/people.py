@@ -25,6 +25,7 @@ from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
 from runs.services.messages import sending
 from runs.workers import timers
+from tests.crash.forked import AGAIN, WHAT_IF
 from tests.crash.light.crew import Crew
 from tests.crash.light.outside import Outside
 from tests.crash.light.plan import Schedule
@@ -38,10 +39,12 @@ ENDED = ("completed", "cancelled", "failed")
 # By then a mail that was on its way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
-SELECT r.id::text, r.state, r.parent IS NOT NULL, r.is_told, r.owner IS NULL, w.id, w.kind, w.slot, w.attempt,
-       coalesce(w.detail->>'tool', w.detail->>'name'), extract(epoch FROM w.deadline - clock_timestamp())::float
+SELECT r.id::text, r.state, r.parent IS NOT NULL, r.is_told, r.owner IS NULL, r.fork_how, w.id, w.kind, w.slot,
+       w.attempt, coalesce(w.detail->>'tool', w.detail->>'name'),
+       extract(epoch FROM w.deadline - clock_timestamp())::float
 FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL
-WHERE r.id = ANY(%s::uuid[]) OR r.parent = ANY(%s::uuid[])"""
+WHERE r.id = ANY(%s::uuid[]) OR r.parent = ANY(%s::uuid[])
+OR r.parent IN (SELECT c.id FROM runs_run c WHERE c.parent = ANY(%s::uuid[]))"""
 WHY = "The schedule says so."
 
 
@@ -57,10 +60,23 @@ class People:
         self.verdicts: list[str] = []
         self.cancelled: set[str] = set()
         self.is_waiting_for_zombies = False
+        # Those that have ended for good; of which another was made; and what is said to what forks ask, by fork.
+        self.ended: set[str] = set()
+        self.begun_again: set[str] = set()
+        self._words: dict[str, tuple[str, ...]] = {}
+        self._asked: dict[str, list[UUID]] = {}
 
     def also(self, ids: list[str]) -> None:
         """Look after these runs too."""
         self._ids = [*self._ids, *ids]
+
+    def also_fork(self, run_id: str, words: tuple[str, ...]) -> bool:
+        """Look after what was made of another run, and say this in turn where it asks. False if they do already."""
+        if run_id in self._words:
+            return False
+        self.also([run_id])
+        self._words[run_id] = words
+        return True
 
     def attend(self, crew: Crew) -> tuple[bool, float]:
         """Give every run what it wants of somebody now. Whether all have ended, and after how many seconds to look
@@ -68,12 +84,13 @@ class People:
         if "wall_seconds" in self._schedule.budget:
             timers.ask_for_time()
         with connection.cursor() as cursor:
-            cursor.execute(_LOOK, [self._ids, self._ids])
+            cursor.execute(_LOOK, [self._ids] * 3)
             rows = cursor.fetchall()
         self.is_waiting_for_zombies = False
         seconds, acted = 1.0, self._look_after_families(rows)
-        for run_id, state, is_child, _, is_free, wait_id, kind, slot, attempt, tool, due in rows:
-            if state in ENDED and (state != "failed" or is_child):
+        for run_id, state, is_child, _, is_free, how, wait_id, kind, slot, attempt, tool, due in rows:
+            if state in ENDED and (is_child or self._is_for_good(run_id, state, how)):
+                self.ended.add(run_id)
                 continue
             if self._schedule.talks and kind not in (None, "message") and not is_child:
                 acted |= self._say(run_id, wait_id, 1)
@@ -108,10 +125,16 @@ class People:
                     acted = True
         if acted:
             crew.ring()
-        is_over = all(told if is_child else state in ENDED[:-1] for _, state, is_child, told, *_ in rows)
+        is_over = all(row[3] if row[2] else self._is_for_good(row[0], row[1], row[5]) for row in rows)
         if is_over:
             self._deliver_late()
         return is_over, 0.0 if acted else seconds
+
+    def _is_for_good(self, run_id: str, state: str, how: str) -> bool:
+        """Whether a run has ended, and nobody may or need try it again."""
+        if state != "failed":
+            return state in ENDED
+        return how == WHAT_IF or run_id in self.begun_again
 
     def _look_after_families(self, rows: list[Any]) -> bool:
         """What the sweeper does where somebody died before it was told, or before a wish went down the tree."""
@@ -190,7 +213,10 @@ class People:
 
     def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
         """Tell it three times at once: one is taken, the others are the same or too late."""
-        if name is None and Wait.objects.filter(pk=wait_id, detail__schema__properties__has_key="decision").exists():
+        choices = self._choices(wait_id) if name is None else []
+        if AGAIN in choices:
+            self._consent(run_id, wait_id, choices)
+        elif choices:
             said = {"decision": "leave", "justification": WHY}
             at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
         elif name is None:
@@ -198,6 +224,21 @@ class People:
             at_once([partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
         else:
             at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
+
+    def _choices(self, wait_id: UUID) -> list[str]:
+        """What may be decided, where that is asked."""
+        schema = Wait.objects.values_list("detail__schema", flat=True).get(pk=wait_id)
+        return list(schema["properties"].get("decision", {}).get("enum", ()))
+
+    def _consent(self, run_id: str, wait_id: UUID, choices: list[str]) -> None:
+        """Say whether a fork may do again what was done, three at once and not of one mind."""
+        asked = self._asked.setdefault(run_id, [])
+        if wait_id not in asked:
+            asked.append(wait_id)
+        words, at = self._words[run_id], asked.index(wait_id)
+        said = [words[(at + n) % len(words)] for n in (0, 0, 1)]
+        said = [word if word in choices else AGAIN for word in said]
+        at_once([partial(questions.answer, UUID(run_id), wait_id, {"decision": w}, by=OLGA) for w in said])
 
     def _say(self, run_id: str, wait_id: UUID, times: int) -> bool:
         """Send a message, for each wait one, so many times at once. True if nobody has said that before."""

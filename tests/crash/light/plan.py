@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, POOLS, SHARING, THOUGHTS
+from tests.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
+from tests.crash.steps import BUDGETS, EFFECTS, FAMILIES, GATHERED, POOLS, SHARING, THOUGHTS, UNDONE
 
 CALLS = (
     "pure",
@@ -59,6 +60,24 @@ class Act:
 
 
 @dataclass(frozen=True)
+class Beginning:
+    """A run is begun again: at a visit, or at its last one where it has fewer; once it has ended or, with `event`, as
+    soon as its journal reaches that. `words` is what people say to what it asks, in turn; `audit` what they say before
+    a new start of what is on record with a result; `points` strike whatever run comes to them then; `is_elsewhere`:
+    under the other version; `cut_seconds`: so long after it was asked for the connection is lost; 0: it isn't."""
+
+    how: str
+    run: int
+    visit: int = 1
+    event: int = 0
+    words: tuple[str, ...] = (AGAIN,)
+    audit: str = "happened"
+    points: tuple[str, ...] = ()
+    is_elsewhere: bool = False
+    cut_seconds: float = 0
+
+
+@dataclass(frozen=True)
 class Schedule:
     """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
     trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
@@ -66,7 +85,8 @@ class Schedule:
     `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
     there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
     done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
-    the other version of its agent, as soon as that can be."""
+    the other version of its agent, as soon as that can be. `forks`: what is made of them; acts and moves count these
+    as runs after those of `jobs`."""
 
     seed: str
     jobs: tuple[tuple[str, ...], ...]
@@ -89,6 +109,7 @@ class Schedule:
     limits: dict[str, int] = field(default_factory=dict)
     ramp: tuple[tuple[str, ...], ...] = ()
     moves: tuple[Act, ...] = ()
+    forks: tuple[Beginning, ...] = ()
 
     @property
     def has_zombies(self) -> bool:
@@ -114,9 +135,11 @@ def draw(seed: str) -> Schedule:
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
+    jobs, struck = _regretted(seed, jobs)
     ramp, more = _ramp(seed)
+    forks, later, moved = _forks(seed, jobs)
     return Schedule(
-        seed, jobs, (*points, *more), acts, _losses(dice),
+        seed, jobs, (*points, *more, *struck), (*acts, *later), _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
         callbacks=dice.choice(("plain", "plain", "twice", "forged", "late")),
         tells_early=dice.random() < 0.3,
@@ -131,8 +154,51 @@ def draw(seed: str) -> Schedule:
         **_shared(seed),
         limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
         ramp=ramp,
-        moves=_moves(seed, jobs),
+        moves=(*_moves(seed, jobs), *moved),
+        forks=forks,
     )  # fmt: skip
+
+
+# Where a call is made that nobody may say no to: its node, or whoever thinks there, knows no way on.
+_MUST_BE = {"ponder", "aide", *FAMILIES, *UNDONE}
+_BY_THEMSELVES = {"aide", "clerk"}
+
+
+def _forks(
+    seed: str, jobs: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
+    """Drawn apart, too: in some runs are begun again; what is done to those, and when they are moved."""
+    dice, cuts = random.Random(f"light forks {seed}"), random.Random(f"light fork cuts {seed}")
+    if dice.random() < 0.72:
+        return (), (), ()
+    drawn: list[Beginning] = []
+    acts: list[Act] = []
+    moves: list[Act] = []
+    for _ in range(dice.choice((1, 1, 1, 2))):
+        n = dice.randrange(len(jobs))
+        how, steps = dice.choice((FORK,) * 6 + (START_AGAIN,) * 2 + (WHAT_IF,) * 2), set(jobs[n])
+        how = FORK if how == WHAT_IF and steps & _BY_THEMSELVES else how
+        words = tuple(dice.choice((AGAIN, AGAIN, ON_RECORD, NO)) for _ in range(3))
+        words = tuple(AGAIN if word == NO and steps & _MUST_BE else word for word in words)
+        event = dice.randint(2, 4 + 3 * len(jobs[n])) if dice.random() < 0.3 and how != START_AGAIN else 0
+        points = tuple(
+            f"{'+' if k else ''}{dice.choice(POINTS)}:kill:{dice.choice((1, 1, 2, 3))}"
+            for k in range(dice.choice((0, 1, 1, 2)))
+        )
+        visit = dice.choice((1, *range(1, jobs[n].count("hop") + 2)))
+        drawn.append(
+            Beginning(
+                how, n, visit, event, words, dice.choice(("happened", "happened", "unknown")), points,
+                is_elsewhere=dice.random() < 0.2, cut_seconds=cuts.choice((0, 0, 0.005, 0.02, 0.04, 0.06)),
+            )
+        )  # fmt: skip
+        ours = len(jobs) + len(drawn) - 1
+        if dice.random() < 0.5:
+            what = dice.choice(("kill", "kill", "cut", "drain", "pause", "cancel"))
+            acts.append(Act(what, ours, dice.randint(2, 4 + 3 * len(jobs[n]))))
+        if dice.random() < 0.25 and how != WHAT_IF:
+            moves.append(Act("move", ours, dice.randint(2, 4 + 3 * len(jobs[n]))))
+    return tuple(drawn), tuple(acts), tuple(moves)
 
 
 def _moves(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[Act, ...]:
@@ -173,6 +239,25 @@ def _undone(
         for _ in range(dice.choice((0, 1, 1, 2)))
     ]
     return (first, *jobs[1:]), (*points, *more)
+
+
+def _regretted(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Drawn apart, too: in some a run has a child that fails when its own child has ended well, and that one is
+    reopened."""
+    dice = random.Random(f"light reopened {seed}")
+    if dice.random() < 0.85:
+        return jobs, ()
+    n = dice.randrange(len(jobs))
+    at = dice.randint(0, len(jobs[n]))
+    job = (*jobs[n][:at], "regretted", *jobs[n][at:])
+    tools = ("booked", "bought", "unbooked", "refunded")
+    points = [
+        f"{dice.choice((*_AT_A_TOOL, 'CP5', 'CP7', 'CP8', 'CP9', 'CP10'))}:kill:{dice.randint(1, 12)}"
+        if dice.random() < 0.3
+        else f"{dice.choice(_AT_A_TOOL)}@{dice.choice(tools)}:kill:{dice.choice((1, 1, 2))}"
+        for _ in range(dice.choice((0, 1, 1, 2)))
+    ]
+    return (*jobs[:n], job, *jobs[n + 1 :]), tuple(points)
 
 
 def _shared(seed: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.crash.light.plan import Schedule
-from tests.crash.light.together import at_once
+from tests.crash.light.together import at_once, cut
 from tests.crash.released import Released
 from tests.world import OLGA, SHOP
 
@@ -70,7 +70,7 @@ class Ramps:
                         "share": given, "at_least": 1000, "justification": WHY}  # fmt: skip
                 return partial(acts.begin, RampBody.model_validate(body | NO_BOUNDS), by=OLGA)
             case "cut":
-                return partial(self._cut, float(given))
+                return partial(cut, self._pids, float(given))
             case _:
                 return partial(self._steer, what, given)
 
@@ -92,11 +92,6 @@ class Ramps:
                 with suppress(Exception):
                     connection.close()
                 time.sleep(0.01)
-
-    def _cut(self, seconds: float) -> None:
-        time.sleep(seconds)
-        with self._lock, connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [self._pids])
 
     def _steer(self, what: str, given: str) -> None:
         ramp = acts.under_way(self._name)

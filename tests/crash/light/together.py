@@ -1,10 +1,12 @@
-"""What several people do at the same moment."""
+"""What several people do at the same moment, and what happens to their connections meanwhile."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from django.db import OperationalError, connection
@@ -30,4 +32,24 @@ def at_once(acts: list[Callable[[], Any]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
+        thread.join()
+
+
+def cut(backends: list[int], after_seconds: float) -> None:
+    """End the database's side of these connections, of which more may come in until then."""
+    time.sleep(after_seconds)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [backends])
+
+
+@contextmanager
+def cut_meanwhile(after_seconds: float) -> Iterator[None]:
+    """Lose this thread's own connection while it does something, perhaps between the commit and its answer."""
+    connection.ensure_connection()
+    backend = connection.connection.info.backend_pid
+    thread = threading.Thread(target=at_once, args=([partial(cut, [backend], after_seconds)],))
+    thread.start()
+    try:
+        yield
+    finally:
         thread.join()

@@ -1,0 +1,208 @@
+"""The checker finds whatever is wrong between a run and the one that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.crash.checker import Expected, Facts
+from tests.crash.forked import (
+    AGAIN,
+    FORK,
+    NO,
+    ON_RECORD,
+    START_AGAIN,
+    WHAT_IF,
+    Asked,
+    expected_of_fork,
+    judge_forked,
+    judge_origin,
+    left_of,
+)
+from tests.crash.test_checker import used
+
+ASKED = Asked(FORK, 2)
+Told = tuple[str, str | None, dict[str, Any]]
+ONE, TWO, THREE, FOUR = "0.1/1", "0.1/2", "0.1/3", "0.1/4"
+
+
+def facts_of(run_id: str, told: list[Told], *, sent: str = "", state: str = "completed") -> Facts:
+    """A run with these events, and the ledger's facts of each call that they say was sent."""
+    events = [
+        {"seq": seq, "kind": kind, "slot": slot, "attempt": 0, "data": data, "payload": data.pop("payload", None)}
+        for seq, (kind, slot, data) in enumerate(told, start=1)
+    ]
+    ledger = [
+        {"slot": x["slot"], "attempt": 0, "fact": fact, "digest": None, "key": f"{run_id}-{x['slot']}"}
+        for x in events if x["kind"] == "ToolInvoked" for fact in ("pending", "committed")
+    ]  # fmt: skip
+    return Facts(run_id, {"state": state, "usage": used(tool_calls=0)}, events, ledger, [], [])
+
+
+def invoked(slot: str, tool: str, replay_class: str = "idempotent_with_key") -> Told:
+    return "ToolInvoked", slot, {"tool": tool, "replay_class": replay_class}
+
+
+def said(slot: str, decision: str, call: str) -> list[Told]:
+    return [
+        ("WaitOpened", slot, {"wait": "input", "payload": {"call": call}}),
+        ("InputAnswered", slot, {"payload": {"answer": {"decision": decision}}}),
+    ]
+
+
+def begun(how: str = FORK, visit: int = 2, origin: str = "origin", at_seq: int = 3) -> Told:
+    return "RunForked", None, {"origin": origin, "how": how, "visit": visit, "at_seq": at_seq}
+
+
+def taken(slot: str, of_slot: str, tool: str = "later") -> Told:
+    data = {"of_run": "origin", "of_slot": of_slot, "of_attempt": 0, "tool": tool, "how": "consent"}
+    return "AnswerTakenOver", slot, data
+
+
+def origin() -> Facts:
+    """It called a tool before the point, and three after it."""
+    return facts_of("origin", [
+        ("RunCreated", None, {}), invoked("0.1/0", "hooked"), ("VisitEntered", None, {}), invoked("0.2/1", "keyed"),
+        invoked("0.2/2", "later"), ("ChildStarted", "0.2/3", {"agent": "crash-child@1.0"}), ("RunCompleted", None, {}),
+        ("ForkMade", None, {"fork": "fork", "how": FORK, "visit": 2}),
+    ])  # fmt: skip
+
+
+def fork() -> Facts:
+    """It did one again by a word, was given another from the record, and was refused a third."""
+    return facts_of("fork", [
+        ("RunCreated", None, {}), ("BudgetSet", None, {}), begun(), *said(ONE, AGAIN, "keyed"), invoked(ONE, "keyed"),
+        *said(TWO, ON_RECORD, "later"), taken(TWO, "0.2/2"), *said(THREE, NO, "gated"), invoked("0.1/5", "hooked"),
+        invoked("0.1/6", "pure", "pure"), ("RunCompleted", None, {}),
+    ])  # fmt: skip
+
+
+def add(*told: Told) -> Callable[[Facts, Facts], None]:
+    def spoil(made: Facts, of: Facts) -> None:
+        made.events.extend(facts_of("fork", list(told)).events)
+        for seq, event in enumerate(made.events, start=1):
+            event["seq"] = seq
+
+    return spoil
+
+
+def drop(kind: str, slot: str | None = None) -> Callable[[Facts, Facts], None]:
+    def spoil(made: Facts, of: Facts) -> None:
+        made.events.remove(next(x for x in made.events if x["kind"] == kind and slot in (None, x["slot"])))
+
+    return spoil
+
+
+def told(made: Facts, kind: str) -> dict[str, Any]:
+    return next(x for x in made.events if x["kind"] == kind)
+
+
+def late_word(made: Facts, of: Facts) -> None:
+    """The word on the first call came after it had gone out."""
+    told(made, "InputAnswered")["seq"] = told(made, "ToolInvoked")["seq"] + 1
+
+
+def of_a_living_run(made: Facts, of: Facts) -> None:
+    """The origin was at work when it was made: any call may do again what it does yet."""
+    of.events.insert(3, of.events.pop())
+
+
+def not_done(made: Facts, of: Facts) -> None:
+    """Nobody knows that the origin did what stands for a call here."""
+    of.ledger[:] = [row for row in of.ledger if row["slot"] != "0.2/2" or row["fact"] == "pending"]
+
+
+def test_what_is_sound_is_found_sound() -> None:
+    assert list(judge_forked(fork(), origin(), ASKED)) == []
+    assert list(judge_origin(origin())) == []
+
+
+@pytest.mark.parametrize(("kind", "spoil"), [
+    ("duplicate", drop("InputAnswered", ONE)),
+    ("duplicate", late_word),
+    ("duplicate", add(invoked(FOUR, "keyed"))),
+    ("duplicate", add(*said(FOUR, ON_RECORD, "later"), invoked(FOUR, "later"))),
+    ("duplicate", add(("ChildStarted", FOUR, {"agent": "crash-child@2.0"}))),
+    ("duplicate", of_a_living_run),
+    ("broken", add(invoked(THREE, "gated"))),
+    ("duplicate", add(taken(FOUR, "0.2/2"))),
+    ("duplicate", add(taken(ONE, "0.2/1"))),
+    ("broken", add(taken(FOUR, "0.1/0"))),
+    ("broken", add(taken(FOUR, "0.2/9"))),
+    ("broken", not_done),
+    ("broken", lambda made, of: told(made, "AnswerTakenOver")["data"].update(of_run="another")),
+    ("broken", lambda made, of: told(made, "RunForked")["data"].update(origin="another")),
+    ("broken", lambda made, of: told(made, "RunForked")["data"].update(visit=1)),
+    ("broken", lambda made, of: told(made, "RunForked")["data"].update(how=WHAT_IF)),
+    ("broken", lambda made, of: told(made, "RunForked").update(seq=9)),
+    ("broken", add(begun())),
+    ("broken", drop("RunForked")),
+    ("broken", lambda made, of: told(of, "ForkMade")["data"].update(visit=3)),
+    ("lost", lambda made, of: told(of, "ForkMade")["data"].update(fork="another")),
+    ("duplicate", lambda made, of: of.events.append(dict(of.events[-1]))),
+    ("broken", lambda made, of: made.ledger[0].update(key=of.ledger[0]["key"])),
+])  # fmt: skip
+def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts, Facts], Any]) -> None:
+    made, of = fork(), origin()
+    spoil(made, of)
+    assert kind in {found for found, _ in judge_forked(made, of, ASKED)}
+
+
+def test_what_undoes_its_own_effects_needs_no_word_for_that() -> None:
+    made, of = fork(), origin()
+    add(("UndoBegun", None, {}), invoked(FOUR, "keyed"))(made, of)
+    assert list(judge_forked(made, of, ASKED)) == []
+
+
+def test_a_new_start_is_asked_about_all_that_was_done() -> None:
+    asked = Asked(START_AGAIN, 0)
+    made, of = facts_of("fork", [("RunCreated", None, {}), begun(START_AGAIN, 0, at_seq=0)]), origin()
+    told(of, "ForkMade")["data"].update(how=START_AGAIN, visit=0)
+    assert list(judge_forked(made, of, asked)) == []
+    add(invoked("0.1/1", "hooked"))(made, of)
+    assert [kind for kind, _ in judge_forked(made, of, asked)] == ["duplicate"]
+
+
+@pytest.mark.parametrize(("kind", "spoil"), [
+    ("duplicate", lambda made: made.effects.append({"operation": "create_vendor"})),
+    ("duplicate", lambda made: made.events.append(facts_of("x", [invoked(ONE, "pure", "pure")]).events[0])),
+    ("duplicate", lambda made: made.events.append(facts_of("x", [("ModelRouted", ONE, {})]).events[0])),
+    ("broken", lambda made: made.ledger.append({"key": None})),
+    ("broken", lambda made: made.approvals.append({})),
+    ("broken", lambda made: made.run["usage"].update(model_calls=1)),
+])  # fmt: skip
+def test_a_what_if_that_reached_anything_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
+    asked, of = Asked(WHAT_IF, 2), origin()
+    told(of, "ForkMade")["data"].update(how=WHAT_IF)
+    made = facts_of("fork", [("RunCreated", None, {}), begun(WHAT_IF), taken(ONE, "0.2/1")])
+    assert list(judge_forked(made, of, asked)) == []
+    spoil(made)
+    assert kind in {found for found, _ in judge_forked(made, of, asked)}
+
+
+def test_what_happens_to_a_run_after_it_had_ended_and_was_forked_is_found() -> None:
+    of = origin()
+    of.events.append({"seq": 9, "kind": "ToolAnsweredLate", "slot": "0.2/1", "attempt": 0, "data": {}})
+    assert list(judge_origin(of)) == []
+    of.events.append({"seq": 10, "kind": "RunClaimed", "slot": None, "attempt": 0, "data": {}})
+    assert [kind for kind, _ in judge_origin(of)] == ["broken"]
+
+
+def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_and_what_was_refused() -> None:
+    rest = Expected({"erp.create_vendor": 3, "portal.request_w9": 1}, gates=1, children=1)
+    found = expected_of_fork(fork(), rest)
+    assert (dict(found.effects), found.gates, found.children) == (
+        {"erp.create_vendor": 2, "portal.request_w9": 0}, 0, 1
+    )  # fmt: skip
+    made = fork()
+    add(taken(FOUR, "0.2/3", "child"))(made, origin())
+    assert expected_of_fork(made, rest).children == 0
+    told(made, "RunForked")["data"].update(how=WHAT_IF)
+    assert (dict(expected_of_fork(made, rest).effects), expected_of_fork(made, rest).state) == ({}, "completed")
+
+
+def test_a_visit_begins_after_the_hops_before_it() -> None:
+    steps = ("keyed", "hop", "pure", "hop", "later")
+    assert [left_of(steps, visit) for visit in (0, 1, 2, 3)] == [steps, steps, steps[2:], steps[4:]]
