@@ -16,7 +16,7 @@ from runs.engine.recordings.redaction import Redaction, without_keys
 from runs.engine.recordings.scripts import Told, proven
 from runs.journal.reader import EVENTS, Cut
 from runs.models import Run
-from runs.queries.recordings.folder import declared_secrets
+from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.reading import MOST_EVENTS, believed
 
 
@@ -48,7 +48,7 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
     whole = without_keys(whole)
     times = [row[2] for row in rows]
     if payloads != FULL:
-        own = Redaction(paths, salt, declared_secrets(whole.graph_id))
+        own = Redaction(paths, salt, declared_secrets(whole))
         kept = [i for i, event in enumerate(whole.events) if own.keeps(event)]
         times = [times[0], *(times[i + 1] for i in kept)]
         whole = own.of(whole)
