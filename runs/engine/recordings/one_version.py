@@ -1,7 +1,7 @@
 """A run that was moved, as the newest version alone would have done it, where no visit was done by two versions.
 
 Moved before its first node, it did all of it; entered anew, the visit that was left counts for nothing, and those before
-it are held against the newest version's code when the story is told. A visit that went on in the middle is no one's.
+it are held against the newest code when the story is told. A visit that went on in the middle is no one's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Timed = tuple[e.Event, datetime]
 
 
 def as_one_version(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
-    """The events without the moves and the visits that those left, numbered as those of a run that was never moved, with
+    """The events without the moves and the visits that those left, numbered as in a run that was never moved, with
     their times. Raises BadRecording where one version can't have done all of it."""
     kept: list[Timed] = []
     visit, left = 0, 0  # the one under way, as it is numbered here, 0 between two; how many were left

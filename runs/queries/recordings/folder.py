@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from runs.engine.agents import registry
 from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, text_of
 from runs.engine.recordings.redaction import Redaction, without_keys
-from runs.queries.recordings.kin import declared_secrets
 from runs.engine.recordings.sealing import sealed
+from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.picking import Picked, picked
 from runs.queries.recordings.reading import visit_of
 

@@ -73,7 +73,9 @@ def versions_in(recording: Recording) -> list[str]:
             told = read_clear(bytes(clear))
             found |= {str(told["of"]), str(told["to"])}
         elif graph_id is None:
-            raise BadRecording(f"run {kin}, which some of it may have come from, is gone: nobody can say what is secret")
+            raise BadRecording(
+                f"run {kin}, which some of it may have come from, is gone: nobody can say what is secret"
+            )
         else:
             found.add(graph_id)
     return sorted(found)

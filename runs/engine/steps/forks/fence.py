@@ -74,6 +74,7 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
         return None  # an undo is about an effect of this very run: nothing that another one did stands for that
     if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
+    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))
     told = await visit.look_up(visit.journal.taken_over())
     taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile
     same = _fitting(fork, asked, taken)
