@@ -184,8 +184,8 @@ def _undone(found: Evidence) -> Evidence:
 
 
 class Undoing:
-    """What a run has taken back of what it did, by the events that tell of it: `undone`, and `all` that it has, may have
-    or is about to, by slot and attempt. With `is_begun` nobody can say yet what that will be. An effect that a person
+    """What a run has taken back of what it did, by slot and attempt: `undone`, and `all` that it has, may have or is
+    about to. With `is_begun` nobody can say yet what that will be. An effect that a person
     let stand is done; a child in which something was let stand is neither."""
 
     def __init__(self) -> None:

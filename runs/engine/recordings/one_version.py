@@ -1,7 +1,7 @@
 """A run that was moved, as the newest version alone would have done it, where no visit was done by two versions.
 
-Moved before its first node, it did all of it; entered anew, the visit that was left counts for nothing, and those before
-it are held against the newest code when the story is told. A visit that went on in the middle is no one's.
+Moved before its first node, it did all of it; entered anew, the visit that was left counts for nothing, and those
+before it are held against the newest code when the story is told. A visit that went on in the middle is no one's.
 """
 
 from __future__ import annotations
