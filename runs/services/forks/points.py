@@ -16,7 +16,7 @@ from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import Evidence, Fork, Place, Record, Told, evidence_of, records_of
+from runs.engine.forks.evidence import WHAT_IF, Evidence, Fork, Place, Record, Told, evidence_of, records_of
 from runs.engine.journal import Snapshot
 from runs.engine.undo.declared import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
@@ -62,6 +62,15 @@ class Cutting:
     fences_all: bool
 
 
+def why_none(run: Run) -> str:
+    """Why a run can't be forked at any visit; empty where it can."""
+    if run.fork_how == WHAT_IF:
+        return "is a what-if, in which nothing has happened"
+    if run.is_undoing and run.state not in ENDED:
+        return "undoes its effects, so what it did may be gone in a moment"
+    return ""
+
+
 def points(run: Run) -> list[Point]:
     """The newest visits of a run, in their order."""
     with connection.cursor() as cursor:
@@ -72,7 +81,8 @@ def points(run: Run) -> list[Point]:
     except JournalBroken as error:
         lost, broken = [], str(error)
     found = [_point(run, row) for row in rows[::-1]]
-    return [replace(x, problem=x.problem or broken or _undone_since(lost, x.seq)) for x in found]
+    of_all = f"the run {why}" if (why := why_none(run)) else broken
+    return [replace(x, problem=x.problem or of_all or _undone_since(lost, x.seq)) for x in found]
 
 
 def _undone_since(lost: Sequence[Gone], seq: int) -> str:
