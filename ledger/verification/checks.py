@@ -21,7 +21,7 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
 # Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
 _NO_PERSON = ("operator", "budget", "hook", "worker:", "run:", "system:", "outside:")
-_PERSON = ("user:", "key:")
+_PERSON = ("user:", "key:", "os:")
 
 
 class Overrides:

@@ -3,7 +3,7 @@ PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol, Self
@@ -378,6 +378,11 @@ class Journal(Protocol):
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
         """What the run's calls were given of what another run did. Raises JournalBroken."""
+        ...
+
+    async def undone(self, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
+        """Which of these effects of other runs (run, slot, attempt) were undone, are about to be, or may have been for
+        all that anybody can read."""
         ...
 
     async def estate(self) -> Sequence[tuple[int, Event]]:

@@ -73,6 +73,7 @@ class MemoryRun:
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived | e.SignalCarried] = field(default_factory=list)
     inbox: list[e.MessageReceived] = field(default_factory=list)  # messages that nobody has answered
+    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # what its origin did: run, slot, attempt
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id

@@ -3,7 +3,7 @@ or beside the end of its origin, in its transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -80,6 +80,9 @@ class Succession:
 
     async def taken_over(self: _Commits) -> Sequence[e.AnswerTakenOver]:
         return await self._lookups.taken_over()
+
+    async def undone(self: _Commits, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
+        return await self._lookups.undone(places)
 
     async def estate(self: _Commits) -> Sequence[tuple[int, e.Event]]:
         return await self._lookups.estate()

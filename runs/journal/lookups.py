@@ -4,7 +4,7 @@ nothing is known, so nothing is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ from ledger.events import (
 )
 from ledger.kinds.models import CHOICE
 from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import Place
 from runs.engine.journal import Effects, History, Reply
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
@@ -44,6 +45,7 @@ from runs.journal.reader import (
     read,
     standing,
 )
+from runs.journal.taken_back import TAKEN_BACK, taken_back
 
 _MAY_REPEAT = """
 SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),
@@ -114,6 +116,14 @@ class Lookups:
         )
         events = [checked(self._run_id, row)[1] for row in rows]
         return [event for event in events if isinstance(event, AnswerTakenOver)]
+
+    async def undone(self, places: Collection[Place]) -> set[Place]:
+        """Which of these effects of other runs don't stand any more, for all that can be read."""
+        runs = sorted({run for run, *_ in places})
+        rows = await patiently(
+            lambda: self._rows(TAKEN_BACK, runs), f"run {self._run_id}, reading what other runs undid"
+        )
+        return taken_back(rows, places)
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
         """What an heir is made of. Raises JournalBroken."""

@@ -48,10 +48,10 @@ from runs.models import Checkpoint, Run
 log = logging.getLogger("runs.journal.postgres")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
 # Whether an event may lack its code: it is from before there were any, or an upgrade is under way.
-_IS_OLD = f"""code IS NULL AND EXISTS (
+IS_OLD = f"""code IS NULL AND EXISTS (
     SELECT 1 FROM ledger_uncoded u
     WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
-_READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
+_READ = f"SELECT {', '.join(COLUMNS)}, {IS_OLD} FROM ledger_event"
 # Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
 _COUNTED = len(RESOURCES)
 STANDING = """

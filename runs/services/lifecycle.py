@@ -256,6 +256,8 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         then = "it goes on by itself" if held_by(run) is None else "resume it then"
         raise act.refuse(f"It needs more budget: raise that, and {then}.")
+    if (fork := retrying.begun_again(run)) is not None:
+        raise act.refuse(retrying.beside(fork))
     if run.state != State.PAUSED:
         if not act.head.is_pause_requested:
             raise act.refuse("Only a paused run can be resumed.")
@@ -303,7 +305,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     if run.state in ENDED and run.is_undoing:
         raise act.refuse("Its effects were undone, so what it did can't be gone on from: start it anew.")
     if (fork := retrying.begun_again(run)) is not None:
-        raise act.refuse(f"It was begun again as run {fork.pk}, of whose work it knows nothing: go on with that one.")
+        raise act.refuse(retrying.beside(fork))
     if run.is_told:
         raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0

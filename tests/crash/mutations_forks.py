@@ -11,7 +11,11 @@ EVIDENCE, FENCE, IMAGINED, CALLS = (
 POINTS, AGAIN, CHECK = (
     "runs/services/forks/points.py", "runs/services/forks/starting_again.py", "runs/verification/forks.py",
 )  # fmt: skip
-HIT = "tests/runs/test_forks_attacked.py"
+HIT, SINCE, BESIDE, SECRETS = (
+    "tests/runs/test_forks_attacked.py", "tests/runs/test_forks_undone.py", "tests/runs/test_forks_beside.py",
+    "tests/testing/test_secrets_of_others.py",
+)  # fmt: skip
+BACK, KIN = "runs/journal/taken_back.py", "runs/queries/recordings/kin.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
 )  # fmt: skip
@@ -43,12 +47,25 @@ FORKING = [
     Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),
     Mutant("an heir starts again from its first input", AGAIN, "    node, state = _beginning(act.run, agent, found)\n", "    node, state = \"\", {}\n", f"{HIT} -k went_on_from"),
     Mutant("two forks know nothing of each other", POINTS, "is_open or begun_again(run) is not None or", "is_open or", f"{HIT} -k by_its_origin"),
-    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n", "    if False:\n", f"{HIT} -k by_its_origin"),
+    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n        raise act.refuse(retrying.beside(fork))\n    if run.is_told:", "    if run.is_told:", f"{HIT} -k by_its_origin"),
     Mutant("a tool by another name passes the fence", "runs/engine/steps/forks/fence.py", " and not fork.is_beyond(tool.name for tool in visit.agent.all_tools())", "", f"{HIT} -k by_another_name"),
     Mutant("a fork whose beginning is lost is an ordinary run", "runs/journal/reader.py", "    if [row[0] for row in first] != list(", "    if False and [row[0] for row in first] != list(", f"{HIT} -k beginning_is_lost"),
     Mutant("a run starts again before its effects are decided", AGAIN, "    if verdict is None or verdict.counts_as not in COUNTS:", "    if verdict is None:\n        return effect\n    if verdict.counts_as not in COUNTS:", f"{NEW} -k nobody_has_decided"),
     Mutant("what only a row tells of is left out", AGAIN, "        if pending is not None and place not in intents:", "        if False:", f"{NEW} -k told_by_its_row"),
     Mutant("a torn record passes for whole", AGAIN, "    is_partial = bool(problems) or", "    is_partial = False or", f"{NEW} -k way_out"),
-    Mutant("what was undone stands for a call", EVIDENCE, "_undone(effect) if (effect.slot, effect.attempt) in undone else effect", "effect", f"{NEW} -k undone"),
+    Mutant("what was undone stands for a call", EVIDENCE, "_as_it_is_now(effect, back) for effect in found", "effect for effect in found", f"{NEW} -k undone"),
+    Mutant("a no is forgotten once another call is given the record", FENCE, "    _must_not_be_refused(asked.record)\n", "", f"{ENGINE} -k a_no_stands"),
+    Mutant("a refusal is told otherwise where no origin is known", CALLS, "    if tool.is_pure:\n", "    if call.visit.fork is None or tool.is_pure:\n", f"{ENGINE} -k answered_no_replays"),
+    Mutant("what was undone since is offered", FENCE, "    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))\n", "", f"{SINCE} -k since_is_not_offered"),
+    Mutant("what is about to be undone is offered", BACK, "    return back is None or back.is_begun or", "    return back is None or", f"{SINCE} -k about_to_be"),
+    Mutant("an undo that can't be read is none", BACK, "            by_run[str(run_id)] = None\n", "            pass\n", f"{SINCE} -k can_not_be_read"),
+    Mutant("what a person let stand counts as undone", EVIDENCE, "                self.all.discard((event.of_slot, event.of_attempt))\n", "                pass\n", f"{SINCE} -k let_stand"),
+    Mutant("a fork begins from what its origin undid", "runs/services/forks/grounds.py", "        run_id, until = UUID(told.origin), told.at_seq\n", "        return\n", f"{SINCE} -k wherever"),
+    Mutant("a fork begins from what it was given and another undid", "runs/services/forks/grounds.py", "    held = taken | {", "    held = {", f"{SINCE} -k wherever"),
+    Mutant("a paused origin goes on beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n        raise act.refuse(retrying.beside(fork))\n    if run.state != State.PAUSED:", "    if run.state != State.PAUSED:", f"{BESIDE} -k not_resumed"),
+    Mutant("a secret of the version that a run was moved from leaves", KIN, "            found |= {str(told[\"of\"]), str(told[\"to\"])}\n", "            pass\n", f"{SECRETS} -k 'no_file and by_an_earlier_move'"),
+    Mutant("a secret of a fork's origin leaves", KIN, "ARRAY[r.forked_from, r.parent,", "ARRAY[r.parent,", f"{SECRETS} -k 'no_file and by_a_fork'"),
+    Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
+    Mutant("a visit that a move left is told", "runs/engine/recordings/one_version.py", "        kept = [each for each in kept if each not in inside]\n", "", "tests/testing/test_moved_to_test.py -k left_is_not_told"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
 ]  # fmt: skip

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from durableagents import Agent, Context, End
+from durableagents import Agent, Context, End, Rejected
 from ledger import events as e
 from runs.engine.forks.evidence import FORK, OPEN, Evidence, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.memory import MemoryJournal
+from runs.engine.recordings.recording import recordings_of
+from runs.engine.recordings.redaction import Redaction
+from runs.engine.recordings.replaying import replay
 from tests.engine.mortal import Death, MortalJournal
-from tests.engine.story import Story
+from tests.engine.story import HASHER, Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_record"}, {"decision": "no"}
@@ -245,6 +249,61 @@ async def test_nobody_answers_in_time_and_that_is_a_no(done: Story, outside: Out
     fork.run.answer(AGAIN)
     await fork.drive()
     assert sent(outside) == ["a", "b", "a"]
+
+
+def again(tools: Toolbox) -> Agent:
+    """Orders a thing, and once more where it is refused; then it waits."""
+
+    async def order(state: Notes, ctx: Context) -> End:
+        for _ in range(2):
+            try:
+                state.seen.append((await ctx.call(tools.order, Item(name="a"))).ref)
+                break
+            except Rejected as no:
+                state.seen.append(no.verdict)
+        await ctx.signal("go", within=timedelta(days=1), or_else=None)
+        return End(state.seen)
+
+    return agent_of(order, tools=tools.all(), name="ordering-again")
+
+
+async def refused_then(tools: Toolbox, how: str) -> Story:
+    """Its first call was refused, and its second one given what the first one could have been."""
+    story = Story(again(tools))
+    await story.drive()
+    fork = fork_of(story, 1)
+    await fork.drive()
+    if how == "rejected":
+        fork.run.answer(NO)
+    else:
+        fork.run.resolve(fork.one_waiting("input")[0], "timed_out")
+    await fork.drive()
+    fork.run.answer(TAKE)
+    assert await fork.drive() == "parked"
+    return fork
+
+
+@pytest.mark.parametrize("how", ["rejected", "expired"])
+async def test_a_no_stands_whatever_the_node_was_given_after_it(tools: Toolbox, outside: Outside, how: str) -> None:
+    fork = await refused_then(tools, how)
+    assert fork.waiting("input") == [], "the call that was refused isn't asked about again"
+    fork.run.signal("go")
+    assert await fork.drive() == "completed"
+    assert fork.output[0] == how and len(fork.output) == 2 and sent(outside) == ["a"]
+
+
+@pytest.mark.parametrize("how", ["rejected", "expired"])
+async def test_a_fork_whose_fence_was_answered_no_replays(tools: Toolbox, outside: Outside, how: str) -> None:
+    fork = await refused_then(tools, how)
+    fork.run.signal("go")
+    await fork.drive()
+    cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in fork.run.snapshots]
+    for hasher in (None, HASHER):
+        (told_of_it,) = recordings_of(fork.run.id, fork.run.events, cuts)
+        found = await replay(told_of_it, fork.agent, hasher=hasher)
+        assert found.difference is None and found.beyond == [] and "0.1/2" in found.answered
+    redacted = Redaction((), b"salt").of(told_of_it)
+    assert (await replay(redacted, fork.agent)).difference is None and sent(outside) == ["a"]
 
 
 async def test_a_word_to_another_question_lets_nothing_through(done: Story, outside: Outside) -> None:

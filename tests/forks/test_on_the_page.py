@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 
 from runs.models import Run
+from runs.services import lifecycle
 from tests.console.conftest import Reader
+from tests.engine.undoings import Reversible, failing
 from tests.runs.stage import Stage, problems
-from tests.runs.test_forks import orders
+from tests.runs.test_forks import fork, orders
 from tests.runs.test_start_again import tear
-from tests.world import Outside, Toolbox
+from tests.world import OLGA, Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
 
@@ -81,3 +83,29 @@ def test_a_damaged_run_is_gone_through_and_started_again(stage: Stage, run: Run,
     assert olga.post(f"/runs/{run.pk}/new-starts", **form).status_code == 302
     made = Run.objects.get(forked_from=run.pk)
     assert made.fork_how == "start_again" and stage.settle(made) == "completed"
+
+
+def test_the_page_of_a_living_run_says_that_it_was_begun_again(stage: Stage, tools: Toolbox, olga: Reader) -> None:
+    run = stage.start(orders(tools, name="page-living"), text="wait")
+    stage.settle(run)
+    assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
+    made = fork(run, 1, what_if=True)
+    assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
+    made = fork(run, 1)
+    page = olga.get(f"/runs/{run.pk}").content.decode()
+    assert 'id="begun-again"' in page and f"/runs/{made.pk}" in page
+    lifecycle.cancel(run.pk, by=OLGA, justification="the other one goes on")
+    assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
+
+
+def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, run: Run, olga: Reader, outside: Outside) -> None:
+    made = fork(run, 1, what_if=True)
+    stage.settle(made)
+    page = olga.get(f"/runs/{made.pk}/fork").content.decode()
+    assert page.count("the run is a what-if, in which nothing has happened") == 2 and "?visit=" not in page
+    tools = Reversible(outside)
+    undone = stage.start(failing(tools, [["book"], ["book"]], name="page-undone"))
+    stage.settle(undone)
+    page = olga.get(f"/runs/{undone.pk}/fork").content.decode()
+    assert "what it goes on from was undone since: book at 0.1/1" in page and "here it began to undo" in page
+    assert "?visit=1" in page and "?visit=2" not in page and "?visit=3" not in page

@@ -80,6 +80,7 @@ class Fork:
         self.records = [Record(**each) for each in said.get("records", ())]
         self.answers: dict[str, Any] = said.get("answers") or {}
         self.taken: set[Place] = set()  # in this visit, before the journal says so
+        self.undone: set[Place] = set()  # since it was made
         self.slept = 0  # times, of a what-if
 
     @property
@@ -100,8 +101,9 @@ class Fork:
         )
 
     def of(self, tool: str) -> list[Evidence]:
-        """What the origin did with this tool."""
-        return [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
+        """What the origin did with this tool, and what has become of it since."""
+        found = [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
+        return [_undone(x) if x.place in self.undone else x for x in found]
 
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
         """The effect of the very same call, with a result that can stand for it: the one at the same place first, else
@@ -157,19 +159,56 @@ def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidenc
     here: what a callback or a receipt means only that can tell."""
     every = list(told)
     tape, at = Tape(event for *_, event in every), _times(every)
-    undone = {(x.of_slot, x.of_attempt) for x in tape.undone.values() if isinstance(x, e.EffectUndone)}
+    back = Undoing()
+    for event in (event for *_, event in every):
+        back.see(event)
     found = (
         replace(effect, at=at.get((name, number), ""))
         for name, slot in tape.slots.items()
         for number, attempt in sorted(slot.attempts.items())
         for effect in _effect(run, name, slot, number, attempt, tool_of)
     )
-    return [_undone(effect) if (effect.slot, effect.attempt) in undone else effect for effect in found]
+    return [_as_it_is_now(effect, back) for effect in found]
+
+
+def _as_it_is_now(found: Evidence, back: Undoing) -> Evidence:
+    place = found.slot, found.attempt
+    if place in back.undone:
+        return _undone(found)
+    return replace(_undone(found), outcome=OPEN) if place in back.all else found
 
 
 def _undone(found: Evidence) -> Evidence:
     """What it gave stands for nothing any more."""
     return replace(found, outcome=UNDONE, has_result=False, result=None)
+
+
+class Undoing:
+    """What a run has taken back of what it did, by slot and attempt: `undone`, and `all` that it has, may have or is
+    about to. With `is_begun` nobody can say yet what that will be. An effect that a person let stand is done; a child in
+    which something was let stand is neither."""
+
+    def __init__(self) -> None:
+        self.undone: set[tuple[str, int]] = set()
+        self.all: set[tuple[str, int]] = set()
+        self.is_begun = False
+
+    def see(self, event: e.Event) -> None:
+        """In journal order."""
+        match event:
+            case e.UndoAsked():
+                self.is_begun = True
+            case e.UndoBegun():
+                self.is_begun = False
+                planned = payload_of(event).get("effects", ())  # as `undoing.plan.Effect` has them
+                self.all |= {(x["slot"], x["attempt"]) for x in planned if x["what"] != "stays"}
+            case e.EffectUndone():
+                self.undone.add((event.of_slot, event.of_attempt))
+                self.all.add((event.of_slot, event.of_attempt))
+            case e.EffectLeft(of_run=""):
+                self.all.discard((event.of_slot, event.of_attempt))
+            case _:
+                pass
 
 
 def _times(told: Iterable[Told]) -> dict[tuple[str | None, int], str]:

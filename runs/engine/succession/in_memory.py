@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from ledger import events as e
 
+Place = tuple[str, str, int]
 _OF_AN_ESTATE = (e.ChildOf, e.StartPlanned, e.RunCarriedOn, e.AttributesSet, e.ModelsChosen)
 
 
@@ -32,3 +34,8 @@ class MemorySuccession:
     async def taken_over(self: _InMemory) -> list[e.AnswerTakenOver]:
         self._fence()
         return [event for event in self.run.events if isinstance(event, e.AnswerTakenOver)]
+
+    async def undone(self: _InMemory, places: Collection[Place]) -> set[Place]:
+        """What this run's fork was told was undone in a story about that."""
+        self._fence()
+        return {place for place in places if place in self.run.undone_elsewhere}

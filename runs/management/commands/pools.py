@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from argparse import ArgumentParser
 from typing import Any
 
@@ -12,7 +10,7 @@ from pydantic import ValidationError
 
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from ledger.web.roles import OPERATOR
+from runs.management.shell import operator
 from runs.models import Pool
 from runs.queries.pools import Listed, listed, newest
 from runs.services.bodies import PoolBody, PoolChangeBody
@@ -49,7 +47,7 @@ class Command(BaseCommand):
             for one in listed(newest(limit=acts.MOST)):
                 self._tell(one)
             return
-        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
+        by = operator()
         try:
             pool = self._act(verb, given, by)
         except DurableAgentsError as refused:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from ledger.web.roles import OPERATOR
 from runs.certification import probing, results
 from runs.certification.observing import Observation
 from runs.certification.probing import Asked, Prepared
 from runs.engine.agents import registry
+from runs.management.shell import operator
 from runs.models import Probe
 
 
@@ -61,7 +58,7 @@ class Command(BaseCommand):
         self._warn(ready)
         if not given["yes"] and not self._is_meant():
             raise CommandError("Nothing was sent.", returncode=2)
-        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
+        by = operator()
         row, seen = probing.probe(ready, by=by)
         self._tell(ready, row, seen)
         if row is None or row.verdict != Probe.Verdict.HONOURS:

@@ -3,7 +3,7 @@
 In the words of the API and the console. A line for each run: id, state, agent, start, and its attributes as JSON, in
 which no sign can do anything to a terminal. It only reads.
 
-`manage.py runs to-test RUN`: one run as a test of its agent.
+`manage.py runs to-test RUN`: one run as a test of its agent. `runs fork RUN` and `runs start-again RUN` begin it anew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from ledger.errors import NotFound
+from runs.management import forking
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
@@ -34,8 +35,8 @@ class Command(BaseCommand):
     help = "List runs by their attributes: exit code 0, or 2 for a search that can't be read, with the place."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("verb", nargs="?", choices=["to-test"], help="to-test: a run as a test of its agent")
-        parser.add_argument("run", nargs="?", default="", help="of to-test: the run's id")
+        parser.add_argument("verb", nargs="?", choices=["to-test", *forking.VERBS], help="of one run")
+        parser.add_argument("run", nargs="?", default="", help="the run's id")
         parser.add_argument("--out", type=Path, default=None, help="of to-test: a file that isn't there (else: here)")
         parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="of to-test")
         parser.add_argument("--redact", action="append", default=[], metavar="PATH", help="of to-test: a private field")
@@ -46,9 +47,13 @@ class Command(BaseCommand):
         )
         parser.add_argument("--agent", default="", help="name, or name@version")
         parser.add_argument("--limit", type=int, default=100, help="how many at most (100)")
+        forking.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
         """Exit code 2, and one line, for what can't be read."""
+        if options["verb"] in forking.VERBS:
+            self._begin_anew(options["verb"], options["run"], options)
+            return
         if options["verb"] is not None:
             self._to_test(options["run"], options["out"], options["payloads"], options["redact"])
             return
@@ -63,6 +68,15 @@ class Command(BaseCommand):
                     )
         except BadSearch as error:
             self.stderr.write(f"runs: {error.detail}")
+            raise SystemExit(2) from error
+
+    def _begin_anew(self, verb: str, run: str, options: dict[str, Any]) -> None:
+        """What is seen, or the new run's id; what is refused is one line."""
+        try:
+            for line in forking.carried_out(verb, run, options):
+                self.stdout.write(line)
+        except forking.NotDone as error:
+            self.stderr.write(f"runs: {error}")
             raise SystemExit(2) from error
 
     def _to_test(self, run: str, out: Path | None, payloads: str, redact: list[str]) -> None:

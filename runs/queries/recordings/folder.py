@@ -14,13 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from runs.engine.agents import registry
-from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, text_of
-from runs.engine.recordings.redaction import Redaction, Secrets, without_keys
+from runs.engine.recordings.redaction import Redaction, without_keys
 from runs.engine.recordings.sealing import sealed
+from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.picking import Picked, picked
 from runs.queries.recordings.reading import visit_of
-from runs.queries.secret_fields import secrets_of
 
 INDEX = "export.index"
 WHAT = "durableagents checkpoints export"
@@ -153,22 +152,11 @@ def _fit_to_leave(recording: Recording, wish: Wish, redaction: Redaction) -> Rec
     """Without what must not leave. Raises BadRecording where that leaves nothing that loads."""
     made = without_keys(recording)
     if wish.payloads == REDACTED:
-        own = Redaction(wish.paths, redaction.salt, declared_secrets(recording.graph_id))
+        own = Redaction(wish.paths, redaction.salt, declared_secrets(recording))
         made = own.of(made)
         if (problem := _does_not_load(made)) is not None:
             raise BadRecording(f"what is redacted leaves no state that loads: {problem}")
     return replace(made, payloads=wish.payloads)
-
-
-def declared_secrets(graph_id: str) -> Secrets:
-    """What the models of an installed version declare as secret. Raises BadRecording for one that isn't installed."""
-    try:
-        return secrets_of(registry.find(graph_id))
-    except (UnknownAgent, UnknownVersion):
-        raise BadRecording(
-            f"{graph_id} is not installed here, so nobody can say what of it is secret: export it where it is, or with"
-            " --payloads encrypted"
-        ) from None
 
 
 def _does_not_load(recording: Recording) -> str | None:

@@ -11,12 +11,13 @@ from ledger import events as e
 from ledger.errors import NotFound
 from runs.engine.agents import registry
 from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
+from runs.engine.recordings.one_version import as_one_version
 from runs.engine.recordings.recording import FULL, BadRecording, Recording
 from runs.engine.recordings.redaction import Redaction, without_keys
 from runs.engine.recordings.scripts import Told, proven
 from runs.journal.reader import EVENTS, Cut
 from runs.models import Run
-from runs.queries.recordings.folder import declared_secrets
+from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.reading import MOST_EVENTS, believed
 
 
@@ -38,19 +39,22 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
         created, tail = believed(run, rows, Cut())
     except JournalBroken as error:
         raise BadRecording(f"its record is damaged: {error}") from None
-    moved = next((x for x in tail if isinstance(x, e.RunMigrated)), None)
-    if moved is not None:
-        raise BadRecording(f"it was moved from {moved.of} to {moved.to}: the code of neither did all of it")
+    events, times = as_one_version(tail, [row[2] for row in rows])
     whole = Recording(
         run_id=str(run_id), graph_id=run.graph_id, fingerprint="", created=created,  # type: ignore[arg-type]
-        node="", visit=0, generation=0, state=None, events=tuple(tail[1:]),
+        node="", visit=0, generation=0, state=None, events=tuple(events[1:]),
     )  # fmt: skip
     whole = without_keys(whole)
-    times = [row[2] for row in rows]
     if payloads != FULL:
-        own = Redaction(paths, salt, declared_secrets(whole.graph_id))
+        own = Redaction(paths, salt, declared_secrets(whole))
         kept = [i for i, event in enumerate(whole.events) if own.keeps(event)]
         times = [times[0], *(times[i + 1] for i in kept)]
         whole = own.of(whole)
     told = Told(str(run_id), agent, whole.created, whole.events, times, str(run.state))
-    return proven(told)
+    try:
+        return proven(told)
+    except BadRecording as error:
+        moved = next((x for x in tail if isinstance(x, e.RunMigrated)), None)
+        if moved is None:
+            raise
+        raise BadRecording(f"it was moved from {moved.of} to {moved.to}, and {error}") from None

@@ -22,10 +22,10 @@ from runs.engine.canonical import plain
 from runs.engine.forks.evidence import FORK, WHAT_IF, Evidence
 from runs.engine.migrating.trying import lost_of
 from runs.engine.pydantic_agents.declared import AgentAssistant
-from runs.models import ENDED, Run
+from runs.models import Run
 from runs.services import lifecycle
 from runs.services.command import Act
-from runs.services.forks.points import Cutting, cutting, refused
+from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
 from runs.services.starts import keys
 
@@ -71,12 +71,11 @@ class Prepared:
 def prepared(run: Run, wanted: Wanted) -> Prepared:
     """Everything that a fork is checked for before it is made: also of one that is only looked at. Raises InvalidInput,
     NotToBeTrusted, UnknownVersion, EffectsChanged."""
-    if run.fork_how == WHAT_IF:
-        raise refused("run", "is a what-if, in which nothing has happened", "fork the run that it was made of")
+    if why := why_none(run):
+        fix = "fork the run that it was made of" if run.fork_how == WHAT_IF else "fork it when it has ended"
+        raise refused("run", why, fix)
     if wanted.answers and not wanted.what_if:
         raise refused("answers", "are for a what-if", "leave them out, or make it a what-if")
-    if run.is_undoing and run.state not in ENDED:
-        raise refused("run", "undoes its effects, so what it did may be gone in a moment", "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     cut = cutting(run, wanted.visit)
     if wanted.seen is not None and wanted.seen != len(cut.effects):

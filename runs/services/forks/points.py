@@ -4,7 +4,7 @@ anybody makes one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,12 +16,13 @@ from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
 from runs.engine.errors import JournalBroken
-from runs.engine.forks.evidence import Evidence, Fork, Place, Record, Told, evidence_of, records_of
+from runs.engine.forks.evidence import WHAT_IF, Evidence, Fork, Place, Record, Told, evidence_of, records_of
 from runs.engine.journal import Snapshot
 from runs.engine.undo.declared import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
 from runs.models import ENDED, Run
 from runs.services.calls import tool_here
+from runs.services.forks.grounds import Gone, gone
 from runs.services.retrying import begun_again
 
 MOST_POINTS = 500  # that are listed; any visit can be named
@@ -61,12 +62,33 @@ class Cutting:
     fences_all: bool
 
 
+def why_none(run: Run) -> str:
+    """Why a run can't be forked at any visit; empty where it can."""
+    if run.fork_how == WHAT_IF:
+        return "is a what-if, in which nothing has happened"
+    if run.is_undoing and run.state not in ENDED:
+        return "undoes its effects, so what it did may be gone in a moment"
+    return ""
+
+
 def points(run: Run) -> list[Point]:
     """The newest visits of a run, in their order."""
     with connection.cursor() as cursor:
         cursor.execute(VISITS, [run.pk, MOST_POINTS])
         rows = cursor.fetchall()
-    return [_point(run, row) for row in rows[::-1]]
+    try:
+        lost, broken = gone(run), ""
+    except JournalBroken as error:
+        lost, broken = [], str(error)
+    found = [_point(run, row) for row in rows[::-1]]
+    of_all = f"the run {why}" if (why := why_none(run)) else broken
+    return [replace(x, problem=x.problem or of_all or _undone_since(lost, x.seq)) for x in found]
+
+
+def _undone_since(lost: Sequence[Gone], seq: int) -> str:
+    """What a visit that began with this event goes on from and doesn't stand any more, in words; empty for nothing."""
+    named = [each.what for each in lost if each.seq <= seq]
+    return f"what it goes on from was undone since: {', '.join(named[:5])}" if named else ""
 
 
 def _point(run: Run, row: TupleRow) -> Point:
@@ -111,11 +133,8 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
     assert cut.snapshot is not None
     rows, created, forked = _read(run, cut)
     told = _told(rows, cut.seq)
-    begun = {(x.slot, x.attempt) for *_, x in told if isinstance(x, (e.ToolInvoked, e.ChildStarted))}
-    gone = [x for *_, x in told if isinstance(x, e.EffectUndone) and (x.of_slot, x.of_attempt) not in begun]
-    if gone:
-        named = ", ".join(f"{x.tool} at {x.of_slot}" for x in gone[:5])
-        raise refused("visit", f"what it goes on from was undone since: {named}", "choose an earlier visit")
+    if lost := _undone_since(gone(run), cut.seq):
+        raise refused("visit", lost, "choose an earlier visit")
     effects = [*_carried(run, forked, cut.seq), *evidence_of(str(run.pk), told, lambda name: tool_here(run, name))]
     later, is_open = went_on(run)
     at = next(row for row in rows if row[0] == cut.seq)

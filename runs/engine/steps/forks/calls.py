@@ -22,7 +22,7 @@ async def is_imagined(call: LogicalCall) -> bool:
 async def is_stood_for(call: LogicalCall) -> bool:
     """Whether what the origin did stands for it, by a person's word. Parks while nobody has said; raises Rejected."""
     tool = call.tool
-    if call.visit.fork is None or tool.is_pure:
+    if tool.is_pure:
         return False
     asked = fence.Asked(
         slot=call.slot, attempt=call.attempt, record=call.record, tool=tool.name, title=tool.title,

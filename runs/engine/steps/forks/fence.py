@@ -69,11 +69,13 @@ class Asked:
 async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
     """None: the call may go on to its gate. Else what is on record stands for it. Parks while nobody has said; raises
     Rejected."""
+    _must_not_be_refused(asked.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
         return None  # an undo is about an effect of this very run: nothing that another one did stands for that
     if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
+    fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))
     told = await visit.look_up(visit.journal.taken_over())
     taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile
     same = _fitting(fork, asked, taken)
@@ -88,12 +90,21 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
             return None
         case "take_what_is_on_record" if same is not None:
             return await _take(visit, fork, asked, same, how="consent", by=said.by)
-        case "no":
-            reason = payload_of(said).get("justification") or "the original run did it already"
-            raise Rejected(ASKED, reason, said.by, "rejected")
         case other:
             problem = f"the answer at {asked.slot} says {other!r}, which was no choice"
             visit.stop(Broken("bad_consent", {"slot": asked.slot, "tool": asked.tool, "problem": problem}))
+
+
+def _must_not_be_refused(record: Slot) -> None:
+    """A no, or a deadline that passed, stands whatever has changed since: the node has gone on from it. So it does
+    where a record is told again, which knows of no origin. Raises Rejected."""
+    for said in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
+        if payload_of(said).get("answer", {}).get("decision") == NO:
+            reason = payload_of(said).get("justification") or "the original run did it already"
+            raise Rejected(ASKED, reason, said.by, "rejected")
+    n, resolution = record.now.last_wait("input")
+    if n in record.now.consents and resolution == "timed_out":
+        raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
 
 
 def _place(event: e.AnswerTakenOver) -> Place:
@@ -136,8 +147,6 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     fork, past = visit.fork, asked.record.at(asked.attempt)
     assert fork is not None
     n, resolution = past.last_wait("input")
-    if past.waits_of("input") and resolution == "timed_out":
-        raise Expired(ASKED, "nobody said before the deadline that it may be done again", "system", "expired")
     n += 1 if past.waits_of("input") and resolution is not None else 0
     shape = DecisionWithoutRecord if same is None else Decision
     detail = {

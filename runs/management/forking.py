@@ -1,0 +1,158 @@
+"""`manage.py runs fork` and `runs start-again`: the same acts as the API's and the console's, on a shell of the server.
+
+`--look` shows and changes nothing; what `start-again --look` prints is the file that `--audit` takes, once somebody has
+said of each effect what it counts as. All that is printed is JSON in ASCII: no text in it does anything to a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ledger.errors import DurableAgentsError
+from ledger.web import strict_json
+from runs.engine.forks.evidence import Evidence
+from runs.management.shell import operator
+from runs.models import Run
+from runs.services import lifecycle
+from runs.services.forks import forking
+from runs.services.forks.forking import NOT_GIVEN, Wanted
+from runs.services.forks.points import points
+from runs.services.forks.starting_again import Again, Verdict, remains, start_again
+
+VERBS = ("fork", "start-again")
+
+
+class NotDone(Exception):
+    """What was asked for can't be had, in one line; nothing has changed."""
+
+
+class _Said(BaseModel):
+    """What a person says of one effect. `seen` is what `--look` showed of it, and says nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+    run: str = ""
+    slot: str
+    attempt: int
+    counts_as: str
+    result: Any = None
+    seen: Any = None
+
+
+class _Audit(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    effects: list[_Said] = Field(max_length=100_000)
+    problems: list[str] = []
+    all_are_asked_about: bool = False
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Those of both verbs."""
+    fork, again = "of fork: ", "of start-again: "
+    parser.add_argument("--look", action="store_true", help="of fork and start-again: only show what would be")
+    parser.add_argument("--visit", type=int, default=None, help=f"{fork}where it begins")
+    parser.add_argument("--onto", default="", metavar="VERSION", help="of both: another version of the same agent")
+    parser.add_argument("--begin-with", type=Path, metavar="FILE", help=f"{fork}the state to begin with, as JSON")
+    parser.add_argument("--what-if", action="store_true", help=f"{fork}send nothing")
+    parser.add_argument("--answers", type=Path, metavar="FILE", help=f"{fork}of a what-if, results by tool, as JSON")
+    parser.add_argument("--if-effects", type=int, default=None, help=f"{fork}only if the run did so many after that")
+    parser.add_argument("--audit", type=Path, metavar="FILE", help=f"{again}what each effect counts as: see --look")
+    parser.add_argument("--input", type=Path, metavar="FILE", help=f"{again}where the recorded one can't be read")
+    parser.add_argument("--justification", default="", help="of fork and start-again: why; goes on record")
+
+
+def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:
+    """The lines to print: what is seen, or the new run's id. Raises NotDone."""
+    try:
+        run = lifecycle.find(UUID(run_id))
+    except ValueError:
+        raise NotDone(f"{run_id!r} is no run's id") from None
+    except DurableAgentsError as error:
+        raise NotDone(error.detail) from None
+    try:
+        if given["look"]:
+            yield from _look(run, given) if verb == "fork" else [_document(run)]
+        else:
+            yield str((_fork if verb == "fork" else _again)(run, given).pk)
+    except DurableAgentsError as refused:
+        errors = "; ".join(f"{x['field']} {x['problem']}" for x in refused.extra.get("errors", []))
+        raise NotDone(f"{refused.detail} {errors}".strip()) from None
+
+
+def _look(run: Run, given: dict[str, Any]) -> Iterator[str]:
+    """A line for each visit; of one that is named, for each effect after it."""
+    if given["visit"] is None:
+        for x in points(run):
+            told = {"visit": x.visit, "node": x.node, "at": x.at.isoformat(timespec="seconds")}
+            yield json.dumps(told | ({"problem": x.problem} if x.problem else {}))
+        return
+    ready = forking.prepared(run, _wanted(given))
+    yield json.dumps({"node": ready.cut.point.node, "state": ready.state, "all_are_asked_about": ready.cut.fences_all})
+    for effect in ready.cut.effects:
+        yield json.dumps(effect.as_json())
+
+
+def _document(run: Run) -> str:
+    found = remains(run)
+    effects = [
+        {"run": x.run, "slot": x.slot, "attempt": x.attempt, "counts_as": "", "seen": _seen(x)} for x in found.effects
+    ]
+    told = {"effects": effects, "problems": found.problems, "all_are_asked_about": found.fences_all}
+    return json.dumps(told, indent=1)
+
+
+def _seen(effect: Evidence) -> dict[str, Any]:
+    shown = ("tool", "at", "outcome", "external_id", "arguments", "has_result", "result", "is_verified")
+    return {name: value for name, value in effect.as_json().items() if name in shown}
+
+
+def _wanted(given: dict[str, Any]) -> Wanted:
+    if given["visit"] is None:
+        raise NotDone("--visit says where the fork begins: see --look")
+    answers = None if given["answers"] is None else _read(given["answers"])
+    if not isinstance(answers, dict | None):
+        raise NotDone(f"{given['answers']} holds no results by tool")
+    return Wanted(
+        given["visit"], version=given["onto"], state=_given(given["begin_with"]), what_if=given["what_if"],
+        answers=answers, seen=given["if_effects"],
+    )  # fmt: skip
+
+
+def _fork(run: Run, given: dict[str, Any]) -> Run:
+    return forking.fork(run.pk, _wanted(given), by=operator(), justification=given["justification"])
+
+
+def _again(run: Run, given: dict[str, Any]) -> Run:
+    audit: list[_Said] = []
+    if given["audit"] is not None:
+        try:
+            audit = _Audit.model_validate(_read(given["audit"])).effects
+        except ValidationError as error:
+            told = "; ".join(f"{'.'.join(map(str, x['loc']))}: {x['msg']}" for x in error.errors(include_url=False)[:5])
+            raise NotDone(f"{given['audit']} is not what --look prints: {told}") from None
+    wanted = Again([_verdict(x) for x in audit], version=given["onto"], input=_given(given["input"]))
+    return start_again(run.pk, wanted, by=operator(), justification=given["justification"])
+
+
+def _verdict(said: _Said) -> Verdict:
+    result = said.result if "result" in said.model_fields_set else NOT_GIVEN
+    return Verdict(said.slot, said.attempt, said.counts_as, run=said.run, result=result)
+
+
+def _given(path: Path | None) -> Any:
+    return NOT_GIVEN if path is None else _read(path)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return strict_json.loads(path.read_bytes())
+    except OSError as error:
+        raise NotDone(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise NotDone(f"{path} is not JSON: {error}") from None

@@ -1,0 +1,90 @@
+"""Whose payloads a run's record may hold: by their versions it is told what of it is secret.
+
+A state, an input or an answer comes from other runs, and from earlier versions of the same one: what those declared as
+secret is so wherever it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from django.db import connection
+
+from ledger import events as e
+from ledger.codec import read_clear
+from runs.engine.agents import registry
+from runs.engine.errors import UnknownAgent, UnknownVersion
+from runs.engine.recordings.recording import BadRecording, Recording
+from runs.engine.recordings.redaction import Secrets
+from runs.queries.secret_fields import secrets_of
+
+# Where something in a run's record may have come from: the runs that it was forked from, is a step of, went on from or
+# as, the steps of all these; and which of them were moved, from what to what. Not the forks that were made of it.
+_KIN = """
+    WITH RECURSIVE kin(id) AS (
+        SELECT %s::uuid
+        UNION SELECT n.id FROM kin k JOIN runs_run r ON r.id = k.id CROSS JOIN LATERAL (
+            SELECT unnest(ARRAY[r.forked_from, r.parent, r.came_from, r.goes_on_as])
+            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)
+        WHERE n.id IS NOT NULL),
+    moved(id) AS (SELECT k.id FROM kin k JOIN runs_run r ON r.id = k.id WHERE r.generation > 0 OR r.id = %s)
+    SELECT DISTINCT ON (r.graph_id) k.id, r.graph_id, NULL::bytea FROM kin k LEFT JOIN runs_run r ON r.id = k.id
+    UNION ALL SELECT m.id, NULL, v.clear FROM moved m JOIN ledger_event v ON v.run_id = m.id
+    WHERE v.kind = 'RunMigrated'"""
+
+
+def declared_secrets(recording: Recording) -> Secrets:
+    """What is secret in a recording, by the models of all whose payloads it may hold. Raises BadRecording for one that
+    isn't installed here."""
+    return all_secrets(versions_in(recording))
+
+
+def all_secrets(versions: Iterable[str]) -> Secrets:
+    """What the models of these versions (name@version) declare as secret. Raises BadRecording for one that isn't
+    installed here."""
+    every = [_secrets_of(graph_id) for graph_id in versions]
+    return Secrets(
+        frozenset().union(*(each.fields for each in every)), frozenset().union(*(each.keys for each in every)),
+        any(each.is_all for each in every),
+    )  # fmt: skip
+
+
+def _secrets_of(graph_id: str) -> Secrets:
+    try:
+        return secrets_of(registry.find(graph_id))
+    except (UnknownAgent, UnknownVersion):
+        raise BadRecording(
+            f"{graph_id} is not installed here, so nobody can say what of it is secret: export it where it is, or with"
+            " --payloads encrypted"
+        ) from None
+
+
+def versions_in(recording: Recording) -> list[str]:
+    """All versions (name@version) whose payloads a run's record may hold. Raises BadRecording where a run that some of
+    it may have come from is gone."""
+    with connection.cursor() as cursor:
+        cursor.execute(_KIN, [recording.run_id, recording.run_id])
+        rows = cursor.fetchall()
+    found = {recording.graph_id, f"{recording.created.agent}@{recording.created.version}"}
+    for event in (*recording.before, *recording.events):
+        found.update(_named(event))
+    for kin, graph_id, clear in rows:
+        if clear is not None:
+            told = read_clear(bytes(clear))
+            found |= {str(told["of"]), str(told["to"])}
+        elif graph_id is None:
+            raise BadRecording(
+                f"run {kin}, which some of it may have come from, is gone: nobody can say what is secret"
+            )
+        else:
+            found.add(graph_id)
+    return sorted(found)
+
+
+def _named(event: e.Event) -> Iterator[str]:
+    """Versions that an event names."""
+    match event:
+        case e.RunMigrated():
+            yield from (event.of, event.to)
+        case e.ChildStarted() | e.ChildEnded() | e.RunHandedOff():
+            yield event.agent
