@@ -11,7 +11,7 @@ EVIDENCE, FENCE, IMAGINED, CALLS = (
 POINTS, AGAIN, CHECK = (
     "runs/services/forks/points.py", "runs/services/forks/starting_again.py", "runs/verification/forks.py",
 )  # fmt: skip
-HIT = "tests/runs/test_forks_attacked.py"
+HIT, MODEL = "tests/runs/test_forks_attacked.py", "tests/runs/test_model.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
 )  # fmt: skip
@@ -45,4 +45,9 @@ FORKING = [
     Mutant("a torn record passes for whole", AGAIN, "    is_partial = bool(problems) or", "    is_partial = False or", f"{NEW} -k way_out"),
     Mutant("what was undone stands for a call", EVIDENCE, "_undone(effect) if (effect.slot, effect.attempt) in undone else effect", "effect", f"{NEW} -k undone"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
+    Mutant("a fork of a fork is sure of what that one was not told", POINTS, " or (forked is not None and forked.told.fences_all)", "", MODEL),
+    Mutant("a fork that ended without doing anything is in the way for ever", "runs/services/retrying.py", "        if fork.state not in ENDED or LedgerEntry", "        if True or LedgerEntry", MODEL),
+    Mutant("a new start that is refused has cancelled its run", AGAIN, "@transaction.atomic\ndef start_again", "def start_again", MODEL),
+    Mutant("what a person says did not happen is told to forks", EVIDENCE, "    if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:\n        return False", "    if False:\n        return False", MODEL),
+    Mutant("a run is forked while it undoes", "runs/services/forks/forking.py", "    if run.is_undoing and run.state not in ENDED:", "    if False:", MODEL),
 ]  # fmt: skip
