@@ -12,6 +12,7 @@ TOLD, ATTACKED, VISITS, CRASHED = (
     "tests/runs/test_migrating.py", "tests/runs/test_migrating_attacked.py", "tests/runs/test_migrating_visits.py",
     "tests/engine/test_migrating_crashes.py",
 )  # fmt: skip
+MODEL = "tests/runs/test_model.py"
 
 MIGRATION = [
     Mutant("a move is forgotten by whoever takes the run", POSITION, "    if found is None:\n        return Position(at, tail, _carried_on(at, tail))\n    place", "    if True:\n        return Position(at, tail, _carried_on(at, tail))\n    place", CRASHED),
@@ -36,4 +37,7 @@ MIGRATION = [
     Mutant("a checkpoint does not say of which version it is", READER, "{\"version\": version} if generation else {}", "{}", f"{TOLD} -k entered_anew"),
     Mutant("an old worker claims a run that has moved", SQL, "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
     Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
+    Mutant("a paused run hears nothing of what its move closed", ACTS, "    if run.state == State.PAUSED or run.state in WAITING:", "    if run.state in WAITING:", MODEL),
+    Mutant("a run that somebody cancelled is moved", LOOKING, "    if head.is_cancel_requested:", "    if False:", MODEL),
+    Mutant("a run that stands still for its budget is entered anew", TRYING, "    if tape.open_budget() is not None:", "    if False:", MODEL),
 ]  # fmt: skip

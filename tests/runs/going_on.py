@@ -36,7 +36,10 @@ def _may_go_on(machine: Spender) -> bool:
 class Going(Spender):
     """A run, its model, and what both do when it goes on as another."""
 
-    agent: Agent
+    @property
+    def agent(self) -> Agent:
+        """What its worker drives it as."""
+        raise NotImplementedError
 
     def take(self, run: Run, model: Model) -> None:
         """Look at this run from here on."""
@@ -54,7 +57,15 @@ class Going(Spender):
         model.tells("RunHandedOff" if is_handoff else "RunRenewed")
         model.end("completed", "RunCompleted")
         assert kinds(run) == model.kinds and str(fresh(run).state) == "completed"
-        self.take(heir, Model(is_broke=model.is_broke, kinds=kinds(heir)))
+        assert (heir.version, heir.generation) == (model.version, 0)
+        is_renewed = not is_handoff
+        self.take(
+            heir,
+            Model(
+                is_broke=model.is_broke, kinds=kinds(heir), version=model.version, is_between=is_renewed,
+                is_renewed=is_renewed,
+            ),
+        )  # fmt: skip
         told = [kind for kind in self.model.kinds if kind != "BudgetSet"]
         assert told == ["RunCreated", "RunCarriedOn"] and heir.time_up_at == fresh(run).time_up_at
 

@@ -9,6 +9,15 @@ from typing import Literal
 HUMAN = ("approval", "reconcile", "operator")
 ENDED = ("completed", "failed", "cancelled")
 Call = Literal["", "sent", "accepted", "unknown"]
+Place = tuple[str, str, int]  # the run, slot and attempt of a call
+# What a node that makes no call has not made; and what of it is not made again from the node's top.
+MADE = {"ToolRead", "ToolInvoked", "ApprovalRequested", "ModelRequested"}
+COUNTS = {"ToolInvoked", "ApprovalDecided"}
+
+
+def visit_of(place: Place) -> int:
+    """In which of the run's visits a call was made."""
+    return int(place[1].partition("/")[0].partition(".")[2])
 
 
 @dataclass
@@ -36,6 +45,16 @@ class Model:
     waits: list[str] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and a retried one does again
     kinds: list[str] = field(default_factory=lambda: ["RunCreated"])
+    version: str = "1.0.0"
+    generation: int = 0  # how often it was moved
+    visit: int = 0
+    slots: int = 0  # the generation that its visit began in, by which the visit's calls are counted
+    is_between: bool = False  # it stands before a node, with the state to enter it with
+    is_renewed: bool = False  # it began before a node, with what another run had come to
+    effects: dict[Place, str] = field(default_factory=dict)  # what may have happened by it: committed, or open
+    carried: dict[Place, str] = field(default_factory=dict)  # of a fork: what its origin did after the fork's point
+    is_fenced: bool = False  # nobody can say that those are all
+    forks: int = 0  # that live, and go on beside it
 
     @property
     def has_ended(self) -> bool:
@@ -162,7 +181,7 @@ class Model:
         return True
 
     def retry(self) -> bool:
-        if self.state != "failed" or self.is_undoing:
+        if self.state != "failed" or self.is_undoing or self.forks:
             return False
         self.state, self.is_ready, self.is_paused_by_person = "running", True, False
         self.withdrawn, self.waits = [], self.withdrawn
@@ -218,6 +237,57 @@ class Model:
         self.tells("WaitResolved")
         if not self.cancel():
             self.wake()
+
+    # --- visits, and other versions
+
+    def enters(self) -> None:
+        self.visit, self.slots, self.is_between = self.visit + 1, self.generation, False
+        self.tells("VisitEntered")
+
+    @property
+    def here(self) -> list[str]:
+        """What is on record since it entered its node."""
+        return self.kinds[len(self.kinds) - self.kinds[::-1].index("VisitEntered") :] if self.visit else []
+
+    @property
+    def may_move(self) -> str:
+        """How it goes on as one of another version whose node makes no call; or why it can't, by name."""
+        in_doubt = self.is_in_doubt or "reconcile" in self.waits
+        for is_so, why in (
+            (self.has_ended, "ended"), (self.is_owned, "driven"), (self.is_undoing, "undoing"),
+            (self.wants_cancel, "cancelled"), (in_doubt, "in_doubt"),
+        ):  # fmt: skip
+            if is_so:
+                return why
+        if not (self.visit or self.is_between):
+            return "unbegun"
+        if not self.is_between:
+            has_slept = self.here.count("WaitOpened") > self.here.count("BudgetExceeded")
+            if not (MADE & {*self.here} or has_slept):
+                return "replayed"
+            if COUNTS & {*self.here} or self.is_routed:
+                return "would_repeat"
+        return "budget" if "budget" in self.waits else "reentered"
+
+    def moves(self, version: str, how: str) -> None:
+        self.version, self.generation = version, self.generation + 1
+        left = self.others if how == "reentered" else []
+        self.tells("RunMigrated", *["WaitResolved"] * len(left))
+        self.waits = [kind for kind in self.waits if kind not in left]
+        if how == "reentered":
+            self.is_between = True
+            self.wake()
+
+    # --- beginning again
+
+    def done_since(self, visit: int) -> dict[Place, str]:
+        """What may have happened since it entered a visit, with what it was told of its own origin."""
+        return self.carried | {at: what for at, what in self.effects.items() if visit_of(at) >= visit}
+
+    @property
+    def fences_all(self) -> bool:
+        """Whether a run that is begun within its course has to ask about every call."""
+        return not self.has_ended or self.forks > 0 or self.is_fenced
 
     def dies(self) -> None:
         self.is_owned, self.is_ready = False, True

@@ -49,7 +49,7 @@ class Spender(RuleBasedStateMachine):
 
     def next_slot(self) -> str:
         self.n += 1
-        return f"0.1/{self.n}"
+        return f"{self.model.slots}.{self.model.visit}/{self.n}"
 
     def spec(self, kind: str, slot: str, **more: Any) -> WaitSpec:
         return WaitSpec(
@@ -75,11 +75,12 @@ class Spender(RuleBasedStateMachine):
     def ask_model(self) -> None:
         slot, model = self.next_slot(), self.model
         self.routed = e.ModelRouted(slot=slot, n=0, model="m", price=1, tokens_in=1, tokens_out=1, usd_micro=7)
-        reply = self.write(intend(self.journal, [self.routed]))
+        asked = e.ModelRequested(slot=slot, conversation=slot, turn=0, model="mind", request_hash="h", payload=[])
+        reply = self.write(intend(self.journal, [asked, self.routed]))
         assert reply.is_done is not (model.wants_pause or model.wants_cancel)
         if reply.is_done:
             model.is_routed = True
-            model.tells("ModelRouted")
+            model.tells("ModelRequested", "ModelRouted")
 
     @precondition(lambda self: owned(self) and self.model.is_routed)
     @rule()

@@ -280,6 +280,7 @@ def test_a_what_if_is_not_moved(stage: Stage, tools: Toolbox) -> None:
 
 @pytest.mark.parametrize("what", [
     "DELETE FROM ledger_event WHERE run_id = %s AND seq = 2",
+    "DELETE FROM ledger_event WHERE run_id = %s AND seq BETWEEN 2 AND 4",
     "UPDATE ledger_event SET kind = 'Other' WHERE run_id = %s AND seq = 2",
 ])  # fmt: skip
 def test_a_fork_whose_beginning_is_lost_is_no_ordinary_run(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from durableagents import Agent, Context, End
+from durableagents import Agent, Assistant, Context, End
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.connections import dsn
@@ -19,12 +19,13 @@ from runs.journal.claims import CLAIM
 from runs.models import Run, Signal
 from runs.services import lifecycle, signals
 from runs.services.migrating import acts, looking
+from runs.workers import failover
 from tests.fleet.conftest import until
 from tests.runs.moving import NAME, moved, old, renamed, rewritten, seen
 from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, problems
 from tests.runs.test_damage import by_hand
 from tests.runs.test_migrating import go, names, parked, sound
-from tests.world import OLGA, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Done, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 ONE = {"hold": "hold"}
@@ -265,3 +266,27 @@ def test_a_cancel_that_is_under_way_comes_first(stage: Stage, tools: Toolbox) ->
     assert moved(run).code in ("driven", "cancelled")
     assert stage.drive_claimed(claimed) == "cancelled"
     assert moved(run).code == "ended"
+
+
+def test_a_model_request_whose_answer_was_lost_is_not_forgotten(stage: Stage, tools: Toolbox) -> None:
+    """Or what it may have cost is on no record: whoever comes to its place again debits it."""
+    mind = Assistant(name="mind", instructions="Think.", output=Done, offline=lambda messages, info: None)
+
+    async def hold(state: Notes, ctx: Context) -> End:
+        return End((await ctx.think(mind, "once")).ref)
+
+    async def skip(state: Notes, ctx: Context) -> str:
+        return "last"
+
+    async def last(state: Notes, ctx: Context) -> End:
+        return End("new")
+
+    run = stage.start(of_one(hold, assistants=[mind]))
+    stage.kill_at = [("CP2", "model")]
+    assert stage.drive() == "killed" and kinds(run)[-1] == "ModelRouted"
+    failover.worker_died(stage.worker.id, "the test says so")
+    of_one(skip, last, assistants=[mind], version="2.0.0")
+    before = dump()
+    found = moved(run, nodes={"hold": "skip"})
+    assert (found.code, found.is_moved) == ("would_repeat", False) and "a model request at 0.1/1" in found.why
+    assert dump() == before

@@ -27,6 +27,7 @@ from runs.services.migrating import acts, looking
 from tests.runs.fold import check_against_journal
 from tests.runs.moving import NAME, NODES, moved, old, renamed, rewritten, seen
 from tests.runs.stage import Stage, dump, events, fresh, output, waiting
+from tests.runs.stories import as_superuser
 from tests.runs.test_migrating import go, parked, sound
 from tests.runs.test_migrating_attacked import free
 from tests.world import FIONA, OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
@@ -258,6 +259,9 @@ def test_a_run_that_undoes_is_moved_nowhere(stage: Stage, tools: Toolbox, outsid
     (found,) = acts.migrate(name, body, by=OLGA)
     assert found.code == "undoing"
     sound(run)
+    as_superuser("UPDATE runs_run SET node = 'node' WHERE id = %s", run.id)
+    (found,) = acts.migrate(name, body, by=OLGA)
+    assert found.code == "undoing", "its journal says so, whatever its row does"
 
 
 def test_a_message_that_was_handled_goes_along(stage: Stage, tools: Toolbox) -> None:

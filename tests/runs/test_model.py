@@ -31,14 +31,16 @@ from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
+from tests.runs.forking_model import Forker
 from tests.runs.going_on import Going
 from tests.runs.model import Model
-from tests.runs.sender import Sender, takes_messages
+from tests.runs.moving_model import beside
+from tests.runs.sender import Sender
 from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.runs.undoing_model import Undoer
 from tests.tiers import many
-from tests.world import FIONA, OLGA, Toolbox, agent_of, ends_with
+from tests.world import FIONA, OLGA, Toolbox
 from tests.writing import intend, record
 
 pytestmark = pytest.mark.django_db
@@ -60,17 +62,17 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
     )  # fmt: skip
 
 
-class Machine(Going, Sender, Undoer):
+class Machine(Forker, Going, Sender, Undoer):
     """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
         super().__init__()
-        self.stage, self.agent = stage, takes_messages(agent_of(ends_with(1), tools=tools.all()))
+        self.stage, self.versions = stage, beside(tools)
         self.stale: list[PgJournal] = []
         self.start()
 
     def start(self) -> None:
-        self.take(self.stage.start(self.agent, text="go"), Model())
+        self.take(self.stage.start(self.versions["1.0.0"], text="go"), Model())
 
     def take(self, run: Run, model: Model) -> None:
         self.run = run
@@ -89,13 +91,17 @@ class Machine(Going, Sender, Undoer):
     @precondition(lambda self: not self.model.is_owned)
     @rule()
     def claim(self) -> None:
-        Run.objects.filter(pk=self.run.pk, ready_at__isnull=False).update(ready_at=now())  # a pause after deaths passes
+        ready = Run.objects.filter(ready_at__isnull=False)
+        ready.filter(pk=self.run.pk).update(ready_at=now())  # a pause after deaths passes
+        ready.exclude(pk=self.run.pk).update(ready_at=now() + timedelta(days=1))  # nobody looks at it any more
         worker = self.stage.hire(is_dead=True)
+        assert not self.stage.claim(worker, graphs=[self.other.graph_id]), "who has another version leaves it alone"
         taken = self.stage.claim(worker, graphs=[self.agent.graph_id])
         assert len(taken) == self.model.may_be_claimed
         if taken:
             self.journal = self.stage.journal(taken[0], worker)
             self.model.claim()
+            self.begin()
 
     @precondition(owned)
     @rule()
@@ -136,6 +142,7 @@ class Machine(Going, Sender, Undoer):
             assert grant is None or model.grants == 1
             model.grants -= grant is not None
             model.call, self.slot = "sent", slot
+            self.became(slot, 0, "open")
             model.waits += ["webhook"] * (wait is not None)
             model.tells(*(event.KIND for event in events))
 
@@ -149,6 +156,7 @@ class Machine(Going, Sender, Undoer):
         else:
             told = e.ToolReturned(slot=slot, tool=tool, payload={"result": {}})
             self.write(record(self.journal, [told], entries=[Entry(slot, 0, "committed", tool, CLASSES[tool])]))
+            self.became(slot, 0, "committed")
         self.model.call = "accepted" if tool == "ask" else ""
         self.model.tells(told.KIND)
 
@@ -195,6 +203,7 @@ class Machine(Going, Sender, Undoer):
             answer = e.ToolReturned(slot=slot, attempt=1, tool=tool, payload={"result": {}})
             self.write(record(self.journal, [answer], entries=[Entry(slot, 1, "committed", tool, CLASSES[tool])]))
             model.is_denied = False
+            self.became(slot, 1, "committed")
             model.tells("ToolInvoked", "ToolReturned")
 
     @precondition(lambda self: free(self) and self.model.is_belied and asks_nobody(self))
@@ -215,6 +224,7 @@ class Machine(Going, Sender, Undoer):
         settles = asked and (not model.is_owned or tool == "mail")
         answer = LateAnswer(str(self.run.id), slot, 0, tool, result={"ref": "x"})
         assert hand_in(answer, lost_worker(uuid4())) is settles
+        self.became(slot, 0, "committed" if settles else "open")
         if settles:
             model.is_denied = model.is_belied = False
             self._resolved("reconcile", "ToolReconciled")
@@ -245,13 +255,7 @@ class Machine(Going, Sender, Undoer):
     @rule()
     def sleep(self) -> None:
         wait = self.spec("timer", self.next_slot())
-        self.write(
-            record(
-                self.journal,
-                [e.WaitOpened(slot=wait.slot, wait="timer", n=0, deadline=wait.deadline.isoformat())],
-                wait=wait,
-            )
-        )
+        self.write(record(self.journal, [wait.opened({"call": "sleep", "hash": ""})], wait=wait))
         self.model.waits.append("timer")
         self.model.tells("WaitOpened")
 
@@ -364,6 +368,8 @@ class Machine(Going, Sender, Undoer):
                 self.model.call, self.denied, self.asked = "", (wait.slot, self.model.tool), 0
             if not is_again or verdict != "fail":
                 self.model.is_denied, self.model.is_belied = verdict == "did_not", False
+            if verdict != "fail":
+                self.became(wait.slot, 0, "committed" if verdict == "happened" else "")
             is_end = verdict == "fail" and not self.model.wants_cancel
             self._resolved("reconcile", "ToolReconciled")
             if is_end:
@@ -375,6 +381,7 @@ class Machine(Going, Sender, Undoer):
         for _ in range(2):
             callbacks.receive_callback(self.token, {"ref": "x"})
         self.model.call = ""
+        self.became(self.slot, 0, "committed")
         self._resolved("webhook", "CallbackReceived")
 
     @precondition(lambda self: {"timer", "approval"} & set(self.model.waits))
@@ -397,6 +404,7 @@ class Machine(Going, Sender, Undoer):
     @invariant()
     def they_agree(self) -> None:
         run, top, model = fresh(self.run), head(self.run), self.model
+        self.it_is_of_its_version(run)
         assert kinds(self.run) == model.kinds
         assert (str(run.state), run.owner is not None, run.ready_at is not None, run.is_woken) == (
             model.state, model.is_owned, model.is_ready, model.is_woken,

@@ -82,6 +82,15 @@ def test_it_is_at_work_as_compensating_whoever_wakes_or_resumes_it(
     sound(run)
 
 
+def test_it_is_compensating_from_the_commit_on_that_begins_to_undo(
+    stage: Stage, tools: Reversible, outside: Outside
+) -> None:
+    run = stage.start(failing(tools, [["book"]]))
+    stage.kill_at = [("CP1", "unbook")]
+    assert stage.drive() == "killed" and fresh(run).state == "compensating"
+    assert names(outside) == ["book"]
+
+
 def test_whoever_cancels_is_asked_only_where_there_is_something_to_undo(
     stage: Stage, waits: Agent, outside: Outside
 ) -> None:

@@ -23,14 +23,16 @@ class Undoer(Spender):
         reason = "cancelled" if self.model.wants_cancel else "failed"
         asked = Effect("ask", self.next_slot(), 0, "order", why="nobody knows")
         self.plan = Plan(reason=reason, code="x", effects=[asked.as_json()])  # type: ignore[arg-type]
-        stored = self.plan.model_dump(mode="json")
+        stored, visit = self.plan.model_dump(mode="json"), self.model.visit + 1
         events = [
             e.UndoBegun(reason=reason, code="x", effects=1, payload=stored),
             e.BudgetSet(by="system:undo", caps={}, until=""),
-            e.VisitEntered(node=UNDO_NODE, visit=1),
+            e.VisitEntered(node=UNDO_NODE, visit=visit),
         ]
-        self.write(self.journal.commit(Batch(events, snapshot=Snapshot(UNDO_NODE, 1, 0, "print", stored))))
-        self.model.begin_to_undo("UndoBegun", "BudgetSet", "VisitEntered")
+        cut = Snapshot(UNDO_NODE, visit, self.model.generation, "print", stored)
+        self.write(self.journal.commit(Batch(events, snapshot=cut)))
+        self.model.begin_to_undo("UndoBegun", "BudgetSet")
+        self.model.enters()
 
     @precondition(lambda self: owned(self) and self.model.is_undoing and not self.left)
     @rule()

@@ -1,8 +1,7 @@
 """Everybody around the runs of `agents_released.py`, until all have ended, and what must have come of them: what was
 registered then is undone by today's code, once each and the last first, and each run stays on its version.
 
-What is done to runs after an upgrade and before they end (moved to another version, say) belongs between
-`goes_by_what_was_set` and `bring_released_to_their_ends`, and what it changes into `VERSIONS` and `WANTED`.
+Who moves runs to another version meanwhile, and forks one, is in `people_moved.py`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from runs.models import AgentVersion, Run
 from tests.conftest import database_urls
 from tests.runs.fold import check_against_journal
 from tests.runs.stage import events, kinds
-from tests.upgrade import agents, agents_later, agents_released
+from tests.upgrade import agents, agents_later, agents_moved, agents_released
 from tests.upgrade.make import MASTER_KEY
 from tests.upgrade.people import ENDS, Old, bring_to_their_ends, remembered
 from tests.upgrade.people_later import (
@@ -36,6 +36,13 @@ from tests.upgrade.people_later import (
     started_by_the_clock,
     there_is_all_of_then,
     waits_as_it_should,
+)
+from tests.upgrade.people_moved import (
+    are_replayed,
+    can_not_be_moved,
+    ended_by_its_version,
+    fork,
+    move,
 )
 from tests.upgrade.people_released import (
     Knowing,
@@ -49,7 +56,8 @@ from tests.upgrade.places import DUMPS, USUAL, Catalog, as_then, catalog, databa
 pytestmark = pytest.mark.django_db
 # They are known while a story of this file runs, and to nobody else in this process.
 EVERY = (agents.agent, *agents_later.AGENTS, *agents_released.AGENTS)
-for each in EVERY:
+KNOWN = (*EVERY, agents_moved.twin)  # in no dump
+for each in KNOWN:
     registry.remove(each.graph_id)
 
 
@@ -88,10 +96,10 @@ def of_then(settings: Any, tmp_path: Path) -> Iterator[None]:
     settings.DURABLEAGENTS_MASTER_KEY_FILE = tmp_path / "master.key"
     (tmp_path / "master.key").write_text(MASTER_KEY)
     digests.hasher.cache_clear()
-    for each in EVERY:
+    for each in KNOWN:
         registry.add(each)
     yield
-    for each in EVERY:
+    for each in KNOWN:
         registry.remove(each.graph_id)
     digests.hasher.cache_clear()
 
@@ -155,8 +163,11 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
             stage = Knowing()
             stage.is_strict = True  # as production is: a checkpoint of an older scheme is its own code's
             try:
+                are_replayed(runs)
+                moved = move(runs)
                 if released:
                     goes_by_what_was_set(stage, known)
+                    can_not_be_moved(released)
                 if later:
                     there_is_all_of_then()
                     let_out()
@@ -166,10 +177,13 @@ def test_every_run_of_an_older_database_comes_to_its_end_with_every_effect_once(
                 bring_to_their_ends(stage, runs)
                 if released:
                     released += bring_released_to_their_ends(stage, released)
+                for name in ("completed", "released in mid-visit"):  # of then, and moved since
+                    fork(stage, next(old for old in runs if old.name == name))
             finally:
                 stage.close()
             for old in runs:
                 ended_as_it_should(old)
+                ended_by_its_version(old, is_moved=old in moved)
             for each in later:
                 ended_well(each)
             for one in released:
