@@ -5,13 +5,19 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
 from ledger.models import OverrideRecord
+from runs.connections import dsn
+from runs.engine.agents import registry
 from runs.models import Run
+from runs.services.migrating import looking
+from runs.services.releases import acts as releases
 from tests.api.conftest import Api, is_problem
-from tests.world import agent_of, ends_with, only_for_now
+from tests.runs.stage import at_once
+from tests.world import OLGA, agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
 NAME = "moving-api"
@@ -99,3 +105,93 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
         shell("--node", "finish", "--dry-run")
     with pytest.raises(CommandError, match="two agents"):
         call_command("versions", "migrate", f"{NAME}@1.0.0", "other@2.0.0", "--dry-run")
+
+
+# --- a repeat under a key ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that were tried, in order."""
+    tried: list[str] = []
+    plain = looking.look
+
+    def look(run_id: Any, moving: Any) -> Any:
+        tried.append(str(run_id))
+        return plain(run_id, moving)
+
+    monkeypatch.setattr(looking, "look", look)
+    return tried
+
+
+KEY = {"headers": {"Idempotency-Key": "move-2"}}
+
+
+def test_a_kept_answer_is_given_without_any_trial(operator: Api, runs: list[str], looks: list[str]) -> None:
+    first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
+    assert looks == runs
+    releases.close(NAME, "2.0.0", by=OLGA, justification="it is wrong too")
+    registry.remove(f"{NAME}@2.0.0")
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
+    assert again.status_code == 200 and again.json() == first.json() and looks == runs
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+def test_a_request_that_died_halfway_is_gone_on_with(
+    operator: Api, runs: list[str], looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = looking.look
+
+    def dies(run_id: Any, moving: Any) -> Any:
+        if str(run_id) == runs[1]:
+            raise SystemExit("the process was killed")
+        return counted(run_id, moving)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(looking, "look", dies)
+        with pytest.raises(SystemExit):
+            operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
+    assert versions() == ["2.0.0", "1.0.0", "1.0.0"] and looks == runs[:1]
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
+    assert [(one["run"], one["is_moved"]) for one in again.json()["results"]] == [(run, True) for run in runs[:2]]
+    assert looks == runs[:2] and versions() == ["2.0.0", "2.0.0", "1.0.0"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_repeat_tries_what_was_busy_once_more_and_nothing_else(
+    operator: Api, runs: list[str], looks: list[str]
+) -> None:
+    with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
+        first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert [one["code"] for one in first] == ["", "busy", ""] and versions() == ["2.0.0", "1.0.0", "2.0.0"]
+    looks.clear()
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert looks == [runs[1]] and all(one["is_moved"] for one in again) and again[0] == first[0]
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_repeats_at_once_move_each_run_once(operator: Api, runs: list[str]) -> None:
+    answers = at_once(*(lambda: operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY) for _ in range(4)))
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    last = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert all(one["is_moved"] for one in last) and versions() == ["2.0.0"] * 3
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_says_which_were_moved_where_one_is_busy(runs: list[str]) -> None:
+    with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
+        out = io.StringIO()
+        with pytest.raises(CommandError, match="1 of 3 stay where they are"):
+            call_command(
+                "versions", "migrate", f"{NAME}@1.0.0", f"{NAME}@2.0.0", "--node", "finish=finish",
+                "--justification", "the old one is wrong", stdout=out,
+            )  # fmt: skip
+    lines = out.getvalue().splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [
+        [runs[0], "unbegun"], [runs[1], "refused"], [runs[2], "unbegun"],
+    ]  # fmt: skip
+    assert "busy; the database refused it" in lines[1]

@@ -15,9 +15,9 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs.engine.agents import registry
 from runs.services.migrating import acts
-from runs.services.migrating.acts import Outcome
 from runs.services.migrating.asked import old_nodes, proposed
 from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.outcomes import Outcome
 
 _WORDS = {
     "replayed": ("ok", "goes on in the middle of its visit"), "reentered": ("run", "enters the node from its top"),

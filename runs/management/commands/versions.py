@@ -19,8 +19,8 @@ from runs.engine.agents import registry
 from runs.models import Ramp
 from runs.queries.releases.standing import Standing, ramped, versions_of
 from runs.services.migrating import acts as migrating
-from runs.services.migrating.acts import Outcome
 from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.outcomes import Outcome
 from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 

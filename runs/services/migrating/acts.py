@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +29,7 @@ from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
 from runs.services.migrating.looking import Look, in_the_way, look
+from runs.services.migrating.outcomes import Outcome, each
 
 ACTION = "migrate"
 LOOKS = 3
@@ -38,43 +37,21 @@ MOVING = "moving"
 _BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
-    (`runs/engine/migrating/trying.py`)."""
-
-    run: UUID
-    how: str
-    is_moved: bool = False
-    code: str = ""
-    why: str = ""
-    node: str = ""
-    to_node: str = ""
-    answered: Sequence[str] = ()
-    anew: Sequence[str] = ()
-    withdrawn: Sequence[str] = field(default=())
-
-    @classmethod
-    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False) -> Outcome:
-        """As it was found."""
-        closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
-        return cls(
-            run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
-            list(found.anew), closed,
-        )  # fmt: skip
-
-
 def preview(agent: str, body: Moved) -> list[Outcome]:
     """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
-    return [Outcome.of(run_id, look(run_id, moving).found) for run_id in chosen(moving.of, body)]
+    return each(chosen(moving.of, body), lambda run_id: Outcome.of(run_id, look(run_id, moving).found), moving)
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
     """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = may_migrate(by, body.justification)
     moving = moving_of(agent, body)
-    return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
+
+    def one(run_id: UUID) -> Outcome:
+        return migrate_one(run_id, moving, by=by, justification=why)
+
+    return each(chosen(moving.of, body), one, moving, by=by)
 
 
 def may_migrate(by: Actor, justification: object) -> str:
