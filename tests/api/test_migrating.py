@@ -9,20 +9,24 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
+from durableagents import Context, End
 from ledger.models import OverrideRecord
 from runs.connections import dsn
 from runs.engine.agents import registry
 from runs.models import Run
+from runs.services import lifecycle
 from runs.services.migrating import looking
 from runs.services.releases import acts as releases
 from tests.api.conftest import Api, is_problem
-from tests.runs.stage import at_once
-from tests.world import OLGA, agent_of, ends_with, only_for_now
+from tests.runs.conftest import stage  # noqa: F401 (fixture)
+from tests.runs.stage import Stage, at_once
+from tests.world import OLGA, SHOP, Notes, agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
 NAME = "moving-api"
 MOVE = {"from_version": "1.0.0", "to_version": "2.0.0", "nodes": {"finish": "finish"}}
 WHY = {"justification": "the old one is wrong"}
+KEY = {"headers": {"Idempotency-Key": "move-2"}}
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +111,38 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
         call_command("versions", "migrate", f"{NAME}@1.0.0", "other@2.0.0", "--dry-run")
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
+    operator: Api,
+    auditor: Api,
+    stage: Stage,  # noqa: F811
+) -> None:
+    async def finish(state: Notes, ctx: Context) -> End:
+        raise ZeroDivisionError("the fee")
+
+    registry.remove(f"{NAME}@1.0.0")
+    agent_of(finish, name=NAME, version="1.0.0")
+    failed = [lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP) for _ in range(2)]
+    assert [stage.settle(run) for run in failed] == ["failed", "failed"]
+    first, second = (str(run.id) for run in failed)
+    asked = MOVE | {"runs": [first]}
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked).json()["results"]
+    assert (one["how"], one["code"], one["is_retried"]) == ("refused", "ended", False)
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked | {"retry": True}).json()["results"]
+    assert (one["how"], one["is_moved"], one["is_retried"]) == ("replayed", False, True)
+    wrong = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"retry": True, "state": "pending"})
+    assert is_problem(wrong, 422) and wrong.json()["errors"][0]["field"] == "state"
+    done = operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json()
+    assert [(x["is_moved"], x["is_retried"]) for x in done["results"]] == [(True, True)]
+    assert operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json() == done
+    assert "would be replayed" in (told := shell("--node", "finish=finish", "--retry", "--dry-run"))
+    assert told.startswith(second) and "retried" in told
+    assert "retried" in shell("--node", "finish=finish", "--retry", "--justification", "the fee is right now")
+    assert versions() == ["2.0.0", "2.0.0"] and stage.settle(failed[0]) == "completed"
+    records = OverrideRecord.objects.filter(run_id=failed[0].pk).order_by("id").values_list("action", flat=True)
+    assert [*records] == ["retry", "migrate"]
+
+
 # --- a repeat under a key ---------------------------------------------------------------------------------------------
 
 
@@ -122,9 +158,6 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(looking, "look", look)
     return tried
-
-
-KEY = {"headers": {"Idempotency-Key": "move-2"}}
 
 
 def test_a_kept_answer_is_given_without_any_trial(operator: Api, runs: list[str], looks: list[str]) -> None:

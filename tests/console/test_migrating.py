@@ -83,6 +83,16 @@ def test_the_page_says_which_were_moved_where_one_is_busy(operator: Client, runs
     assert versions() == ["1.0.0", "2.0.0", "1.0.0"]
 
 
+def test_the_page_offers_to_retry_what_failed(operator: Client, runs: list[Run]) -> None:
+    assert 'name="retry"' in operator.get(PAGE).content.decode()
+    seen = operator.post(f"{PAGE}/looks", FORM | {"retry": "on"}).content.decode()
+    assert "No run of 1.0.0 fits." in seen and 'name="retry" checked' in seen
+    done = operator.post(f"{PAGE}/acts", FORM | {"retry": "on", "runs": str(runs[0].id), "justification": WHY})
+    assert "1 run moved to 2.0.0, 0 not." in done.content.decode() and versions() == ["2.0.0", "1.0.0", "1.0.0"]
+    assert "retry" in operator.post(f"{PAGE}/looks", FORM | {"retry": "perhaps"}).content.decode()
+    assert operator.post(f"{PAGE}/looks", FORM | {"retry": "perhaps"}).status_code == 422
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -8,9 +8,10 @@ POSITION, TRYING, ACTS, LOOKING, READER, SQL = (
     "runs/engine/checkpoints/position.py", "runs/engine/migrating/trying.py", "runs/services/migrating/acts.py",
     "runs/services/migrating/looking.py", "runs/journal/reader.py", "runs/sql/0043_migrated.sql",
 )  # fmt: skip
-TOLD, ATTACKED, VISITS, CRASHED = (
+TOLD, ATTACKED, VISITS, CRASHED, BATCHES, FAILED = (
     "tests/runs/test_migrating.py", "tests/runs/test_migrating_attacked.py", "tests/runs/test_migrating_visits.py",
-    "tests/engine/test_migrating_crashes.py",
+    "tests/engine/test_migrating_crashes.py", "tests/runs/test_migrating_batches.py",
+    "tests/runs/test_migrating_failed.py",
 )  # fmt: skip
 
 MIGRATION = [
@@ -34,6 +35,12 @@ MIGRATION = [
     Mutant("a node is left out and nobody says so", "runs/services/migrating/asked.py", "        if name not in nodes\n", "        if False\n", f"{TOLD} -k refused_by_name"),
     Mutant("a row's version is believed", READER, "    if said != (graph_id, generation):", "    if False:", f"{ATTACKED} -k forged"),
     Mutant("a checkpoint does not say of which version it is", READER, "{\"version\": version} if generation else {}", "{}", f"{TOLD} -k entered_anew"),
+    Mutant("one run's lock ends a batch", "runs/services/migrating/outcomes.py", "            if is_refusal(error):\n", "            if False:\n", f"{BATCHES} -k busy"),
+    Mutant("a move whose answer was lost is told as not done", "runs/services/migrating/outcomes.py", "x.by == by.ref), None)", "x.by == ''), None)", f"{BATCHES} -k lost"),
+    Mutant("a kept answer is found out anew", "runs/api/migrating/views.py", "        kept = idempotency.kept_answers(principal, list(keys.values()))\n", "        kept: dict[str, bytes] = {}\n", "tests/api/test_migrating.py -k without_any_trial"),
+    Mutant("a look retries", LOOKING, "            if is_retried:\n                transaction.set_rollback(True)\n", "            pass\n", f"{FAILED} -k goes_on_by"),
+    Mutant("a failed run is moved and not retried", ACTS, "                    if seen.is_retried:\n", "                    if False:\n", f"{FAILED} -k goes_on_by"),
+    Mutant("news of a failed run are left behind", LOOKING, "        raise NewsUntold()\n", "        pass\n", f"{FAILED} -k news_that"),
     Mutant("an old worker claims a run that has moved", SQL, "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
     Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
 ]  # fmt: skip

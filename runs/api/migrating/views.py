@@ -39,6 +39,7 @@ class MovedRow(Shape):
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
     anew: list[str] = Field(description="What is done after that, or once more.")
     withdrawn: list[str] = Field(description="What it waited for and nobody is asked any more.")
+    is_retried: bool = Field(description="It had failed, and is retried with the move.")
 
 
 class MovedRows(Shape):

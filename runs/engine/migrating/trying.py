@@ -38,12 +38,13 @@ SOLVED = frozenset({
 @dataclass(frozen=True, slots=True)
 class Moving:
     """What is asked for: from which version (name@version) to which, each node of the old one to one of the new one,
-    and the function that makes the state."""
+    the function that makes the state, and whether runs that have failed are retried with it."""
 
     of: str
     to: Agent
     nodes: Mapping[str, str]
     state: Callable[[dict[str, Any]], Any] | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

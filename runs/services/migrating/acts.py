@@ -25,6 +25,7 @@ from runs.engine.checkpoints.position import REENTERED, UNBEGUN
 from runs.engine.migrating.trying import Found, Moving, refused
 from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
+from runs.services import lifecycle
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
@@ -40,7 +41,12 @@ _BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
 def preview(agent: str, body: Moved) -> list[Outcome]:
     """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
-    return each(chosen(moving.of, body), lambda run_id: Outcome.of(run_id, look(run_id, moving).found), moving)
+
+    def one(run_id: UUID) -> Outcome:
+        seen = look(run_id, moving)
+        return Outcome.of(run_id, seen.found, is_retried=seen.is_retried)
+
+    return each(chosen(moving.of, body), one, moving)
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
@@ -77,8 +83,11 @@ def migrate_one(
                 if (no := in_the_way(act.run, act.head, moving)) is not None:
                     return Outcome.of(run_id, no)
                 if act.head.seq == seen.seq:
+                    if seen.is_retried:
+                        lifecycle.retry(run_id, by=by, justification=justification)
+                        act = Act(ACTION, run_id, by=by, justification=justification)
                     _move(act, moving, seen.found)
-                    return Outcome.of(run_id, seen.found, is_moved=True)
+                    return Outcome.of(run_id, seen.found, is_moved=True, is_retried=seen.is_retried)
         except DurableAgentsError as error:
             return Outcome.of(run_id, refused(error.code, error.detail))
     return Outcome.of(run_id, refused(MOVING, "it changes faster than it can be looked at: pause it first"))

@@ -8,7 +8,7 @@ from uuid import UUID
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import Agent, registry
 from runs.engine.migrating.trying import Moving
-from runs.models import AgentVersion, Run, VersionGate
+from runs.models import AgentVersion, Run, State, VersionGate
 from runs.services.migrating.bodies import Moved
 
 _NONE = "nothing"
@@ -20,13 +20,16 @@ def moving_of(agent: str, body: Moved) -> Moving:
         raise NotFound("agent", agent)
     of, to = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"
     wrong = [*_about_versions(agent, body, of, to)]
+    if body.retry and body.state is not None:
+        problem = "is said of runs that have not ended, and with `retry` those that failed are taken"
+        wrong.append({"field": "state", "problem": problem, "fix": "leave it out"})
     if not wrong:
         wrong = _about_nodes(old_nodes(of), registry.find(to), of, body.nodes)
     if wrong:
         first = wrong[0]
         raise InvalidInput(f"No run can be moved so: {first['field']} {first['problem']}.", errors=wrong)
     new = registry.find(to)
-    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state)
+    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state, body.retry)
 
 
 def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str, str]]:
@@ -84,11 +87,12 @@ def proposed(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
 
 
 def chosen(of: str, body: Moved) -> list[UUID]:
-    """The runs that are asked for: those that are named, or the oldest that fit."""
+    """The runs that are asked for: those that are named, or the oldest that fit and have not ended, or failed."""
     if body.runs is not None:
         return list(dict.fromkeys(body.runs))
     agent, _, version = of.partition("@")
-    found = Run.objects.filter(agent=agent, version=version, ended_at__isnull=True)
+    found = Run.objects.filter(agent=agent, version=version)
+    found = found.filter(state=State.FAILED) if body.retry else found.filter(ended_at__isnull=True)
     found = found.filter(node=body.node) if body.node is not None else found
     found = found.filter(state=body.state) if body.state is not None else found
     return list(found.order_by("created_at", "id").values_list("id", flat=True)[: body.limit])

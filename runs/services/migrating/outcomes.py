@@ -28,7 +28,7 @@ _DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
-    (`runs/engine/migrating/trying.py`)."""
+    (`runs/engine/migrating/trying.py`). `is_retried`: it had failed, and is retried with the move."""
 
     run: UUID
     how: str
@@ -40,14 +40,15 @@ class Outcome:
     answered: Sequence[str] = ()
     anew: Sequence[str] = ()
     withdrawn: Sequence[str] = field(default=())
+    is_retried: bool = False
 
     @classmethod
-    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False) -> Outcome:
+    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False, is_retried: bool = False) -> Outcome:
         """As it was found."""
         closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
         return cls(
             run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
-            list(found.anew), closed,
+            list(found.anew), closed, is_retried,
         )  # fmt: skip
 
 
