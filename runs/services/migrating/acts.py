@@ -153,6 +153,9 @@ def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
         payload |= {"state": found.state}
     if moving.state is not None:
         payload |= {"state_made_by": _named(moving.state)}
+    elif found.state is not None and found.number != moving.to.schema_version:
+        steps = [moving.to.upgraders[n] for n in range(found.number, moving.to.schema_version)]
+        payload |= {"state_upgraded_by": [_named(step) for step in steps]}
     return e.RunMigrated(
         of=moving.of, to=moving.to.graph_id, generation=act.run.generation + 1, how=found.how, node=found.node,
         visit=found.at.visit, slots=found.at.generation, fingerprint=moving.to.fingerprint(), by=act.by.ref,

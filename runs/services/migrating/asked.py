@@ -8,7 +8,8 @@ from uuid import UUID
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import Agent, registry
 from runs.engine.migrating.trying import Moving
-from runs.models import AgentVersion, Run, State, VersionGate
+from runs.engine.migration.declared import number_in
+from runs.models import AgentCode, AgentVersion, Run, State, VersionGate
 from runs.services.migrating.bodies import Moved
 
 _NONE = "nothing"
@@ -61,6 +62,20 @@ def old_nodes(graph_id: str) -> list[str]:
     parts = AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
     nodes = parts.get("nodes") if isinstance(parts, dict) else None
     return list(nodes) if isinstance(nodes, dict) else []
+
+
+def number_of(graph_id: str, fingerprint: str) -> int:
+    """The number of the states that a version writes: the code with that fingerprint, or where nobody knows it, the
+    version's as it is here, or on record."""
+    name, _, version = graph_id.partition("@")
+    here = next((a for a in registry.versions(name) if a.version == version), None)
+    if here is not None and (not fingerprint or here.is_own(fingerprint)):
+        return here.schema_version
+    parts = AgentCode.objects.filter(graph_id=graph_id, fingerprint=fingerprint).values_list("parts", flat=True).first()
+    if parts is None and here is not None:
+        return here.schema_version
+    parts = parts or AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
+    return number_in(parts or {})
 
 
 def _about_nodes(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
 from runs.models import ENDED, Run, State
 from runs.services import lifecycle
+from runs.services.migrating.asked import number_of
 
 SECONDS = 10.0
 LOOKING = Actor(kind="system", name="migrating")
@@ -72,6 +73,7 @@ def look(run_id: UUID, moving: Moving) -> Look:
         finally:
             if is_retried:
                 transaction.set_rollback(True)
+        moving = replace(moving, number=number_of(run.graph_id, stands.at.fingerprint))
     return Look(run, seq if is_retried else at, _in_time(moving, run, created, stands, earlier), is_retried)
 
 
