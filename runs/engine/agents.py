@@ -18,7 +18,7 @@ from runs.engine.content.hooks import Screen, check_screens
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.fingerprint import digest, first_scheme, is_current, parts, second_scheme
 from runs.engine.messages.declared import Message, View, message_of, view_of
-from runs.engine.migration.declared import Migration, check_migrations
+from runs.engine.migration.declared import Migration, check_migrations, upgrades_of
 from runs.engine.tools import ReplayClass, Tool, Undo, must_be_stable
 from runs.engine.undo.declared import check_undos, undos_of
 
@@ -74,7 +74,8 @@ class Agent:
     are no part of the version, so that they can become stricter for runs under way. `undos` are those that its calls
     name with `undo=`, beside the tools' own; `on_failure` says what becomes of effects that can be undone when a run
     fails: "undo" or "leave". `migrations` say how runs of earlier versions go on as runs of this one, where somebody
-    moves them.
+    moves them. `upgraders` bring older states up, step by step: `{1: f, 2: g}` says that this version's state has the
+    number 3, and that `f` makes a state of number 2 of one of number 1, both plain data; without any its number is 1.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -98,6 +99,7 @@ class Agent:
     undos: list[Undo] = field(default_factory=list)
     on_failure: str = "undo"
     migrations: list[Migration] = field(default_factory=list)
+    upgraders: dict[int, Callable[[Any], Any]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     messages: dict[str, Message] = field(default_factory=dict, init=False)
     views: dict[str, View] = field(default_factory=dict, init=False)
@@ -249,10 +251,21 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
         check_undos(self.graph_id, known, self.undos, self.on_failure)
         check_migrations(self.graph_id, self.version, self.nodes, self.migrations)
+        upgrades_of(self.graph_id, self.upgraders)
 
     def migration_of(self, version: str) -> Migration:
         """What it says of runs of an earlier `version`; what it says by saying nothing, where it doesn't."""
         return next((each for each in self.migrations if each.of == version), Migration(version))
+
+    @property
+    def schema_version(self) -> int:
+        """The number of the state that it writes."""
+        return upgrades_of(self.graph_id, self.upgraders).now
+
+    def upgraded(self, number: int, state: Any) -> Any:
+        """A `state` of an older `number`, as this version has it: plain data. Raises UnknownFormat for a number that it
+        can't read, such as one of later, and whatever a step raises."""
+        return upgrades_of(self.graph_id, self.upgraders).upgraded(number, state)
 
     def parts(self) -> dict[str, Any]:
         """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""

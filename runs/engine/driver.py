@@ -18,6 +18,7 @@ from runs.engine.budget.meter import Meter
 from runs.engine.canonical import plain, printable
 from runs.engine.checkpoints.other_code import other_code, written_by_others
 from runs.engine.checkpoints.position import position_of
+from runs.engine.checkpoints.upgrading import brought_up
 from runs.engine.errors import JournalBroken
 from runs.engine.forks.evidence import Fork
 from runs.engine.journal import ATTENTION, Batch, History, Journal, Reply, Snapshot, WaitSpec
@@ -103,7 +104,7 @@ class Driver:
         history: History = await self.journal.load()
         assert isinstance(history.created, e.RunCreated)
         self.created, self.depth = history.created, history.depth
-        stands = position_of(history.snapshot or self.at, history.tail)
+        stands = await brought_up(self.agent, self.runtime, position_of(history.snapshot or self.at, history.tail))
         self.entry, self._wrote = stands.entry, written_by_others(self.agent, stands)
         self.fork = None if history.forked is None else self.fork or Fork(history.forked)
         self.at = ending.resumed(stands.at, stands.tail, self.generation, self.agent.fingerprint())

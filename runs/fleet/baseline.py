@@ -13,6 +13,7 @@ from typing import Any
 
 from runs.engine.agents import Agent
 from runs.engine.fingerprint import digest, scheme_of
+from runs.engine.migration.declared import number_in
 from runs.fleet.version_changes import Change, change_of
 
 FILE = "agents.lock.json"
@@ -37,12 +38,14 @@ class Recorded:
 
 @dataclass(slots=True)
 class Compared:
-    """A baseline beside the agents of this process."""
+    """A baseline beside the agents of this process. `lower` says of new versions that no state of an older one can be
+    brought up to them."""
 
     changed: list[Change] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
+    lower: list[str] = field(default_factory=list)
 
 
 def read(path: Path) -> dict[str, Recorded]:
@@ -83,7 +86,30 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
         else:
             found.changed.append(change_of(agent, recorded[graph_id].fingerprint, recorded[graph_id].parts))
     found.gone = sorted(recorded.keys() - known.keys())
+    numbers = {name: number_in(each.parts) for name, each in recorded.items()}
+    numbers |= {name: agent.schema_version for name, agent in known.items()}
+    found.lower = [line for name in found.new for line in _lower(name, numbers)]
     return found
+
+
+def _lower(graph_id: str, numbers: Mapping[str, int]) -> list[str]:
+    """That a version's state has a lower number than an older version's: its upgraders were left behind."""
+    older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
+    highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)
+    if numbers[highest] <= numbers[graph_id]:
+        return []
+    return [
+        f"{graph_id}: its state has number {numbers[graph_id]}, and that of {highest} has {numbers[highest]}: "
+        "take over its upgraders, or no run of it can be moved here"
+    ]
+
+
+def _agent(graph_id: str) -> str:
+    return graph_id.partition("@")[0]
+
+
+def _order(graph_id: str) -> tuple[int, ...]:
+    return tuple(map(int, graph_id.partition("@")[2].split(".")))
 
 
 def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent], forget: Iterable[str] = ()) -> None:

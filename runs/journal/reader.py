@@ -40,7 +40,7 @@ from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.checkpoints.position import version_of
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Effects, Snapshot
-from runs.engine.recordings.formats import STATES, UnknownFormat
+from runs.engine.migration.formats import STATES, UnknownFormat
 from runs.engine.tape import LAPSED, Tape
 from runs.engine.undoing.plan import KINDS
 from runs.models import Checkpoint, Run

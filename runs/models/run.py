@@ -26,6 +26,7 @@ KEYED = ~models.Q(business_key="")
 # In which order ready runs are looked for.
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
 JUDGED = (F("graph_id"), Coalesce("ended_at", "started_at").desc())
+MOVED = (F("agent"), Coalesce("ended_at", "started_at").desc())
 # What goes on from another run, or is a step of one, was begun with that one.
 BEGUN = ~models.Q(state="pending") | models.Q(came_from__isnull=False) | models.Q(parent__isnull=False)
 
@@ -140,6 +141,8 @@ class Run(models.Model):
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
             # Of a version those that began or ended last: by these a ramp is judged.
             models.Index(*JUDGED, condition=models.Q(started_at__isnull=False), name="runs_run_judged"),
+            # And of those that were moved to another version: the one that they began on is judged by them.
+            models.Index(*MOVED, condition=models.Q(started_at__isnull=False, generation__gt=0), name="runs_run_moved"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
             # Those of a key that have not ended, in the order in which they came.
             models.Index(

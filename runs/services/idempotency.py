@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db import connection, transaction
@@ -76,8 +76,13 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
 
 def kept_answer(principal: str, key: str) -> bytes | None:
     """The answer that every repeat is given; None while nothing was done under (principal, key)."""
-    kept = IdempotencyRecord.objects.filter(principal=principal, key=key).values_list("body", flat=True).first()
-    return None if kept is None else str(kept).encode()
+    return kept_answers(principal, [key]).get(key)
+
+
+def kept_answers(principal: str, keys: Sequence[str]) -> dict[str, bytes]:
+    """The same of several keys at once, by key; left out: those under which nothing was done."""
+    kept = IdempotencyRecord.objects.filter(principal=principal, key__in=list(keys)).values_list("key", "body")
+    return {key: str(body).encode() for key, body in kept}
 
 
 def _lock_number(principal: str, key: str) -> int:

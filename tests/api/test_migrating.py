@@ -5,18 +5,28 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
+from durableagents import Context, End
 from ledger.models import OverrideRecord
+from runs.connections import dsn
+from runs.engine.agents import registry
 from runs.models import Run
+from runs.services import lifecycle
+from runs.services.migrating import looking
+from runs.services.releases import acts as releases
 from tests.api.conftest import Api, is_problem
-from tests.world import agent_of, ends_with, only_for_now
+from tests.runs.conftest import stage  # noqa: F401 (fixture)
+from tests.runs.stage import Stage, at_once
+from tests.world import OLGA, SHOP, Notes, agent_of, ends_with, only_for_now
 
 pytestmark = pytest.mark.django_db
 NAME = "moving-api"
 MOVE = {"from_version": "1.0.0", "to_version": "2.0.0", "nodes": {"finish": "finish"}}
 WHY = {"justification": "the old one is wrong"}
+KEY = {"headers": {"Idempotency-Key": "move-2"}}
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +109,122 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
         shell("--node", "finish", "--dry-run")
     with pytest.raises(CommandError, match="two agents"):
         call_command("versions", "migrate", f"{NAME}@1.0.0", "other@2.0.0", "--dry-run")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failed_run_is_moved_and_retried_over_http_and_from_a_shell(
+    operator: Api,
+    auditor: Api,
+    stage: Stage,  # noqa: F811
+) -> None:
+    async def finish(state: Notes, ctx: Context) -> End:
+        raise ZeroDivisionError("the fee")
+
+    registry.remove(f"{NAME}@1.0.0")
+    agent_of(finish, name=NAME, version="1.0.0")
+    failed = [lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP) for _ in range(2)]
+    assert [stage.settle(run) for run in failed] == ["failed", "failed"]
+    first, second = (str(run.id) for run in failed)
+    asked = MOVE | {"runs": [first]}
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked).json()["results"]
+    assert (one["how"], one["code"], one["is_retried"]) == ("refused", "ended", False)
+    (one,) = auditor.post(f"agents/{NAME}/migrations/look", asked | {"retry": True}).json()["results"]
+    assert (one["how"], one["is_moved"], one["is_retried"]) == ("replayed", False, True)
+    wrong = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"retry": True, "state": "pending"})
+    assert is_problem(wrong, 422) and wrong.json()["errors"][0]["field"] == "state"
+    done = operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json()
+    assert [(x["is_moved"], x["is_retried"]) for x in done["results"]] == [(True, True)]
+    assert operator.post(f"agents/{NAME}/migrations", asked | WHY | {"retry": True}, **KEY).json() == done
+    assert "would be replayed" in (told := shell("--node", "finish=finish", "--retry", "--dry-run"))
+    assert told.startswith(second) and "retried" in told
+    assert "retried" in shell("--node", "finish=finish", "--retry", "--justification", "the fee is right now")
+    assert versions() == ["2.0.0", "2.0.0"] and stage.settle(failed[0]) == "completed"
+    records = OverrideRecord.objects.filter(run_id=failed[0].pk).order_by("id").values_list("action", flat=True)
+    assert [*records] == ["retry", "migrate"]
+
+
+# --- a repeat under a key ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that were tried, in order."""
+    tried: list[str] = []
+    plain = looking.look
+
+    def look(run_id: Any, moving: Any) -> Any:
+        tried.append(str(run_id))
+        return plain(run_id, moving)
+
+    monkeypatch.setattr(looking, "look", look)
+    return tried
+
+
+def test_a_kept_answer_is_given_without_any_trial(operator: Api, runs: list[str], looks: list[str]) -> None:
+    first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
+    assert looks == runs
+    releases.close(NAME, "2.0.0", by=OLGA, justification="it is wrong too")
+    registry.remove(f"{NAME}@2.0.0")
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY)
+    assert again.status_code == 200 and again.json() == first.json() and looks == runs
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+def test_a_request_that_died_halfway_is_gone_on_with(
+    operator: Api, runs: list[str], looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = looking.look
+
+    def dies(run_id: Any, moving: Any) -> Any:
+        if str(run_id) == runs[1]:
+            raise SystemExit("the process was killed")
+        return counted(run_id, moving)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(looking, "look", dies)
+        with pytest.raises(SystemExit):
+            operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
+    assert versions() == ["2.0.0", "1.0.0", "1.0.0"] and looks == runs[:1]
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY | {"limit": 2}, **KEY)
+    assert [(one["run"], one["is_moved"]) for one in again.json()["results"]] == [(run, True) for run in runs[:2]]
+    assert looks == runs[:2] and versions() == ["2.0.0", "2.0.0", "1.0.0"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_repeat_tries_what_was_busy_once_more_and_nothing_else(
+    operator: Api, runs: list[str], looks: list[str]
+) -> None:
+    with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
+        first = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert [one["code"] for one in first] == ["", "busy", ""] and versions() == ["2.0.0", "1.0.0", "2.0.0"]
+    looks.clear()
+    again = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert looks == [runs[1]] and all(one["is_moved"] for one in again) and again[0] == first[0]
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_repeats_at_once_move_each_run_once(operator: Api, runs: list[str]) -> None:
+    answers = at_once(*(lambda: operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY) for _ in range(4)))
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    last = operator.post(f"agents/{NAME}/migrations", MOVE | WHY, **KEY).json()["results"]
+    assert all(one["is_moved"] for one in last) and versions() == ["2.0.0"] * 3
+    assert OverrideRecord.objects.filter(action="migrate").count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_says_which_were_moved_where_one_is_busy(runs: list[str]) -> None:
+    with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [runs[1]])
+        out = io.StringIO()
+        with pytest.raises(CommandError, match="1 of 3 stay where they are"):
+            call_command(
+                "versions", "migrate", f"{NAME}@1.0.0", f"{NAME}@2.0.0", "--node", "finish=finish",
+                "--justification", "the old one is wrong", stdout=out,
+            )  # fmt: skip
+    lines = out.getvalue().splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [
+        [runs[0], "unbegun"], [runs[1], "refused"], [runs[2], "unbegun"],
+    ]  # fmt: skip
+    assert "busy; the database refused it" in lines[1]

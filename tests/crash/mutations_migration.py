@@ -8,9 +8,10 @@ POSITION, TRYING, ACTS, LOOKING, READER, SQL = (
     "runs/engine/checkpoints/position.py", "runs/engine/migrating/trying.py", "runs/services/migrating/acts.py",
     "runs/services/migrating/looking.py", "runs/journal/reader.py", "runs/sql/0043_migrated.sql",
 )  # fmt: skip
-TOLD, ATTACKED, VISITS, CRASHED = (
+TOLD, ATTACKED, VISITS, CRASHED, BATCHES, FAILED, UPGRADED = (
     "tests/runs/test_migrating.py", "tests/runs/test_migrating_attacked.py", "tests/runs/test_migrating_visits.py",
-    "tests/engine/test_migrating_crashes.py",
+    "tests/engine/test_migrating_crashes.py", "tests/runs/test_migrating_batches.py",
+    "tests/runs/test_migrating_failed.py", "tests/runs/test_upgraders.py",
 )  # fmt: skip
 MODEL = "tests/runs/test_model.py"
 
@@ -26,7 +27,7 @@ MIGRATION = [
     Mutant("a yes to one gate is one to another", TRYING, "    if tool.gate.is_needed(args) and now != (asked.queue, asked.rule):", "    if False:", f"{VISITS} -k yes_to_one"),
     Mutant("a call in doubt moves along", TRYING, "    if doubts:\n", "    if False:\n", f"{TOLD} -k in_doubt"),
     Mutant("a run that undoes is moved", TRYING, "    if stands.at.node == UNDO_NODE:", "    if False:", f"{VISITS} -k that_undoes"),
-    Mutant("a field is lost without a word", TRYING, "    if moving.state is None and (lost := sorted(set(lost_of(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),
+    Mutant("a field is lost without a word", TRYING, "    if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):", "    if False and (lost := []):", f"{TOLD} -k loses_nothing"),
     Mutant("what a message changed is dropped", TRYING, "        if names and (is_state_made or not known.issuperset(names)):", "        if False:", f"{VISITS} -k no_place"),
     Mutant("a driven run is moved under its worker", LOOKING, "    if run.owner is not None or head.lease is not None:", "    if False:", f"{TOLD} -k driven"),
     Mutant("a move goes by an old look", ACTS, "                if act.head.seq == seen.seq:", "                if True:", f"{ATTACKED} -k looked_at_again"),
@@ -35,6 +36,15 @@ MIGRATION = [
     Mutant("a node is left out and nobody says so", "runs/services/migrating/asked.py", "        if name not in nodes\n", "        if False\n", f"{TOLD} -k refused_by_name"),
     Mutant("a row's version is believed", READER, "    if said != (graph_id, generation):", "    if False:", f"{ATTACKED} -k forged"),
     Mutant("a checkpoint does not say of which version it is", READER, "{\"version\": version} if generation else {}", "{}", f"{TOLD} -k entered_anew"),
+    Mutant("one run's lock ends a batch", "runs/services/migrating/outcomes.py", "            if is_refusal(error):\n", "            if False:\n", f"{BATCHES} -k busy"),
+    Mutant("a move whose answer was lost is told as not done", "runs/services/migrating/outcomes.py", "x.by == by.ref), None)", "x.by == ''), None)", f"{BATCHES} -k lost"),
+    Mutant("a kept answer is found out anew", "runs/api/migrating/views.py", "        kept = idempotency.kept_answers(principal, list(keys.values()))\n", "        kept: dict[str, bytes] = {}\n", "tests/api/test_migrating.py -k without_any_trial"),
+    Mutant("a look retries", LOOKING, "            if is_retried:\n                transaction.set_rollback(True)\n", "            pass\n", f"{FAILED} -k goes_on_by"),
+    Mutant("a failed run is moved and not retried", ACTS, "                    if seen.is_retried:\n", "                    if False:\n", f"{FAILED} -k goes_on_by"),
+    Mutant("news of a failed run are left behind", LOOKING, "        raise NewsUntold()\n", "        pass\n", f"{FAILED} -k news_that"),
+    Mutant("a state is brought up from number 1 whoever wrote it", "runs/services/migrating/asked.py", "    return number_in(parts or {})\n", "    return 1\n", f"{UPGRADED} -k gone_has_its"),
+    Mutant("a checkpoint of an older number is taken as it is", "runs/engine/driver.py", "await brought_up(self.agent, self.runtime, position_of(history.snapshot or self.at, history.tail))", "position_of(history.snapshot or self.at, history.tail)", f"{UPGRADED} -k older_number"),
+    Mutant("a number that nobody knows is guessed", "runs/engine/checkpoints/upgrading.py", "    if known is None and not agent.upgraders:\n", "    if known is None:\n", f"{UPGRADED} -k guessed"),
     Mutant("an old worker claims a run that has moved", SQL, "r.graph_id <> ALL (p_graphs) OR ", "", f"{ATTACKED} -k moves_under"),
     Mutant("a version changes whatever the event says that it was", SQL, "AND graph_id = said ->> 'of' AND generation = (said ->> 'generation')::smallint - 1", "", f"{ATTACKED} -k nobody_changes"),
     Mutant("a paused run hears nothing of what its move closed", ACTS, "    if run.state == State.PAUSED or run.state in WAITING:", "    if run.state in WAITING:", MODEL),

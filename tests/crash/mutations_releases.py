@@ -22,6 +22,8 @@ RELEASES = [
     Mutant("a ramp judges what nobody has begun", WATCHING, "\n        WHERE r.started_at IS NOT NULL", "", f"{HALTS} -k waits_to_be_begun"),
     Mutant("a ramp that was let go on halts for what was before", ACTS, "ramp.counted_from = last or 0, database_now()", "ramp.counted_from = 0, None", f"{HALTS} -k let_go_on"),
     Mutant("a backlog hides a ramp's failures", WATCHING, "l.graph_id = asked.graph AND l.started_at IS NOT NULL", "l.graph_id = asked.graph", f"{HALTS} -k hides_nothing"),
+    Mutant("a ramp forgets what was moved off it", WATCHING, "l.generation > 0 AND l.started_at", "l.generation < 0 AND l.started_at", f"{HALTS} -k moved_off"),
+    Mutant("a ramp takes a run that was moved off it for a good one", WATCHING, "                       OR EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = w.id AND {_TAKEN_OFF})\n", "", f"{HALTS} -k counts_where"),
     Mutant("a ramp is blind for what fails late", WATCHING, "ORDER BY coalesce(l.ended_at, l.started_at) DESC", "ORDER BY s.id DESC", f"{HALTS} -k long_ago"),
     Mutant("a ramp that leads back leaves the newer version open", ACTS, "    if ordered(ramp.from_version) > ordered(ramp.to_version) and", "    if ramp.share < 0 and", f"{HALTS} -k leads_back"),
     Mutant("nobody says that all workers only drain", "runs/fleet/agent_versions.py", "ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None", "None", f"{DRAINS} -k only_drain"),

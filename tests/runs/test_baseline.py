@@ -82,6 +82,50 @@ def test_a_bumped_version_beside_the_old_one_is_new_until_it_is_recorded(file: P
 
 
 @pytest.mark.django_db
+def one_up(state: dict[str, Any]) -> dict[str, Any]:
+    return state
+
+
+def another_up(state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"seen": ["another"]}
+
+
+def upgrading(version: str, *steps: Any) -> Agent:
+    return agent_of(ends_with(1), name="bookkeeper", version=version, upgraders=dict(enumerate(steps, 1)))
+
+
+def test_an_upgrader_that_changes_or_comes_or_goes_is_a_change_without_a_bump(file: Path) -> None:
+    upgrading("1.0.0", one_up)
+    check(file, "--write")
+    written = file.read_bytes()
+    for steps, told in (
+        ((another_up,), "upgrader 1: code"), ((one_up, another_up), "upgrader 2: code added"),
+        ((), "upgrader 1: code dropped"),
+    ):  # fmt: skip
+        upgrading("1.0.0", *steps)
+        code, said = check(file, "--write")
+        assert code == 1 and "bookkeeper@1.0.0" in said and told in said, said
+        assert file.read_bytes() == written
+    upgrading("1.0.0", one_up)
+    assert check(file)[0] == 0
+
+
+def test_a_new_version_that_left_its_upgraders_behind_is_refused_by_name(file: Path, stage: Stage) -> None:
+    upgrading("1.0.0")
+    upgrading("1.10.0", one_up, another_up)
+    assert check(file, "--write")[0] == 0
+    written = file.read_bytes()
+    registry.remove("bookkeeper@1.10.0")  # also where its code is gone from here
+    upgrading("1.11.0", one_up)
+    code, said = check(file, "--write", "--forget", "bookkeeper@1.10.0")
+    assert code == 1 and file.read_bytes() == written
+    assert "bookkeeper@1.11.0: its state has number 2, and that of bookkeeper@1.10.0 has 3" in said
+    upgrading("1.10.0", one_up, another_up)
+    upgrading("1.11.0", one_up, another_up)
+    upgrading("1.9.0")  # older than those with higher numbers: nothing is lost
+    assert check(file, "--write")[0] == 0
+
+
 def test_a_version_that_is_gone_is_refused_until_somebody_says_that_it_may(file: Path, stage: Stage) -> None:
     gated()
     gated(None, version="1.0.1")

@@ -13,7 +13,9 @@ from durableagents import Context, End, Rejected, Renew
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from runs.models import Ramp, Run
-from runs.services import lifecycle
+from runs.services import lifecycle, signals
+from runs.services.migrating import acts as migrating
+from runs.services.migrating.bodies import MigrateBody
 from runs.services.releases import acts, watching
 from runs.services.releases.acts import NotInThisState
 from runs.services.releases.watching import figures, sweep
@@ -234,3 +236,109 @@ def test_housekeeping_does_it(stage: Stage) -> None:
     house.close()
     assert Ramp.objects.get().state == "halted"
     assert told(start()).why == "halted"
+
+
+# --- runs that are moved off the newer version ------------------------------------------------------------------------
+
+
+async def waits(state: Notes, ctx: Context) -> End:
+    if state.asked.text == "bad":
+        raise ValueError("it can't")
+    await ctx.signal("go")
+    if state.asked.text == "bad later":
+        raise ValueError("it can't any more")
+    return End("done")
+
+
+def off(*runs: Run, of: str = "2.0.0", to: str = "1.0.0") -> None:
+    """Somebody moves runs to the other version by hand."""
+    body = {"from_version": of, "to_version": to, "nodes": {"waits": "waits"}, "runs": [run.pk for run in runs]}
+    found = migrating.migrate("releasing", MigrateBody.model_validate(body | {"justification": WHY}), by=OLGA)
+    assert [one.is_moved for one in found] == [True] * len(runs), found
+
+
+def test_a_run_that_is_moved_off_the_newer_version_counts_where_it_began(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, failed=50, stopped=20, at_least=4)
+    runs = begun(stage, "x", "x", "x", "x")
+    assert figures(one) == watching.Figures(4, 0, 0, 0)
+    off(runs[0])
+    assert figures(one) == watching.Figures(4, 0, 0, 1) and sweep() == 1, "somebody had to take it from there"
+    halted = Ramp.objects.get()
+    assert halted.halted_by == {"begun": 4, "failed": 0, "rejected": 0, "stopped": 1, "above": ["stopped"]}
+
+
+def test_all_that_were_begun_are_moved_off_and_the_ramp_still_knows_them(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, failed=50, stopped=None, at_least=2)
+    runs = begun(stage, "bad later", "bad later", "x")
+    off(*runs)
+    assert figures(one) == watching.Figures(3, 0, 0, 3) and sweep() == 0
+    for run in runs:
+        signals.signal(run.id, "go", {}, by=SHOP)
+    assert [stage.settle(run) for run in runs] == ["failed", "failed", "completed"]
+    assert figures(one) == watching.Figures(3, 2, 0, 3) and sweep() == 1
+
+
+def test_there_and_back_counts_once_and_no_more_than_once(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, stopped=None, failed=None, at_least=1)
+    (run,) = begun(stage, "x")
+    off(run)
+    off(run, of="1.0.0", to="2.0.0")
+    assert figures(one) == watching.Figures(1, 0, 0, 1)
+    off(run)
+    assert figures(one) == watching.Figures(1, 0, 0, 1)
+    assert problems(run) == []
+
+
+def test_a_run_that_had_not_begun_there_was_never_the_newer_version_s(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, stopped=10, at_least=1)
+    run = lifecycle.start("releasing", {"text": "x"}, by=SHOP)
+    off(run)
+    assert stage.settle(run) == "parked"
+    assert figures(one) == watching.Figures() and sweep() == 0
+
+
+def test_a_run_that_began_on_the_older_version_and_is_moved_there_is_not_judged(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    run = lifecycle.start("releasing@1.0.0", {"text": "x"}, by=SHOP)
+    assert stage.settle(run) == "parked"
+    one = ramp(100, stopped=10, at_least=1)
+    off(run, of="1.0.0", to="2.0.0")
+    off(run)
+    assert figures(one) == watching.Figures() and sweep() == 0
+
+
+def test_what_was_moved_off_before_it_was_let_go_on_is_behind_it(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, stopped=10, at_least=1)
+    (run,) = begun(stage, "x")
+    off(run)
+    assert sweep() == 1
+    one.refresh_from_db()
+    acts.go_on(one.pk, seen(one), by=OLGA)
+    one.refresh_from_db()
+    assert figures(one) == watching.Figures() and sweep() == 0
+
+
+def test_an_older_ramp_s_runs_are_not_counted_to_the_next_one(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    first = ramp(100, stopped=None, at_least=1)
+    (run,) = begun(stage, "x")
+    off(run)
+    acts.roll_back(first.pk, acts.RampActBody(justification=WHY), by=OLGA)
+    second = ramp(100, stopped=10, at_least=1)
+    assert figures(second) == watching.Figures() and figures(first) == watching.Figures(1, 0, 0, 1)
+
+
+def test_what_is_read_of_moved_runs_is_found_by_an_index(stage: Stage) -> None:
+    served(stage, *versions(waits))
+    one = ramp(100, at_least=1)
+    asked = {"ramps": [one.pk], "graphs": [one.to_graph], "after": [0], "since": [None], "most": watching.COUNTED}
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {watching._FIGURES}", asked)
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "runs_run_moved" in plan and "runs_run_judged" in plan

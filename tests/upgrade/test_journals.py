@@ -13,7 +13,7 @@ import pytest
 from durableagents.testing import CheckpointDiffers, replay_checkpoint, replay_checkpoints
 from durableagents.testing.replays import checkpoint_files
 from runs.engine.agents import registry
-from runs.engine.recordings.formats import FILES, STATES
+from runs.engine.migration.formats import FILES, STATES
 from tests.conftest import CHECKOUT
 from tests.upgrade import agents, agents_later, agents_released
 from tests.upgrade.places import DUMPS

@@ -18,9 +18,9 @@ from ledger.web.shapes import Shape
 from runs.engine.migrating.trying import Moving
 from runs.services import idempotency
 from runs.services.migrating import acts, looking
-from runs.services.migrating.acts import Outcome
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.outcomes import Outcome, each
 
 
 class MovedRow(Shape):
@@ -39,6 +39,7 @@ class MovedRow(Shape):
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
     anew: list[str] = Field(description="What is done after that, or once more.")
     withdrawn: list[str] = Field(description="What it waited for and nobody is asked any more.")
+    is_retried: bool = Field(description="It had failed, and is retried with the move.")
 
 
 class MovedRows(Shape):
@@ -59,7 +60,7 @@ class Look(ApiView):
 
 class Migrations(ApiView):
     """Moving runs. Each is a transaction of its own; under an `Idempotency-Key` a repeat is about the same runs, moves
-    those that were refused or not come to, and answers the rest as it was answered."""
+    those that were refused or not come to, and answers the rest as it was answered, without trying them again."""
 
     roles = {"POST": (OPERATOR,)}
 
@@ -69,13 +70,21 @@ class Migrations(ApiView):
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         if key is None:
             return _answer(acts.migrate(name, body, by=self.by))
-        why = acts.may_migrate(self.by, body.justification)
-        moving, principal = moving_of(name, body), f"migrate:{request.user.pk}"
+        why, principal = acts.may_migrate(self.by, body.justification), f"migrate:{request.user.pk}"
         asked = {"agent": name, "asked": request.data}
-        ids = [str(run_id) for run_id in chosen(moving.of, body)]
-        _, text = idempotency.answer_once(principal, key, asked, lambda: (200, ids))
+        _, text = idempotency.answer_once(principal, key, asked, lambda: (200, _chosen(name, body)))
         mine = hashlib.sha256(key.encode()).hexdigest()  # one of any length, with a run's id after it
-        return _answer([self._one(f"{mine}-{each}", principal, UUID(each), moving, why) for each in json.loads(text)])
+        keys = {UUID(run_id): f"{mine}-{run_id}" for run_id in json.loads(text)}
+        kept = idempotency.kept_answers(principal, list(keys.values()))
+        told = {run_id: _kept(run_id, kept[named]) for run_id, named in keys.items() if named in kept}
+        if left := [run_id for run_id in keys if run_id not in told]:
+            moving = moving_of(name, body)
+
+            def one(run_id: UUID) -> Outcome:
+                return self._one(keys[run_id], principal, run_id, moving, why)
+
+            told |= {found.run: found for found in each(left, one, moving, by=self.by)}
+        return _answer([told[run_id] for run_id in keys])
 
     def _one(self, key: str, principal: str, run_id: UUID, moving: Moving, why: str) -> Outcome:
         stayed: Outcome | None = None
@@ -90,13 +99,21 @@ class Migrations(ApiView):
 
             try:
                 _, text = idempotency.answer_once(principal, key, str(run_id), act)
-                return Outcome(**(json.loads(text) | {"run": run_id}))
+                return _kept(run_id, text)
             except _Stays as stays:
                 stayed = stays.found
             if stayed.code != acts.MOVING:
                 break
         assert stayed is not None
         return stayed
+
+
+def _chosen(name: str, body: MigrateBody) -> list[str]:
+    return [str(run_id) for run_id in chosen(moving_of(name, body).of, body)]
+
+
+def _kept(run_id: UUID, text: bytes) -> Outcome:
+    return Outcome(**(json.loads(text) | {"run": run_id}))
 
 
 class _Stays(DurableAgentsError):

@@ -15,9 +15,9 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from runs.engine.agents import registry
 from runs.services.migrating import acts
-from runs.services.migrating.acts import Outcome
 from runs.services.migrating.asked import old_nodes, proposed
 from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.outcomes import Outcome
 
 _WORDS = {
     "replayed": ("ok", "goes on in the middle of its visit"), "reentered": ("run", "enters the node from its top"),
@@ -74,7 +74,7 @@ class MigrationLooks(MigrationsPage):
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(_LookForm, nodes=_nodes, runs=_ids, limit=_whole)
+            body = form.read(_LookForm, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
             _must_fit(body.from_version, graph_id)
             found = acts.preview(graph_id.partition("@")[0], body)
         except DurableAgentsError as error:
@@ -92,7 +92,7 @@ class Migrating(MigrationsPage):
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(MigrateBody, nodes=_nodes, runs=_ids, limit=_whole)
+            body = form.read(MigrateBody, nodes=_nodes, runs=_ids, limit=_whole, retry=_ticked)
             _must_fit(body.from_version, graph_id)
             found = acts.migrate(graph_id.partition("@")[0], body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
@@ -128,6 +128,10 @@ def _ids(text: str) -> Any:
         return [UUID(word) for word in words]
     except ValueError:
         return words
+
+
+def _ticked(text: str) -> Any:
+    return True if text == "on" else text
 
 
 def _whole(text: str) -> Any:

@@ -43,6 +43,8 @@ class Described(Protocol):
     @property
     def undos(self) -> Iterable[Undo]: ...
     @property
+    def upgraders(self) -> Mapping[int, Callable[[Any], Any]]: ...
+    @property
     def on_failure(self) -> str: ...
     def all_tools(self) -> Iterable[Tool]: ...
     def parts(self) -> dict[str, Any]: ...
@@ -85,7 +87,8 @@ def _told(agent: Described, code: Code) -> dict[str, Any]:
         for m in agent.messages.values()
     }  # fmt: skip
     signals = {} if agent.signals is None else {"signals": sorted(agent.signals)}
-    return ({"messages": messages} if messages else {}) | signals | _undone(agent, code)
+    upgraders = {"upgraders": {str(n): code(step) for n, step in agent.upgraders.items()}} if agent.upgraders else {}
+    return ({"messages": messages} if messages else {}) | signals | upgraders | _undone(agent, code)
 
 
 def _undone(agent: Described, code: Code) -> dict[str, Any]:

@@ -81,11 +81,14 @@ def _all(before: Parts, now: Parts) -> Said:
     undos, others = _of(before, "undos"), _of(now, "undos")
     for name in sorted({*undos, *others}):
         yield from _for(f"undo {name}", _undo(undos.get(name), others.get(name), code))
+    steps, others = _of(before, "upgraders"), _of(now, "upgraders")
+    for number in sorted({*steps, *others}, key=int):
+        yield from _for(f"upgrader {number}", code.said(steps.get(number), others.get(number)))
     if before.get("on_failure") != now.get("on_failure"):
         yield "on_failure", _step(before.get("on_failure") or "undo", now.get("on_failure") or "undo")
     known = {
         "nodes", "start", "initial", "tools", "models", "assistants", "messages", "attributes", "signals", "code",
-        "undos", "on_failure",
+        "undos", "on_failure", "upgraders",
     }  # fmt: skip
     yield from _rest("agent", before, now, known)
 

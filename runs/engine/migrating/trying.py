@@ -8,7 +8,7 @@ Where it doesn't, the node is entered from its top, but only if that repeats not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,7 @@ from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Posit
 from runs.engine.errors import brief
 from runs.engine.journal import Snapshot
 from runs.engine.messages.changes import with_changes
+from runs.engine.migration.formats import UnknownFormat
 from runs.engine.recordings.recording import Recording, needed
 from runs.engine.recordings.replaying import replay
 from runs.engine.tape import Slot, Tape, payload_of
@@ -38,19 +39,34 @@ SOLVED = frozenset({
 @dataclass(frozen=True, slots=True)
 class Moving:
     """What is asked for: from which version (name@version) to which, each node of the old one to one of the new one,
-    and the function that makes the state."""
+    the function that makes the state, and whether runs that have failed are retried with it. `number` is that of the
+    state that a run has: where no function is given, the new version's own steps bring it up from there."""
 
     of: str
     to: Agent
     nodes: Mapping[str, str]
     state: Callable[[dict[str, Any]], Any] | None = None
+    retry: bool = False
+    number: int = 1
+
+    @property
+    def makes_state(self) -> bool:
+        """Whether the author says what becomes of a state."""
+        return self.state is not None or self.number != self.to.schema_version
+
+    def made_of(self, state: Any) -> Any:
+        """What the author makes of a state. Raises UnknownFormat, and whatever the author's code does."""
+        if self.state is None:
+            return self.to.upgraded(self.number, state) if self.makes_state else state
+        made = self.state(plain(state))
+        return plain(made) if isinstance(made, BaseModel) else made
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """What would become of a run: `how` it goes on, or `refused` and `why`, under a name (`code`). `answered` are the
     calls that are answered from the record, `anew` what is done after that, or again; `closes` are the open waits that
-    end with it, by slot, attempt, kind and number."""
+    end with it, by slot, attempt, kind and number; `number` is that of the state that it had."""
 
     how: str
     code: str = ""
@@ -61,6 +77,7 @@ class Found:
     answered: Sequence[str] = ()
     anew: Sequence[str] = ()
     closes: Sequence[tuple[str, int, str, int]] = ()
+    number: int = 1
 
     @property
     def is_refused(self) -> bool:
@@ -98,7 +115,7 @@ async def tried(
         if stands.entry is None:
             found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
             if isinstance(found, Found):
-                return Found(REPLAYED, "", "", stands.at, node, found.state, found.answered, found.anew, closes)
+                return replace(found, at=stands.at, node=node, closes=closes, number=moving.number)
             why = found
         return _reentered(moving, stands, tape, node, state, why)
     except _No as no:
@@ -143,18 +160,17 @@ def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
 def migrated_state(moving: Moving, state: Any) -> Any:
     """The state as the new version has it, as plain data. Raises _No."""
     version = moving.to.graph_id
-    made = state
-    if moving.state is not None:
-        try:
-            made = moving.state(plain(state))
-            made = plain(made) if isinstance(made, BaseModel) else made
-        except Exception as error:  # the author's own code
-            raise _No("state_function", f"the function that makes its state broke: {brief(error)}") from error
+    try:
+        made = moving.made_of(state)
+    except UnknownFormat as error:
+        raise _No("state_number", f"{error}; declare a Migration with a function to go there") from error
+    except Exception as error:  # the author's own code
+        raise _No("state_function", f"the function that makes its state broke: {brief(error)}") from error
     try:
         fitting = plain(moving.to.state.model_validate(made))
     except (ValidationError, ValueError) as error:
         raise _No("state_misfit", f"its state does not fit {version}: {_problems(error)}") from error
-    if moving.state is None and (lost := sorted(set(lost_of(state, fitting)))):
+    if not moving.makes_state and (lost := sorted(set(lost_of(state, fitting)))):
         raise _No(
             "state_lost",
             f"{version} is of a lower schema: its state has no place for {', '.join(lost[:5])}; "
@@ -208,7 +224,7 @@ async def _replayed(
     """What is answered from the record, and what comes after; or why the new code doesn't do the visit again."""
     state = migrated_state(moving, stands.at.state)
     try:
-        _keeps_messages(moving, stands, "what messages changed in the visit", is_state_made=moving.state is not None)
+        _keeps_messages(moving, stands, "what messages changed in the visit", is_state_made=moving.makes_state)
     except _No as no:
         return str(no)
     at = stands.at
@@ -277,7 +293,7 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
         if end is None
     ]
     gates = [(name, 0, "approval", slot.gate.n) for name, slot in tape.slots.items() if slot.gate and not slot.decision]
-    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates])
+    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number)
 
 
 def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:

@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import BaseModel
+
+from runs.engine.canonical import plain
 from runs.engine.errors import DefinitionError
+from runs.engine.migration.formats import Formats
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
@@ -43,3 +47,38 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
             raise DefinitionError(f"{graph_id}: the migration of {each.of} leads to {wrong[0]!r}, which does not exist")
         if each.state is not None and (not callable(each.state) or inspect.iscoroutinefunction(each.state)):
             raise DefinitionError(f"{graph_id}: the migration of {each.of}: state must be a plain function")
+
+
+def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
+    """The steps by which states of older numbers become this version's: the step `n` makes number n + 1 of n, and the
+    version's own number comes after the last one. Raises DefinitionError for what can't be meant."""
+    if not isinstance(upgraders, Mapping):
+        raise DefinitionError(f"{graph_id}: upgraders={upgraders!r} is no mapping, such as {{1: from_one_to_two}}")
+    for number, step in upgraders.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise DefinitionError(f"{graph_id}: the upgrader {number!r} leads up from no number: they begin with 1")
+        if not callable(step) or inspect.iscoroutinefunction(step):
+            raise DefinitionError(f"{graph_id}: the upgrader {number} must be a plain function of the state")
+    now = max(upgraders, default=0) + 1
+    missing = next((n for n in range(1, now) if n not in upgraders), None)
+    if missing is not None:
+        raise DefinitionError(
+            f"{graph_id}: its upgraders lead to number {now}, and the step from {missing} to {missing + 1} is missing: "
+            "a state of that number could not be read"
+        )
+    return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
+
+
+def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Each step gets plain data of its own, and may give a model."""
+
+    def upgrade(state: Any) -> Any:
+        made = step(plain(state))
+        return plain(made) if isinstance(made, BaseModel) else made
+
+    return upgrade
+
+
+def number_in(parts: Mapping[str, Any]) -> int:
+    """The number of the state that a version writes which is made of these `parts`."""
+    return len(parts.get("upgraders") or ()) + 1

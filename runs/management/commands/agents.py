@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 "forgotten. Nothing was written",
                 returncode=2,
             )
-        refused = [str(change) for change in found.changed] + self._gone(found.gone, set(forget))
+        refused = [str(change) for change in found.changed] + self._gone(found.gone, set(forget)) + found.lower
         refused += [] if is_write else [f"{graph_id}: new; record it with --write" for graph_id in found.new]
         for line in refused:
             self.stderr.write(line)

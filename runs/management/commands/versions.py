@@ -19,8 +19,8 @@ from runs.engine.agents import registry
 from runs.models import Ramp
 from runs.queries.releases.standing import Standing, ramped, versions_of
 from runs.services.migrating import acts as migrating
-from runs.services.migrating.acts import Outcome
 from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.outcomes import Outcome
 from runs.services.releases import acts
 from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
 
@@ -56,6 +56,7 @@ class Command(BaseCommand):
         move.add_argument("--at", help="only those at this node")
         move.add_argument("--state", help="only those in this state")
         move.add_argument("--limit", type=int, default=20, help="how many at most (default: %(default)s)")
+        move.add_argument("--retry", action="store_true", help="retry runs that have failed, in one act with the move")
         move.add_argument("--dry-run", action="store_true", help="only say what would become of each")
         more = verbs.add_parser("raise", help="a larger share")
         more.add_argument("--share", required=True)
@@ -114,6 +115,7 @@ class Command(BaseCommand):
         asked = {
             "from_version": old, "to_version": new, "nodes": {first: second for first, _, second in pairs},
             "runs": given["run"], "node": given["at"], "state": given["state"], "limit": given["limit"],
+            "retry": given["retry"],
         }  # fmt: skip
         if given["dry_run"]:
             found = migrating.preview(name, LookBody.model_validate(asked))
@@ -162,7 +164,9 @@ def _line(one: Standing) -> list[str]:
 def _moved_line(found: Outcome) -> list[str]:
     where = f"{found.node} → {found.to_node}" if found.to_node else found.node
     anew = f"anew: {', '.join(found.anew)}" if found.anew else ""
-    told = [found.code, found.why, f"{len(found.answered)} calls from the record" if found.answered else "", anew]
+    again = "retried" if found.is_retried else ""
+    from_record = f"{len(found.answered)} calls from the record" if found.answered else ""
+    told = [again, found.code, found.why, from_record, anew]
     how = found.how if found.is_moved or found.how == "refused" else f"would be {found.how}"
     return [str(found.run), how, where, "; ".join(each for each in told if each)]
 

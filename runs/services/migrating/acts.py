@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -27,10 +25,12 @@ from runs.engine.checkpoints.position import REENTERED, UNBEGUN
 from runs.engine.migrating.trying import Found, Moving, refused
 from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
+from runs.services import lifecycle
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
 from runs.services.migrating.looking import Look, in_the_way, look
+from runs.services.migrating.outcomes import Outcome, each
 
 ACTION = "migrate"
 LOOKS = 3
@@ -38,43 +38,26 @@ MOVING = "moving"
 _BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
-    (`runs/engine/migrating/trying.py`)."""
-
-    run: UUID
-    how: str
-    is_moved: bool = False
-    code: str = ""
-    why: str = ""
-    node: str = ""
-    to_node: str = ""
-    answered: Sequence[str] = ()
-    anew: Sequence[str] = ()
-    withdrawn: Sequence[str] = field(default=())
-
-    @classmethod
-    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False) -> Outcome:
-        """As it was found."""
-        closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
-        return cls(
-            run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
-            list(found.anew), closed,
-        )  # fmt: skip
-
-
 def preview(agent: str, body: Moved) -> list[Outcome]:
     """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
-    return [Outcome.of(run_id, look(run_id, moving).found) for run_id in chosen(moving.of, body)]
+
+    def one(run_id: UUID) -> Outcome:
+        seen = look(run_id, moving)
+        return Outcome.of(run_id, seen.found, is_retried=seen.is_retried)
+
+    return each(chosen(moving.of, body), one, moving)
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
     """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = may_migrate(by, body.justification)
     moving = moving_of(agent, body)
-    return [migrate_one(run_id, moving, by=by, justification=why) for run_id in chosen(moving.of, body)]
+
+    def one(run_id: UUID) -> Outcome:
+        return migrate_one(run_id, moving, by=by, justification=why)
+
+    return each(chosen(moving.of, body), one, moving, by=by)
 
 
 def may_migrate(by: Actor, justification: object) -> str:
@@ -100,8 +83,11 @@ def migrate_one(
                 if (no := in_the_way(act.run, act.head, moving)) is not None:
                     return Outcome.of(run_id, no)
                 if act.head.seq == seen.seq:
+                    if seen.is_retried:
+                        lifecycle.retry(run_id, by=by, justification=justification)
+                        act = Act(ACTION, run_id, by=by, justification=justification)
                     _move(act, moving, seen.found)
-                    return Outcome.of(run_id, seen.found, is_moved=True)
+                    return Outcome.of(run_id, seen.found, is_moved=True, is_retried=seen.is_retried)
         except DurableAgentsError as error:
             return Outcome.of(run_id, refused(error.code, error.detail))
     return Outcome.of(run_id, refused(MOVING, "it changes faster than it can be looked at: pause it first"))
@@ -167,6 +153,9 @@ def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
         payload |= {"state": found.state}
     if moving.state is not None:
         payload |= {"state_made_by": _named(moving.state)}
+    elif found.state is not None and found.number != moving.to.schema_version:
+        steps = [moving.to.upgraders[n] for n in range(found.number, moving.to.schema_version)]
+        payload |= {"state_upgraded_by": [_named(step) for step in steps]}
     return e.RunMigrated(
         of=moving.of, to=moving.to.graph_id, generation=act.run.generation + 1, how=found.how, node=found.node,
         visit=found.at.visit, slots=found.at.generation, fingerprint=moving.to.fingerprint(), by=act.by.ref,

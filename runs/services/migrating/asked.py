@@ -8,7 +8,8 @@ from uuid import UUID
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import Agent, registry
 from runs.engine.migrating.trying import Moving
-from runs.models import AgentVersion, Run, VersionGate
+from runs.engine.migration.declared import number_in
+from runs.models import AgentCode, AgentVersion, Run, State, VersionGate
 from runs.services.migrating.bodies import Moved
 
 _NONE = "nothing"
@@ -20,13 +21,16 @@ def moving_of(agent: str, body: Moved) -> Moving:
         raise NotFound("agent", agent)
     of, to = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"
     wrong = [*_about_versions(agent, body, of, to)]
+    if body.retry and body.state is not None:
+        problem = "is said of runs that have not ended, and with `retry` those that failed are taken"
+        wrong.append({"field": "state", "problem": problem, "fix": "leave it out"})
     if not wrong:
         wrong = _about_nodes(old_nodes(of), registry.find(to), of, body.nodes)
     if wrong:
         first = wrong[0]
         raise InvalidInput(f"No run can be moved so: {first['field']} {first['problem']}.", errors=wrong)
     new = registry.find(to)
-    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state)
+    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state, body.retry)
 
 
 def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str, str]]:
@@ -60,6 +64,20 @@ def old_nodes(graph_id: str) -> list[str]:
     return list(nodes) if isinstance(nodes, dict) else []
 
 
+def number_of(graph_id: str, fingerprint: str) -> int:
+    """The number of the states that a version writes: the code with that fingerprint, or where nobody knows it, the
+    version's as it is here, or on record."""
+    name, _, version = graph_id.partition("@")
+    here = next((a for a in registry.versions(name) if a.version == version), None)
+    if here is not None and (not fingerprint or here.is_own(fingerprint)):
+        return here.schema_version
+    parts = AgentCode.objects.filter(graph_id=graph_id, fingerprint=fingerprint).values_list("parts", flat=True).first()
+    if parts is None and here is not None:
+        return here.schema_version
+    parts = parts or AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
+    return number_in(parts or {})
+
+
 def _about_nodes(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> list[dict[str, str]]:
     new = ", ".join(to.nodes)
     wrong = [
@@ -84,11 +102,12 @@ def proposed(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
 
 
 def chosen(of: str, body: Moved) -> list[UUID]:
-    """The runs that are asked for: those that are named, or the oldest that fit."""
+    """The runs that are asked for: those that are named, or the oldest that fit and have not ended, or failed."""
     if body.runs is not None:
         return list(dict.fromkeys(body.runs))
     agent, _, version = of.partition("@")
-    found = Run.objects.filter(agent=agent, version=version, ended_at__isnull=True)
+    found = Run.objects.filter(agent=agent, version=version)
+    found = found.filter(state=State.FAILED) if body.retry else found.filter(ended_at__isnull=True)
     found = found.filter(node=body.node) if body.node is not None else found
     found = found.filter(state=body.state) if body.state is not None else found
     return list(found.order_by("created_at", "id").values_list("id", flat=True)[: body.limit])

@@ -16,8 +16,8 @@ Node = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class Moved(Strict):
-    """Which runs, and where to. `runs` names them, or else those of `from_version` that have not ended are taken, the
-    oldest first: at `node`, in `state`, at most `limit`."""
+    """Which runs, and where to. `runs` names them, or else those of `from_version` that have not ended are taken (with
+    `retry` those that have failed), the oldest first: at `node`, in `state`, at most `limit`."""
 
     from_version: Version
     to_version: Version
@@ -37,6 +37,7 @@ class Moved(Strict):
         Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None
     ) = None  # fmt: skip
     limit: Annotated[int, Field(ge=1, le=MOST)] = 20
+    retry: Annotated[bool, Field(description="A run that has failed is retried with the move, in one act.")] = False
 
 
 class LookBody(Moved):

@@ -9,36 +9,43 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, connections, transaction
 
 from ledger import events as e
-from ledger.errors import NotFound
-from ledger.models import Head
+from ledger.actors import Actor
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.models import Event, Head
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.errors import JournalBroken, brief
 from runs.engine.forks.evidence import WHAT_IF
 from runs.engine.journal import Snapshot
 from runs.engine.migrating.trying import Found, Moving, refused, tried
+from runs.engine.tape import payload_of
 from runs.engine.undoing.ending import asked_of
 from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
-from runs.models import ENDED, Run
+from runs.models import ENDED, Run, State
+from runs.services import lifecycle
+from runs.services.migrating.asked import number_of
 
 SECONDS = 10.0
+LOOKING = Actor(kind="system", name="migrating")
 _alone = threading.BoundedSemaphore(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found, and where the journal stood then."""
+    """What was found, where the journal stood then, and whether the run had failed and is retried with the move."""
 
     run: Run | None
     seq: int
     found: Found
+    is_retried: bool = False
 
 
 def look(run_id: UUID, moving: Moving) -> Look:
@@ -52,13 +59,34 @@ def look(run_id: UUID, moving: Moving) -> Look:
             return Look(run, 0, refused("damaged", "its head is gone"))
         if (no := in_the_way(run, head, moving)) is not None:
             return Look(run, head.seq, no)
+        seq, is_retried = head.seq, run.state == State.FAILED
         try:
-            created, stands, earlier, seq, is_asked = _read(run, head.seq)
+            if is_retried:
+                head = _as_retried(run, head)
+            created, stands, earlier, at, is_asked = _read(run, head.seq)
             if is_asked:
                 return Look(run, seq, refused("undoing", "it is to undo its effects, and ends then"))
         except JournalBroken as broken:
-            return Look(run, head.seq, refused("damaged", f"its journal can't be trusted: {broken}"))
-    return Look(run, seq, _in_time(moving, run, created, stands, earlier))
+            return Look(run, seq, refused("damaged", f"its journal can't be trusted: {broken}"))
+        except DurableAgentsError as error:
+            return Look(run, seq, refused(error.code, error.detail))
+        finally:
+            if is_retried:
+                transaction.set_rollback(True)
+        moving = replace(moving, number=number_of(run.graph_id, stands.at.fingerprint))
+    return Look(run, seq if is_retried else at, _in_time(moving, run, created, stands, earlier), is_retried)
+
+
+def _as_retried(run: Run, head: Head) -> Head:
+    """What a retry would write, for the caller's transaction to read, which ends without it. Raises what `retry` does,
+    and NewsUntold."""
+    seq = head.seq
+    lifecycle.retry(run.pk, by=LOOKING, justification="a look")
+    head.refresh_from_db()
+    since = Event.objects.filter(run_id=run.pk, seq__gt=seq, kind=e.RunRetried.KIND).first()
+    if since is not None and "late" in payload_of(e.decode(since.clear, unpack(since.sealed))):
+        raise NewsUntold()
+    return head
 
 
 def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
@@ -69,7 +97,9 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
         return refused("other_version", f"it is one of {run.graph_id}")
     if run.fork_how == WHAT_IF:
         return refused("what_if", "it is a what-if: make another one of that version")
-    if run.state in ENDED:
+    if run.state == State.FAILED and not moving.retry:
+        return refused("ended", "it is failed: it can be retried with the move (`retry`)")
+    if run.state in ENDED and run.state != State.FAILED:
         return refused("ended", f"it is {run.state}")
     if run.owner is not None or head.lease is not None:
         return refused("driven", "a worker drives it: pause it first, and wait until it stands still")
@@ -126,6 +156,17 @@ def _in_time(
     if broke:
         return refused("broke", f"{moving.to.graph_id} broke when it did the visit again: {brief(broke[0])}")
     return got[0]
+
+
+class NewsUntold(DurableAgentsError):
+    """Something came after the run had failed, and nobody has been told of it."""
+
+    status, code, title = 409, "late_news", "News that nobody has been told of"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "news came after it had failed, which an operator has to look at: retry it where it is, and see to that"
+        )
 
 
 class _Stopped(BaseException):

@@ -24,19 +24,31 @@ KEEPER = Actor(kind="system", name="releases")
 COUNTED = 1000
 # A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected; one
 # that undoes its effects before it fails has failed.
-_FIGURES = """
+# Whoever moves a run that has begun off the newer version has stopped it there: what the ramp began there it goes on to
+# be judged by.
+_TAKEN_OFF = "o.action = 'migrate' AND o.before ->> 'version' = asked.graph AND o.after ->> 'how' <> 'unbegun'"
+_FIGURES = f"""
     SELECT asked.ramp, told.*
     FROM unnest(%(ramps)s::bigint[], %(graphs)s::text[], %(after)s::bigint[], %(since)s::timestamptz[])
          AS asked(ramp, graph, after, since)
     CROSS JOIN LATERAL (
     WITH newest AS (
         SELECT DISTINCT few.run_id FROM (
-            SELECT s.run_id FROM runs_run l
-            JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
-            JOIN runs_run b ON b.id = s.run_id
-            WHERE l.graph_id = asked.graph AND l.started_at IS NOT NULL
-              AND (s.id > asked.after OR b.started_at > asked.since)
-            ORDER BY coalesce(l.ended_at, l.started_at) DESC LIMIT %(most)s) few
+            (SELECT s.run_id, coalesce(l.ended_at, l.started_at) AS last FROM runs_run l
+             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
+             JOIN runs_run b ON b.id = s.run_id
+             WHERE l.graph_id = asked.graph AND l.started_at IS NOT NULL
+               AND (s.id > asked.after OR b.started_at > asked.since)
+             ORDER BY coalesce(l.ended_at, l.started_at) DESC LIMIT %(most)s)
+            UNION ALL
+            (SELECT s.run_id, coalesce(l.ended_at, l.started_at) AS last FROM runs_run l
+             JOIN runs_rampstart s ON s.run_id = coalesce(l.first, l.id) AND s.ramp_id = asked.ramp AND s.is_new
+             JOIN runs_run b ON b.id = s.run_id
+             WHERE l.agent = split_part(asked.graph, '@', 1) AND l.generation > 0 AND l.started_at IS NOT NULL
+               AND l.graph_id <> asked.graph AND (s.id > asked.after OR b.started_at > asked.since)
+               AND EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = l.id AND {_TAKEN_OFF})
+             ORDER BY last DESC LIMIT %(most)s)
+            ORDER BY last DESC LIMIT %(most)s) few
     ), work AS (
         SELECT r.id AS began, r.id, r.state, r.node FROM newest n JOIN runs_run r ON r.id = n.run_id
         WHERE r.started_at IS NOT NULL
@@ -48,7 +60,9 @@ _FIGURES = """
                    AND convert_from(u.clear, 'UTF8')::jsonb ->> 'reason' = 'failed')) AS failed,
                bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'approval'
                                AND x.resolution = 'rejected')) AS rejected,
-               bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'operator')) AS stopped
+               bool_or(EXISTS (SELECT 1 FROM runs_wait x WHERE x.run_id = w.id AND x.kind = 'operator')
+                       OR EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = w.id AND {_TAKEN_OFF})
+               ) AS stopped
         FROM work w GROUP BY w.began
     )
     SELECT count(*), count(*) FILTER (WHERE failed), count(*) FILTER (WHERE rejected), count(*) FILTER (WHERE stopped)

@@ -1,0 +1,14 @@
+"""Runs that were moved to another version, by which a ramp is judged as well."""
+
+import django.db.models.functions.comparison
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("runs", "0049_judged")]
+    operations = [
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(models.F("agent"), models.OrderBy(django.db.models.functions.comparison.Coalesce("ended_at", "started_at"), descending=True), condition=models.Q(("generation__gt", 0), ("started_at__isnull", False)), name="runs_run_moved"),
+        ),
+    ]

@@ -1,0 +1,105 @@
+"""What became of runs that are moved, each by itself: what the database refuses of one ends nothing of the others, and
+where the connection is lost, the answer still says which were moved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import locked_head
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, first_line
+from ledger.models import Event
+from runs.engine.migrating.trying import Found, Moving, refused
+from runs.journal.database_errors import is_refusal, is_transient
+
+log = logging.getLogger("runs.services.migrating")
+_DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
+    (`runs/engine/migrating/trying.py`). `is_retried`: it had failed, and is retried with the move."""
+
+    run: UUID
+    how: str
+    is_moved: bool = False
+    code: str = ""
+    why: str = ""
+    node: str = ""
+    to_node: str = ""
+    answered: Sequence[str] = ()
+    anew: Sequence[str] = ()
+    withdrawn: Sequence[str] = field(default=())
+    is_retried: bool = False
+
+    @classmethod
+    def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False, is_retried: bool = False) -> Outcome:
+        """As it was found."""
+        closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
+        return cls(
+            run_id, found.how, is_moved, found.code, found.why, found.at.node, found.node, list(found.answered),
+            list(found.anew), closed, is_retried,
+        )  # fmt: skip
+
+
+def each(
+    runs: Sequence[UUID], tried: Callable[[UUID], Outcome], moving: Moving, *, by: Actor | None = None
+) -> list[Outcome]:  # fmt: skip
+    """What `tried` says of each, in their order. What the database refuses of one run (a lock that took too long, a
+    deadlock) is said of that one. Where the connection is lost, it is asked anew whether that run was moved (`by` whom;
+    None: none is moved, they are only looked at), and the rest is not tried."""
+    began = None if by is None or not runs else database_now()
+    told: list[Outcome] = []
+    for n, run_id in enumerate(runs):
+        try:
+            told.append(tried(run_id))
+        except _DATABASE as error:
+            if not is_transient(error):
+                raise
+            why = first_line(error)
+            log.warning("moving runs to %s: run %s: %s", moving.to.graph_id, run_id, why)
+            if is_refusal(error):
+                told.append(_stays(run_id, "busy", f"the database refused it ({why}): nothing was done, ask again"))
+                continue
+            told.append(_after_the_loss(run_id, moving, by, began))
+            rest = "the connection to the database was lost before its turn came: ask again"
+            return told + [_stays(other, "not_tried", rest) for other in runs[n + 1 :]]
+    return told
+
+
+def _after_the_loss(run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None) -> Outcome:
+    """Whether the run was moved before the connection was lost. Its lock outlasts whoever still commits on the old
+    connection."""
+    event = None
+    try:
+        connection.close()
+        if by is not None:
+            with transaction.atomic():
+                locked_head(run_id)
+                rows = Event.objects.filter(run_id=run_id, kind=e.RunMigrated.KIND, at__gte=began)
+                events = [e.decode(row.clear) for row in rows.order_by("-seq")[:1]]
+            event = next((x for x in events if isinstance(x, e.RunMigrated) and x.by == by.ref), None)
+    except DurableAgentsError as gone:
+        return _stays(run_id, gone.code, gone.detail)
+    except _DATABASE as error:
+        if not is_transient(error):
+            raise
+        connection.close()
+        return _stays(run_id, "unknown", "the connection to the database was lost: ask again whether it was moved")
+    if event is None or event.to != moving.to.graph_id:
+        return _stays(run_id, "lost", "the connection to the database was lost before it was moved: ask again")
+    return Outcome(run_id, event.how, is_moved=True, to_node=event.node)
+
+
+def _stays(run_id: UUID, code: str, why: str) -> Outcome:
+    return Outcome.of(run_id, refused(code, why))
