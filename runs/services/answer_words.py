@@ -6,9 +6,10 @@ The schema is JSON Schema, and its validator speaks of schemas. Whoever filled i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jsonschema import Draft202012Validator, ValidationError
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 MOST = 20
 _LONGEST = 300
@@ -22,6 +23,8 @@ _DECIMAL = {"integer", "number", "string"}
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
     """The first twenty. What only the schema's own code can tell, the node finds out, and asks again."""
+    from jsonschema import Draft202012Validator
+
     errors = sorted(
         Draft202012Validator(schema).iter_errors(given), key=lambda error: [str(part) for part in error.absolute_path]
     )
@@ -48,7 +51,7 @@ def _innermost(error: ValidationError) -> ValidationError:
     return error
 
 
-Words = Callable[[Any, Any, ValidationError], tuple[str, str]]
+Words = Callable[[Any, Any, "ValidationError"], tuple[str, str]]
 
 
 def _kind(wanted: Any, given: Any, error: ValidationError) -> tuple[str, str]:

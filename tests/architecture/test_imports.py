@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, plain_env
 
 _ENGINE = sorted(path.relative_to(CHECKOUT) for path in (CHECKOUT / "runs/engine").rglob("[!_]*.py"))
 PURE = [
@@ -35,6 +35,21 @@ for module in {PURE!r}:
         sys.exit(f"{{module}} loads {{found}}")
 """
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_answers_people_loads_no_library_of_models(tmp_path: Path) -> None:
+    """That is a quarter of all the modules that web would load, at each start. Who asks a model loads it."""
+    code = """
+import sys
+import django
+django.setup()
+import durableagents.server.asgi, durableagents.urls
+if found := sorted({"pydantic_ai", "openai", "anthropic", "jsonschema"} & set(sys.modules)):
+    sys.exit(f"web loads {found}")
+"""
+    env = {**plain_env(tmp_path), "PYTHONPATH": str(CHECKOUT), "DJANGO_SETTINGS_MODULE": "durableagents.settings"}
     done = subprocess.run([sys.executable, "-c", code], cwd="/", env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 

@@ -34,7 +34,7 @@ from tests.crash.steps import EFFECTS, FAMILIES, GATED, GATHERED, MODELS, PRICE,
 from tests.crash.truth import has_happened
 from tests.crash.wire import PORT as WIRE_PORT
 from tests.crash.wire import Wire
-from tests.infra.installation import Installation, eventually
+from tests.infra.installation import Installation, eventually, pause
 
 T = TypeVar("T")
 AGENT = "crash-test"
@@ -217,14 +217,14 @@ class Stack(Installation):
         Answers the verdicts given. Out of patience it simply stops: the checker judges.
         """
         verdicts: list[str] = []
-        going, deadline = list(run_ids), time.monotonic() + seconds
-        while going and time.monotonic() < deadline:
+        going, began = list(run_ids), time.monotonic()
+        while going and time.monotonic() < began + seconds:
             for run in [self.api.run(run_id) for run_id in going]:
                 if not run or run["state"] in ENDED:
                     going.remove(run["id"])
                 else:
                     verdicts += self.attend(run)
-            time.sleep(0.02)
+            pause(began, least=0.02)
         return verdicts
 
     def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:

@@ -31,12 +31,18 @@ PARTS = {
 
 def eventually(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> Any:
     """The first true answer of `found`; fails with `what` when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
         if answer := found():
             return answer
-        time.sleep(0.05)
+        pause(began, least=0.05)
     raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+def pause(began: float, *, least: float) -> None:
+    """Between two looks at an installation that somebody has waited for since `began`, a quarter of that time: each
+    look costs web and database what those need who are waited for."""
+    time.sleep(min(max(least, (time.monotonic() - began) / 4), 0.25))
 
 
 class Installation:

@@ -12,7 +12,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
-_schemas: WeakKeyDictionary[type[BaseModel], Any] = WeakKeyDictionary()
+_schemas: WeakKeyDictionary[type[BaseModel], dict[str, Any]] = WeakKeyDictionary()
 # How a scheme writes down a function or a model's class.
 Code = Callable[[Any], Any]
 
@@ -144,9 +144,14 @@ def _gate(gate: Gate, code: Code) -> dict[str, Any]:
 def _schema(model: type[BaseModel] | None, code: Code) -> Any:
     if model is None:
         return None
+    try:
+        return {"schema": json_schema(model), "code": code(model)}
+    except PydanticInvalidForJsonSchema:
+        return {"schema": model.__qualname__, "code": code(model)}
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """A model's schema, which nobody may change. Raises PydanticInvalidForJsonSchema where JSON can't say it."""
     if model not in _schemas:
-        try:
-            _schemas[model] = model.model_json_schema()
-        except PydanticInvalidForJsonSchema:
-            _schemas[model] = model.__qualname__
-    return {"schema": _schemas[model], "code": code(model)}
+        _schemas[model] = model.model_json_schema()
+    return _schemas[model]

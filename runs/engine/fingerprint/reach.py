@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -22,7 +22,6 @@ from runs.engine.fingerprint.source import (
     Target,
     compiled,
     content,
-    dump,
     module_named,
     module_of,
 )
@@ -92,7 +91,7 @@ class Reach:
     def _describe(self, key: str, module: Module, statements: list[ast.stmt]) -> None:
         piece = _Piece(self)
         for statement in statements:
-            piece.add(statement)
+            piece.add(statement, module)
         piece.name_all(statements, module)
         self.table[key] = {"kind": _KINDS.get(type(statements[0]), "value"), **piece.entry()}
 
@@ -114,10 +113,12 @@ class _Piece:
         around = {"around": _digest(self._shapes)} if numbers else {}
         return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}
 
-    def add(self, tree: ast.AST, *, without_decorators: bool = False) -> None:
-        """Take a syntax tree."""
-        self._texts.append(dump(tree, without_decorators=without_decorators))
-        self._shapes.append(dump(tree, without_decorators=without_decorators, numbers=self._numbers))
+    def add(self, tree: ast.AST, module: Module, *, without_decorators: bool = False) -> None:
+        """Take a syntax tree of a module."""
+        written = module.written(tree, without_decorators=without_decorators)
+        self._texts.append(written.text)
+        self._shapes.append(written.around)
+        self._numbers.extend(written.numbers)
 
     def say(self, text: str, around: str | None = None) -> None:
         """Take something as words."""
@@ -165,7 +166,7 @@ class _Piece:
         if tree is None or module is None:
             self.say(compiled(code))
             return
-        self.add(tree, without_decorators=is_root)
+        self.add(tree, module, without_decorators=is_root)
         # Two functions of one maker have one name and one source: what they were made with tells them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         for name, cell in sorted(cells.items()):
@@ -183,9 +184,8 @@ class _Piece:
 
     def name_all(self, trees: Sequence[ast.AST], module: Module) -> None:
         """Take what these syntax trees of a module name, by what they import themselves too."""
-        inside = (each for tree in trees for each in ast.walk(tree))
-        here, stars = module.imported(each for each in inside if isinstance(each, (ast.Import, ast.ImportFrom)))
-        for name, attributes in sorted({chain for tree in trees for chain in _chains(tree)}):
+        chains, here, stars = module.named(trees)
+        for name, attributes in chains:
             if name in module.top:
                 self._define(module, name)
             for target in [*module.imports.get(name, ()), *here.get(name, ())]:
@@ -241,24 +241,6 @@ class _Piece:
         for name in sorted(module.top if module else ()):
             assert module is not None
             self._define(module, name)
-
-
-def _chains(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every name in a syntax tree, with the attributes that are asked of it: `a.b.c` is a, (b, c)."""
-    waiting = [tree]
-    while waiting:
-        each = waiting.pop()
-        attributes: list[str] = []
-        inner = each
-        while isinstance(inner, ast.Attribute):
-            attributes.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            yield inner.id, tuple(reversed(attributes))
-        elif inner is not each:
-            waiting.append(inner)
-        else:
-            waiting.extend(ast.iter_child_nodes(each))
 
 
 def _settings(thing: Any) -> list[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runs.engine.fingerprint import within_module
-from runs.engine.fingerprint.described import Described, described, tool_described
+from runs.engine.fingerprint.described import Described, described, json_schema, tool_described
 from runs.engine.fingerprint.reach import Reach, home_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 
@@ -69,12 +69,12 @@ def first_parts(agent: Described) -> dict[str, Any]:
         "tools": {
             t.name: {
                 "class": str(t.replay_class),
-                "input": t.input.model_json_schema(),
-                "output": t.output.model_json_schema(),
+                "input": json_schema(t.input),
+                "output": json_schema(t.output),
             }
             for t in agent.all_tools()
         },
-        "state": agent.state.model_json_schema(),
+        "state": json_schema(agent.state),
         "prompts": {a.name: a.instructions for a in agent.assistants},
     }
 

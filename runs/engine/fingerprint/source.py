@@ -11,9 +11,9 @@ import linecache
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -21,8 +21,25 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 Target = tuple[str, str | None]
 
 
+class Written(NamedTuple):
+    """A syntax tree as text; as the code around its numbers; and those."""
+
+    text: str
+    around: str
+    numbers: tuple[str, ...]
+
+
+class Named(NamedTuple):
+    """What syntax trees name: every name with the attributes that are asked of it, and what they import themselves."""
+
+    chains: list[tuple[str, tuple[str, ...]]]
+    imports: dict[str, list[Target]]
+    stars: list[str]
+
+
 class Module:
-    """A module's source: every function by the line where it begins, and what stands at its top by name."""
+    """A module's source: every function by the line where it begins, and what stands at its top by name. What is asked
+    of its trees is kept: agents and tools that share a helper ask the same, and no tree ever changes."""
 
     def __init__(self, name: str, tree: ast.Module, *, is_package: bool = False) -> None:
         self.name = name
@@ -30,6 +47,9 @@ class Module:
         self.imports, self.stars = self.imported(_executed(tree.body))
         self.top: dict[str, list[ast.stmt]] = {}
         self._at: dict[int, list[ast.AST]] = {}
+        self._written: dict[tuple[int, bool], Written] = {}
+        self._named: dict[tuple[int, ...], Named] = {}
+        self._own: dict[int, list[str]] = {}
         for each in ast.walk(tree):
             if isinstance(each, (*FUNCTIONS, ast.Lambda)):
                 first = min([each.lineno, *(d.lineno for d in getattr(each, "decorator_list", ()))])
@@ -52,6 +72,36 @@ class Module:
             ] or candidates
             candidates = [min(candidates, key=lambda each: len(dump(each)))]
         return candidates[0] if candidates else None
+
+    def written(self, tree: ast.AST, *, without_decorators: bool = False) -> Written:
+        """One of this module's trees as text."""
+        key = id(tree), without_decorators
+        if key not in self._written:
+            numbers: list[str] = []
+            around = dump(tree, without_decorators=without_decorators, numbers=numbers)
+            text = dump(tree, without_decorators=without_decorators) if numbers else around
+            self._written[key] = Written(text, around, tuple(numbers))
+        return self._written[key]
+
+    def named(self, trees: Sequence[ast.AST]) -> Named:
+        """What some of this module's trees name, in an order that every process would use."""
+        key = tuple(map(id, trees))
+        if key not in self._named:
+            imports = (
+                each for tree in trees for each in ast.walk(tree) if isinstance(each, (ast.Import, ast.ImportFrom))
+            )
+            self._named[key] = Named(
+                sorted({chain for tree in trees for chain in _chains(tree)}), *self.imported(imports)
+            )
+        return self._named[key]
+
+    def own_names(self, tree: ast.AST) -> list[str]:
+        """What one of this module's trees names of what stands at the module's top, as often as it does."""
+        if id(tree) not in self._own:
+            self._own[id(tree)] = [
+                each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in self.top
+            ]
+        return self._own[id(tree)]
 
     def imported(self, statements: Iterable[ast.stmt]) -> tuple[dict[str, list[Target]], list[str]]:
         """What these imports bind: to each name what it may be, and the modules of which everything is taken."""
@@ -77,6 +127,24 @@ class Module:
             return each.module or ""
         above = self._parent.split(".")[: len(self._parent.split(".")) - (each.level - 1)]
         return ".".join([*above, *([each.module] if each.module else [])])
+
+
+def _chains(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every name in a syntax tree, with the attributes that are asked of it: `a.b.c` is a, (b, c)."""
+    waiting = [tree]
+    while waiting:
+        each = waiting.pop()
+        attributes: list[str] = []
+        inner = each
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            yield inner.id, tuple(reversed(attributes))
+        elif inner is not each:
+            waiting.append(inner)
+        else:
+            waiting.extend(ast.iter_child_nodes(each))
 
 
 def _is_in(spot: tuple[int, int], tree: ast.expr) -> bool:

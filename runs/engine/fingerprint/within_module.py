@@ -14,7 +14,7 @@ from enum import Enum
 from types import CodeType
 from typing import Any
 
-from runs.engine.fingerprint.source import Module, compiled, content, dump, module_of
+from runs.engine.fingerprint.source import Module, compiled, content, module_of
 from runs.engine.tools import Tool
 
 PLAIN = (str, bytes, int, float, bool, Decimal, timedelta, date, Enum, type(None))
@@ -69,7 +69,7 @@ class _Closure:
             return self._note(key, compiled(code))
         # Two functions of one maker have one name and one source: what they were made with tells them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
-        self._note(key, dump(tree, without_decorators=is_root))
+        self._note(key, module.written(tree, without_decorators=is_root).text)
         for name, cell in sorted(cells.items()):
             self._note(f"{key} {name}", self.take(content(cell)))
         self._named(tree, module, function.__globals__)
@@ -83,9 +83,8 @@ class _Closure:
         return key
 
     def _named(self, tree: ast.AST, module: Module, known: Any) -> None:
-        for each in ast.walk(tree):
-            if isinstance(each, ast.Name) and each.id in module.top:
-                self._top(each.id, module, known)
+        for name in module.own_names(tree):
+            self._top(name, module, known)
 
     def _top(self, name: str, module: Module, known: Any) -> None:
         """A definition at the top of the module. Tools, agents, nodes and assistants are described by what they
@@ -93,7 +92,7 @@ class _Closure:
         key = f"{module.name}.{name}"
         if key in self.seen or is_described(known.get(name)):
             return
-        self._note(key, "; ".join(dump(tree) for tree in module.top[name]))
+        self._note(key, "; ".join(module.written(tree).text for tree in module.top[name]))
         for tree in module.top[name]:
             self._named(tree, module, known)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
-from pydantic_ai.exceptions import UserError
 
 from ledger import events as e
 from ledger.actors import Actor
@@ -87,6 +86,8 @@ def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
 
 
 def _check_names(models: Sequence[str]) -> None:
+    from pydantic_ai.exceptions import UserError
+
     if not models:
         raise _refused("models", "none is named", "name at least one, such as openai:gpt-5")
     real = [model for model in models if not model.startswith(SCRIPTED)]
