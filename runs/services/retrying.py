@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -31,7 +32,7 @@ from runs.services.command import open_wait
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 
 
-def begun_again_from(origin: object) -> QuerySet[Run]:
+def begun_again_from(origin: UUID | OuterRef) -> QuerySet[Run]:
     """Forks of a run, and new starts from its input, that are at work or have done something, the newest first.
     `origin`: a run's id, or a reference to one."""
     did = Exists(LedgerEntry.objects.filter(run_id=OuterRef("pk")))

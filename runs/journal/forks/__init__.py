@@ -1,0 +1,1 @@
+"""What the journals of forks and their origins say of each other."""
