@@ -25,7 +25,7 @@ FORKING = [
     Mutant("what a run at work will do yet is asked about by nobody", EVIDENCE, "return self.told.fences_all or any(", "return any(", LIGHT),
     Mutant("a no is a yes", FENCE, "            raise Rejected(ASKED, reason, said.by, \"rejected\")", "            return None", LIGHT),
     Mutant("another run is started again without a word", "runs/engine/steps/children.py", "        await fence.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))", "        pass", LIGHT),
-    Mutant("what stands for a call goes out as well", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return await fence.passed(call.visit, asked) is ...", LIGHT),
+    Mutant("a call goes on to its gate though something stands for it", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return await fence.passed(call.visit, asked) is ...", LIGHT),
     Mutant("the origin hears nothing of its fork", "runs/services/forks/forking.py", "    act.done(made_of_it, after=", "    act.done(after=", LIGHT),
     Mutant("a fork does again what its origin did, and asks nobody", CALLS, "    return await fence.passed(call.visit, asked) is not None", "    return False", f"{ENGINE} -k asks_before"),
     Mutant("another amount is not asked about", EVIDENCE, "any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)", "any(x.tool == tool and x.has_result and False for x in self.effects)", f"{ENGINE} -k another_amount"),

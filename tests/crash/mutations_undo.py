@@ -22,7 +22,6 @@ TOLD, CRASHED, ROWS = "tests/engine/test_undo.py", "tests/engine/test_undo_crash
 
 UNDOING = [
     Mutant("whoever waits for a child's undo gives it up", "runs/engine/undoing/below.py", "        if past.waits.get((\"child\", 0)) != REFUSED:", "        if False:", LIGHT),
-    Mutant("a reopened child undoes nothing", "runs/engine/undoing/plan.py", "    return found[::-1]", "    return [x for x in found[::-1] if False]", LIGHT),
     Mutant("whoever takes a run over doesn't know what was undone", "runs/engine/tape.py", '            self.undone[event.slot or ""] = event\n', "            pass\n", LIGHT),
     Mutant("a cancel that undoes looks like a forged head", "ledger/verification/checks.py", "                self.is_cancel = False  # from here on it is granted\n", "                pass\n", f"{ROWS} -k in_the_midst"),
     Mutant("a visit whose effects were undone is replayed as if it had gone on", "runs/engine/recordings/recording.py", "                return _ended_by(event)\n", "                pass\n", "tests/upgrade/test_journals.py"),

@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from ledger.errors import DurableAgentsError
+from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.engine.assistants import SCRIPTED
 from runs.engine.budget.limits import Budget
@@ -352,6 +353,8 @@ class Performance:
             found += [Finding(kind, run_id, what) for kind, what in wrong]
         for origin in sorted(self._forks.origins):
             found += [Finding(kind, origin, what) for kind, what in judge_origin(whole[origin])]
+        for run_id in (*filter(None, self._forks.ids), *sorted(self._forks.origins)):
+            found += self._verified(run_id)
         for run_id, facts in whole.items():
             journals[run_id], state[run_id] = facts.events, facts.run.get("state", "")
         found += [Finding("broken", run_id, what) for run_id, what in (*self._moves.odd, *self._forks.odd)]
@@ -368,7 +371,15 @@ class Performance:
         children = self._children(run_id)
         below = {child.run_id: self._children(child.run_id) for child in children if undoes(child)}
         found = judge_family(facts, children, expected, below=below)
+        for child, theirs in below.items():
+            for each in (child, *(facts.run_id for facts in theirs)):
+                found += self._verified(each)
         return [*found, *judge_moved(facts, patiently(lambda: row_of(self._lane.reader(), run_id)))]
+
+    def _verified(self, run_id: str) -> list[Finding]:
+        """What the app's own verification says, which must not cry wolf over what faults leave behind."""
+        said = patiently(lambda: verify(UUID(run_id)))
+        return [Finding("broken", run_id, f"verification: {problem}") for problem in said.problems]
 
     def _children(self, run_id: str) -> list[Facts]:
         ids = patiently(lambda: evidence.children(self._lane.reader(), run_id))

@@ -137,7 +137,8 @@ def draw(seed: str) -> Schedule:
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
     jobs, struck = _regretted(seed, jobs)
     ramp, more = _ramp(seed)
-    forks, later, moved = _forks(seed, jobs)
+    moves = _moves(seed, jobs)
+    forks, later, moved = _forks(seed, jobs := _with_visits(seed, jobs))
     return Schedule(
         seed, jobs, (*points, *more, *struck), (*acts, *later), _losses(dice),
         race=dice.choice(RACES) if dice.random() < 0.25 else (),
@@ -154,7 +155,7 @@ def draw(seed: str) -> Schedule:
         **_shared(seed),
         limits=dice.choice(LIMITS) if dice.random() < 0.3 else {},
         ramp=ramp,
-        moves=(*_moves(seed, jobs), *moved),
+        moves=(*moves, *moved),
         forks=forks,
     )  # fmt: skip
 
@@ -162,6 +163,17 @@ def draw(seed: str) -> Schedule:
 # Where a call is made that nobody may say no to: its node, or whoever thinks there, knows no way on.
 _MUST_BE = {"ponder", "aide", *FAMILIES, *UNDONE}
 _BY_THEMSELVES = {"aide", "clerk"}
+
+
+def _with_visits(seed: str, jobs: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Where something is to be forked, in half of the jobs one visit more, and so a later one to begin at."""
+    dice = random.Random(f"light fork visits {seed}")
+    if not _forks(seed, jobs)[0]:
+        return jobs
+    places = [dice.randint(0, len(job)) if dice.random() < 0.5 else None for job in jobs]
+    return tuple(
+        job if at is None else (*job[:at], "hop", *job[at:]) for job, at in zip(jobs, places, strict=True)
+    )  # fmt: skip
 
 
 def _forks(
