@@ -37,6 +37,7 @@ from runs.journal.reader import (
     REVERSIBLE,
     SIGNAL,
     STANDING,
+    TAKEN_BACK,
     TAKEN_OVER,
     checked,
     cut_of,
@@ -44,8 +45,8 @@ from runs.journal.reader import (
     newest_sound,
     read,
     standing,
+    taken_back,
 )
-from runs.journal.taken_back import TAKEN_BACK, taken_back
 
 _MAY_REPEAT = """
 SELECT epoch, lease, runs_has_outcome(h.run_id, %s, %s), seq, clock_timestamp(),

@@ -31,7 +31,7 @@ from runs.services.command import open_wait
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
 
 
-def begun_again_from(origin: object) -> QuerySet[Run]:
+def begun_again_from(origin: Any) -> QuerySet[Run]:
     """Forks of a run, and new starts from its input, that are at work or have done something, the newest first.
     `origin`: a run's id, or a reference to one."""
     did = Exists(LedgerEntry.objects.filter(run_id=OuterRef("pk")))

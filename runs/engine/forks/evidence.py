@@ -185,8 +185,8 @@ def _undone(found: Evidence) -> Evidence:
 
 class Undoing:
     """What a run has taken back of what it did, by slot and attempt: `undone`, and `all` that it has, may have or is
-    about to. With `is_begun` nobody can say yet what that will be. An effect that a person let stand is done; a child in
-    which something was let stand is neither."""
+    about to. With `is_begun` nobody can say yet what that will be. An effect that a person let stand is done; a child
+    in which something was let stand is neither."""
 
     def __init__(self) -> None:
         self.undone: set[tuple[str, int]] = set()
