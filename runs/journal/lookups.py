@@ -38,6 +38,7 @@ from runs.journal.reader import (
     REVERSIBLE,
     SIGNAL,
     STANDING,
+    TAKEN_BACK,
     TAKEN_OVER,
     checked,
     cut_of,
@@ -45,6 +46,7 @@ from runs.journal.reader import (
     newest_sound,
     read,
     standing,
+    taken_back,
 )
 
 _MAY_REPEAT = """

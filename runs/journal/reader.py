@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -39,6 +39,7 @@ from ledger.models import NO_RUN, Head
 from runs.engine.budget.amounts import RESOURCES, Caps, Usage
 from runs.engine.checkpoints.position import version_of
 from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import Place, Undoing
 from runs.engine.journal import Effects, Snapshot
 from runs.engine.migration.formats import STATES, UnknownFormat
 from runs.engine.tape import LAPSED, Tape
@@ -48,10 +49,10 @@ from runs.models import Checkpoint, Run
 log = logging.getLogger("runs.journal.postgres")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
 # Whether an event may lack its code: it is from before there were any, or an upgrade is under way.
-IS_OLD = f"""code IS NULL AND EXISTS (
+_IS_OLD = f"""code IS NULL AND EXISTS (
     SELECT 1 FROM ledger_uncoded u
     WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
-_READ = f"SELECT {', '.join(COLUMNS)}, {IS_OLD} FROM ledger_event"
+_READ = f"SELECT {', '.join(COLUMNS)}, {_IS_OLD} FROM ledger_event"
 # Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
 _COUNTED = len(RESOURCES)
 STANDING = """
@@ -76,6 +77,10 @@ CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
+# What runs took back of what they did, for others that would go on from that, or be given it.
+TAKEN_BACK = f"""
+    SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
+    AND kind IN ('UndoAsked', 'UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY run_id, seq"""
 EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY seq"
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
@@ -380,6 +385,34 @@ def undo_of(run_id: UUID) -> list[Event]:
     with connection.cursor() as cursor:
         cursor.execute(UNDOING, [run_id])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
+
+
+def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
+    """Which of these effects were undone, are about to be, or may have been, by the rows of TAKEN_BACK of their runs.
+    Of a run of which one can't be believed that is all of them."""
+    by_run: dict[str, Undoing | None] = {}
+    for *row, run_id in rows:
+        back = by_run.setdefault(str(run_id), Undoing())
+        try:
+            event = checked(run_id, row)[1]  # type: ignore[arg-type]
+        except JournalBroken as broken:
+            log.warning("run %s: what it undid can't be read, so all of it counts as undone: %s", run_id, broken)
+            by_run[str(run_id)] = None
+            continue
+        if back is not None:
+            back.see(event)
+    return {place for place in places if place[0] in by_run and _is_back(by_run[place[0]], *place[1:])}
+
+
+def _is_back(back: Undoing | None, slot: str, attempt: int) -> bool:
+    return back is None or back.is_begun or (slot, attempt) in back.all
+
+
+def forked_of(run_id: UUID) -> RunForked | None:
+    """What tells of a fork whose fork it is; None for a run that is none. Raises JournalBroken."""
+    with connection.cursor() as cursor:
+        cursor.execute(EVENTS, [run_id, 2**62])
+        return forked_in(run_id, cursor.fetchall())
 
 
 def origin_of(run_id: UUID) -> RunCarriedOn | None:

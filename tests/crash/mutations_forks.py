@@ -15,7 +15,7 @@ HIT, SINCE, BESIDE, SECRETS = (
     "tests/runs/test_forks_attacked.py", "tests/runs/test_forks_undone.py", "tests/runs/test_forks_beside.py",
     "tests/testing/test_secrets_of_others.py",
 )  # fmt: skip
-BACK, KIN = "runs/journal/forks/taken_back.py", "runs/queries/recordings/kin.py"
+BACK, KIN = "runs/journal/reader.py", "runs/queries/recordings/kin.py"
 MODEL = "tests/runs/test_model.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",

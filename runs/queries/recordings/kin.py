@@ -21,7 +21,7 @@ from runs.queries.secret_fields import secrets_of
 # Where something in a run's record may have come from: the runs that it was forked from, is a step of, went on from or
 # as, the steps of all these; and which of them were moved, from what to what. Not the forks that were made of it.
 _KIN = """
-    WITH RECURSIVE kin(id) AS (
+    SELECT * FROM (WITH RECURSIVE kin(id) AS (
         SELECT %s::uuid
         UNION SELECT n.id FROM kin k JOIN runs_run r ON r.id = k.id CROSS JOIN LATERAL (
             SELECT unnest(ARRAY[r.forked_from, r.parent, r.came_from, r.goes_on_as])
@@ -30,7 +30,7 @@ _KIN = """
     moved(id) AS (SELECT k.id FROM kin k JOIN runs_run r ON r.id = k.id WHERE r.generation > 0 OR r.id = %s)
     SELECT DISTINCT ON (r.graph_id) k.id, r.graph_id, NULL::bytea FROM kin k LEFT JOIN runs_run r ON r.id = k.id
     UNION ALL SELECT m.id, NULL, v.clear FROM moved m JOIN ledger_event v ON v.run_id = m.id
-    WHERE v.kind = 'RunMigrated'"""
+    WHERE v.kind = 'RunMigrated') AS found"""
 
 
 def declared_secrets(recording: Recording) -> Secrets:

@@ -15,8 +15,7 @@ from ledger import events as e
 from ledger.models import Event
 from runs.engine.forks.evidence import Place
 from runs.engine.tools import ReplayClass
-from runs.journal.forks.taken_back import TAKEN_BACK, forked_of, taken_back
-from runs.journal.reader import TAKEN_OVER, checked
+from runs.journal.reader import TAKEN_BACK, TAKEN_OVER, checked, forked_of, taken_back
 from runs.models import Run
 
 _NEVER = 2**62

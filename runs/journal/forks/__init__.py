@@ -1,1 +1,0 @@
-"""What the journals of forks and their origins say of each other."""
