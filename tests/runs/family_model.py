@@ -32,6 +32,7 @@ from tests.world import OLGA, SHOP, Asked, Notes, Outside, agent_of
 
 WHY = "the model says so"
 VERSIONS = ("1.0.0", "2.0.0")
+VISITS = {"first": 1, "below": 2, "second": 2, "third": 3}  # of the parent, in which each effect is made
 POINTS = [(point, tool) for point in ("CP1", "CP2", "CP4", "CP6") for tool in ("book", "unbook")]
 POINTS += [("CP7", ""), ("CP8", "")]
 
@@ -86,10 +87,11 @@ class Family(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.bring_to_an_end()
 
-    @initialize(text=st.sampled_from(["wait", "quick"]), is_refused=st.booleans())
-    def start(self, text: str, is_refused: bool) -> None:
+    @initialize(text=st.sampled_from(["wait", "wait", "quick"]), is_refused=st.booleans(), times=st.integers(0, 4))
+    def start(self, text: str, is_refused: bool, times: int) -> None:
         self.run = self.stage.start(self.agent, text=text)
-        if is_refused:
+        self.work(times)
+        if is_refused and times % 2:
             self.outside.trouble("unbook", BusinessFailure("too late", code="late"))
 
     # --- workers, and the sweeper
@@ -125,9 +127,9 @@ class Family(RuleBasedStateMachine):
                 signals.signal(run.pk, "go", {"end": end}, by=SHOP)
 
     @precondition(lambda self: self.done())
-    @rule(data=st.data(), effects=st.sampled_from(["undo", "undo", "leave"]))
-    def cancel(self, data: st.DataObject, effects: str) -> None:
-        run = self._one_of(data)
+    @rule(data=st.data(), effects=st.sampled_from(["undo", "undo", "leave"]), is_parent=st.booleans())
+    def cancel(self, data: st.DataObject, effects: str, is_parent: bool) -> None:
+        run = fresh(self.run) if is_parent else self._one_of(data)
         is_legal = not (run.state in ENDED or run.is_undoing or head(run).is_cancel_requested)
         act = partial(lifecycle.cancel, run.pk, by=OLGA, justification=WHY, effects=effects)
         self._is_done(act, is_legal, IllegalTransition)
@@ -177,10 +179,12 @@ class Family(RuleBasedStateMachine):
         run = fresh(self.run)
         act = partial(forking.fork, run.pk, Wanted(visit, what_if=what_if), by=OLGA, justification=WHY)
         entered = {x.visit for x in events(run, e.VisitEntered) if x.node != "_undo"}
-        is_legal = visit in entered and not (run.is_undoing and run.state not in ENDED)
+        is_gone = any(VISITS[name] < visit for name in self.undone())  # what it would go on from
+        is_legal = visit in entered and not is_gone and not (run.is_undoing and run.state not in ENDED)
         made = self._is_done(act, is_legal, InvalidInput)
         if made is not None:
             self.forks.append(made.pk)
+            self.versions[made.pk] = run.version
 
     @rule()
     def answer(self) -> None:
@@ -202,7 +206,7 @@ class Family(RuleBasedStateMachine):
             if not left:
                 break
             for run in left:
-                if str(run.state) == "paused":
+                if str(fresh(run).state) == "paused":  # its parent's resume may have been its own
                     lifecycle.resume(run.pk, by=OLGA, justification=WHY)
             self.work(4)
             self.sweep()
@@ -219,14 +223,13 @@ class Family(RuleBasedStateMachine):
     def nothing_is_done_twice(self) -> None:
         done = self.done()
         assert len({*done}) == len(done), done
-        undone = [what.partition(":")[2] for what in done if what.startswith("unbook")]
-        assert {f"book {name}" for name in undone} <= {*done}
+        assert {f"book {name}" for name in self.undone()} <= {*done}
 
     def each_effect_is_where_it_should_be(self, run: Run) -> None:
         done, state = self.done(), str(run.state)
         child = Run.objects.filter(parent=run.pk).first()
         booked = [what.removeprefix("book ") for what in done if what.startswith("book")]
-        undone = [what.partition(":")[2] for what in done if what.startswith("unbook")]
+        undone = self.undone()
         own = [name for name in booked if name != "below"]
         is_undone = state == "failed" or (state == "cancelled" and self.wishes.get(run.pk) == "undo")
         gone = {*own} if is_undone else set()
@@ -243,6 +246,9 @@ class Family(RuleBasedStateMachine):
     def done(self) -> list[str]:
         """The effects that happened, in order, of whatever run."""
         return [f"{r.tool} {json.loads(r.body)['name']}" for r in self.outside.requests if r.executed]
+
+    def undone(self) -> list[str]:
+        return [what.partition(":")[2] for what in self.done() if what.startswith("unbook")]
 
     # ---
 
