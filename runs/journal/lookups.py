@@ -26,7 +26,6 @@ from runs.engine.forks.evidence import Place
 from runs.engine.journal import Effects, History, Reply
 from runs.engine.undoing.plan import KINDS, at_work
 from runs.journal.database_errors import patiently
-from runs.journal.forks.taken_back import TAKEN_BACK, taken_back
 from runs.journal.libpq import Pool
 from runs.journal.reader import (
     AT_SLOT,
