@@ -57,5 +57,4 @@ UNDOING = [
     Mutant("verification lets what nobody planned be undone", VERIFIED, "        elif not self._is_meant(of, event):", "        elif False:", "tests/runs/test_undo_verified.py -k planned"),
     Mutant("a page shows the effects of before for ever", "runs/services/undo/offered.py", "    if not is_new:", "    if True:", "tests/scale/test_undo_page.py -k what_is_new"),
     Mutant("a page reads all effects at each refresh", "runs/services/undo/offered.py", "    if not is_new:\n        _keep(run.pk, replace(kept, seq=seq))\n        return kept.seen\n", "    if not is_new:\n        return _read(run, family)\n", "tests/scale/test_undo_page.py -k live_refresh"),
-    Mutant("a child at work keeps its effects when its parent undoes", "runs/services/families/wishes.py", "    effects = None if above is None else UNDO if above.is_undoing else said_at_end(above)", "    effects = \"leave\"", "tests/runs/test_family_model.py"),
 ]  # fmt: skip

@@ -129,7 +129,19 @@ class Family(RuleBasedStateMachine):
     @precondition(lambda self: self.done())
     @rule(data=st.data(), effects=st.sampled_from(["undo", "undo", "leave"]), is_parent=st.booleans())
     def cancel(self, data: st.DataObject, effects: str, is_parent: bool) -> None:
-        run = fresh(self.run) if is_parent else self._one_of(data)
+        self._cancel(fresh(self.run) if is_parent else self._one_of(data), effects)
+
+    @precondition(lambda self: self._has_child_at_work())
+    @rule()
+    def undo_above_a_child_at_work(self) -> None:
+        """By chance alone few are cancelled just then."""
+        self._cancel(fresh(self.run), "undo")
+
+    def _has_child_at_work(self) -> bool:
+        is_at_work = self._at_work().filter(parent=self.run.pk).exists()
+        return is_at_work and self.done()[-1:] == ["book below"]
+
+    def _cancel(self, run: Run, effects: str) -> None:
         is_legal = not (run.state in ENDED or run.is_undoing or head(run).is_cancel_requested)
         act = partial(lifecycle.cancel, run.pk, by=OLGA, justification=WHY, effects=effects)
         self._is_done(act, is_legal, IllegalTransition)
