@@ -60,6 +60,5 @@ FORKING = [
     Mutant("a secret of the version that a run was moved from leaves", KIN, "            found |= {str(told[\"of\"]), str(told[\"to\"])}\n", "            pass\n", f"{SECRETS} -k 'no_file and by_an_earlier_move'"),
     Mutant("a secret of a fork's origin leaves", KIN, "ARRAY[r.forked_from, r.parent,", "ARRAY[r.parent,", f"{SECRETS} -k 'no_file and by_a_fork'"),
     Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
-    Mutant("a visit that a move left is told", "runs/engine/recordings/one_version.py", "        kept = [each for each in kept if each not in inside]\n", "", "tests/testing/test_moved_to_test.py -k left_is_not_told"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
 ]  # fmt: skip
