@@ -67,7 +67,6 @@ FORKING = [
     Mutant("a secret of the version that a run was moved from leaves", KIN, "            found |= {str(told[\"of\"]), str(told[\"to\"])}\n", "            pass\n", f"{SECRETS} -k 'no_file and by_an_earlier_move'"),
     Mutant("a secret of a fork's origin leaves", KIN, "ARRAY[r.forked_from, r.parent,", "ARRAY[r.parent,", f"{SECRETS} -k 'no_file and by_a_fork'"),
     Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
-    Mutant("a visit that a move left is told", "runs/engine/recordings/one_version.py", "        kept = [each for each in kept if each not in inside]\n", "", "tests/testing/test_moved_to_test.py -k left_is_not_told"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
     Mutant("a fork of a fork is sure of what that one was not told", POINTS, " or (forked is not None and forked.told.fences_all)", "", MODEL),
     Mutant("a fork that ended without doing anything is in the way for ever", "runs/services/retrying.py", "        if fork.state not in ENDED or LedgerEntry", "        if True or LedgerEntry", MODEL),

@@ -111,7 +111,7 @@ def test_a_record_of_an_undo_that_can_not_be_read_counts_as_one(stage: Stage, ru
     undo(stage, run)
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
-        changed = "UPDATE ledger_event SET clear = clear || ' '::bytea WHERE run_id = %s AND kind = 'EffectUndone'"
+        changed = "UPDATE ledger_event SET clear = clear || ' '::bytea WHERE run_id = %s AND kind ~ 'Undo'"
         cursor.execute(changed, [child_of(run).pk])
         cursor.execute("SET session_replication_role = origin")
     say(made, TAKE)
