@@ -20,7 +20,7 @@ PARALLEL ?= -n 3 --dist loadfile
 # `make up` and `make test` may be started together on a fresh checkout: one installs, one waits.
 LOCKED := $(shell command -v flock >/dev/null 2>&1 && echo flock .venv.lock)
 
-# Every test process compiles every test, unless what they made of them last time is kept.
+# Every test process compiles every test, unless what came of it last time was kept.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help up test test-all replay lint rules types crash bench bench-scale clean-data install lock
