@@ -154,7 +154,13 @@ class Family(RuleBasedStateMachine):
         is_paused = str(run.state) == "paused"
         is_free = run.state not in ENDED and not is_paused and not head(run).is_cancel_requested
         act = partial(getattr(lifecycle, what), run.pk, by=OLGA, justification=WHY)
-        self._is_done(act, is_free if what == "pause" else is_paused, IllegalTransition)
+        may_resume = is_paused and not self._is_beside(run)
+        self._is_done(act, is_free if what == "pause" else may_resume, IllegalTransition)
+
+    def _is_beside(self, run: Run) -> bool:
+        """Whether a run that it was begun again as is at work, or did something."""
+        forks = Run.objects.filter(forked_from=run.pk, fork_how="fork")
+        return any(fork.state not in ENDED or LedgerEntry.objects.filter(run_id=fork.pk).exists() for fork in forks)
 
     @rule(data=st.data(), after=st.integers(0, 2))
     def move(self, data: st.DataObject, after: int) -> None:
@@ -218,7 +224,11 @@ class Family(RuleBasedStateMachine):
             if not left:
                 break
             for run in left:
-                if str(fresh(run).state) == "paused":  # its parent's resume may have been its own
+                if str(fresh(run).state) != "paused":  # its parent's resume may have been its own
+                    continue
+                if self._is_beside(run):
+                    self._cancel(fresh(run), "leave")
+                else:
                     lifecycle.resume(run.pk, by=OLGA, justification=WHY)
             self.work(4)
             self.sweep()

@@ -148,7 +148,7 @@ class Model:
         return True
 
     def resume(self) -> bool:
-        if (self.state != "paused" and not self.wants_pause) or "budget" in self.waits:
+        if (self.state != "paused" and not self.wants_pause) or "budget" in self.waits or self.forks:
             return False
         self.is_paused_by_person = False
         if self.state == "paused":

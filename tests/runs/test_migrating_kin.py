@@ -98,6 +98,16 @@ def test_a_child_s_end_and_its_parent_s_move_in_the_same_moment(stage: Stage) ->
     sound(run)
 
 
+def test_a_parent_that_has_heard_of_a_bad_end_and_not_gone_on_is_moved_in_its_middle(stage: Stage) -> None:
+    run, (child,), hold = family(stage, "a")
+    of_one(hold, version="2.0.0")
+    lifecycle.cancel(child.pk, by=OLGA, justification=WHY)
+    ends.tell_parent(child.pk)
+    assert kinds(run)[-1] == "ChildEnded" and moved(run, nodes=ONE).how == "replayed"
+    assert stage.settle(run) == "failed" and fresh(run).error_code == "child_failed"
+    sound(run)
+
+
 def test_a_failed_child_is_retried_with_its_move_until_its_parent_has_heard(stage: Stage) -> None:
     worker = agent_of(work, name="mover-child")
 

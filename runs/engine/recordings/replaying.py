@@ -366,10 +366,9 @@ def _another_end(
 
 
 def _waits(tape: Tape) -> list[str]:
-    """What is waited for where the record ends."""
-    open_ones = (
-        (name, kind) for name, slot in tape.slots.items() for (kind, _), end in slot.now.waits.items() if end is None
-    )
+    """What is waited for where the record ends. What came is on record before whoever waits for it goes on."""
+    slots = [(name, slot.now) for name, slot in tape.slots.items() if slot.now.outcome is None]
+    open_ones = ((name, kind) for name, now in slots for (kind, _), end in now.waits.items() if end is None)
     return [f"{kind} at {name}" for name, kind in open_ones]
 
 

@@ -104,7 +104,7 @@ class People:
             elif state == "paused" and is_child:
                 pass  # it goes on with its parent
             elif state == "paused":
-                acted |= self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY))
+                acted |= self._resume(run_id)
             elif kind == "message":
                 self._say(run_id, wait_id, 3)
                 acted = True
@@ -129,6 +129,12 @@ class People:
         if is_over:
             self._deliver_late()
         return is_over, 0.0 if acted else seconds
+
+    def _resume(self, run_id: str) -> bool:
+        """Set it going; beside a run that it was begun again as it may not, and is ended instead."""
+        if self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY)):
+            return True
+        return run_id in self.begun_again and self._try(partial(self.steer, run_id, "cancel"))
 
     def _is_for_good(self, run_id: str, state: str, how: str) -> bool:
         """Whether a run has ended, and nobody may or need try it again."""
