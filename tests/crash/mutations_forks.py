@@ -69,8 +69,8 @@ FORKING = [
     Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
     Mutant("a fork of a fork is sure of what that one was not told", POINTS, " or (forked is not None and forked.told.fences_all)", "", MODEL),
-    Mutant("a fork that ended without doing anything is in the way for ever", "runs/services/retrying.py", "        if fork.state not in ENDED or LedgerEntry", "        if True or LedgerEntry", MODEL),
+    Mutant("a fork that ended without doing anything is in the way for ever", "runs/services/retrying.py", "Run.objects.filter(Q(ended_at__isnull=True) | did, forked_from=origin)", "Run.objects.filter(forked_from=origin)", MODEL),
     Mutant("a new start that is refused has cancelled its run", AGAIN, "@transaction.atomic\ndef start_again", "def start_again", MODEL),
     Mutant("what a person says did not happen is told to forks", EVIDENCE, "    if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:\n        return False", "    if False:\n        return False", MODEL),
-    Mutant("a run is forked while it undoes", "runs/services/forks/forking.py", "    if run.is_undoing and run.state not in ENDED:", "    if False:", MODEL),
+    Mutant("a run is forked while it undoes", POINTS, "    if run.is_undoing and run.state not in ENDED:", "    if False:", MODEL),
 ]  # fmt: skip
