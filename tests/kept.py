@@ -6,17 +6,12 @@ tests take. What a test may have left behind is put right in between.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import psycopg
 from django.db import connection
-from psycopg_pool import PoolTimeout
-
-from runs.journal.libpq import Pool
 
 _cleaners: dict[str, psycopg.Connection[Any]] = {}
-_resting: list[tuple[asyncio.Runner, Pool]] = []
 
 
 def settle() -> None:
@@ -41,50 +36,9 @@ def cleaner(url: str) -> psycopg.Connection[Any]:
     return link
 
 
-def borrow() -> tuple[asyncio.Runner, Pool | None]:
-    """A stage's event loop, and its workers' connection if one is left from before; two stages don't share one."""
-    return _resting.pop() if _resting else (asyncio.Runner(), None)
-
-
-def give_back(runner: asyncio.Runner, pool: Pool | None) -> None:
-    """The stage is over: the next one has the loop and the connection, unless something is left in either."""
-    if pool is not None and runner.run(_is_as_new(pool)):
-        _resting.append((runner, pool))
-    else:
-        _close(runner, pool)
-
-
-async def _is_as_new(pool: Pool) -> bool:
-    """Nobody is at work but the pool, in no thread either, and its only connection answers. What was set is reset."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    others -= {task for task in others if task.get_name().startswith(f"{pool.name}-")}
-    stats = pool.get_stats()
-    if (
-        [task.get_coro().__qualname__ for task in others] not in ([], ["Event.wait"])  # the pool's own before 3.12
-        or getattr(asyncio.get_running_loop(), "_default_executor", None) is not None
-        or (stats["pool_size"], stats["pool_available"]) != (1, 1)
-    ):
-        return False
-    try:
-        async with pool.connection(timeout=1) as link:
-            for order in ("RESET ALL", "UNLISTEN *", "SELECT pg_advisory_unlock_all()"):
-                await link.execute(order)
-    except (psycopg.OperationalError, PoolTimeout):
-        return False  # the test cut it, or restarted the server
-    return True
-
-
-def _close(runner: asyncio.Runner, pool: Pool | None) -> None:
-    if pool is not None:
-        runner.run(pool.close())
-    runner.close()
-
-
 def hang_up() -> None:
     """The last test is over: the database is to be dropped."""
     for link in _cleaners.values():
         link.close()
     _cleaners.clear()
-    while _resting:
-        _close(*_resting.pop())
     connection.close()

@@ -7,10 +7,10 @@ that can't be). Everything it does goes through the code that the product runs: 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -71,8 +71,7 @@ class Stage:
     """A fleet without processes. Use `drive` to let its one worker take the best ready run and drive it once."""
 
     def __init__(self) -> None:
-        self.runner, self._kept = kept.borrow()
-        self._context = copy_context()
+        self.runner = asyncio.Runner()
         self.pool: Pool | None = None
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
@@ -88,13 +87,13 @@ class Stage:
         self.worker = self.hire()
 
     def close(self) -> None:
-        if self.pool is not None and self.pool is not self._kept:
+        if self.pool is not None:
             self.wait(self.pool.close())
-        kept.give_back(self.runner, self._kept)
+        self.runner.close()
         members.hang_up()
 
     def wait(self, doing: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(doing, context=self._context)
+        return self.runner.run(doing)
 
     # --- workers ---
 
@@ -115,16 +114,15 @@ class Stage:
 
     async def connected(self) -> Pool:
         if self.pool is None:
-            address = dsn(name="durableagents stage")
-            if self._kept is not None and self._kept.conninfo != address:
-                await self._kept.close()
-                self._kept = None
-            if self._kept is None:
-                self._kept = AsyncConnectionPool(
-                    address, min_size=1, max_size=8, open=False, timeout=10.0, kwargs={"autocommit": True}
-                )
-                await self._kept.open(wait=True)
-            self.pool = self._kept
+            self.pool = AsyncConnectionPool(
+                dsn(name="durableagents stage"),
+                min_size=1,
+                max_size=8,
+                open=False,
+                timeout=10.0,
+                kwargs={"autocommit": True},
+            )
+            await self.pool.open(wait=True)
         return self.pool
 
     # --- driving ---
