@@ -93,7 +93,8 @@ def test_the_page_says_which_were_moved_where_one_is_busy(operator: Client, runs
 
 
 def test_the_page_offers_to_retry_what_failed(operator: Client, runs: list[Run]) -> None:
-    assert 'name="retry"' in operator.get(PAGE).content.decode()
+    page = operator.get(PAGE).content.decode()
+    assert 'name="retry"' in page and "or with the box below, the oldest that failed)" in page
     seen = operator.post(f"{PAGE}/looks", FORM | {"retry": "on"}).content.decode()
     assert "No run of 1.0.0 fits." in seen and 'name="retry" checked' in seen
     done = operator.post(f"{PAGE}/acts", FORM | {"retry": "on", "runs": str(runs[0].id), "justification": WHY})

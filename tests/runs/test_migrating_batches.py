@@ -53,6 +53,17 @@ def end(backend: int) -> None:
         link.execute("SELECT pg_terminate_backend(%s, 5000)", [backend])
 
 
+def lost_on_commit(action: str, run: Run) -> None:
+    """A hook of `command.on_act`: a move is committed, and its answer never comes."""
+
+    def lost() -> None:
+        end(own_backend())
+        own_backend()
+
+    if action == "migrate":
+        transaction.on_commit(lost)
+
+
 def test_a_run_that_somebody_holds_is_busy_and_the_others_are_moved(three: list[Run], tools: Toolbox) -> None:
     renamed(tools)
     with psycopg.connect(dsn(name="somebody else")) as holder:
@@ -124,16 +135,13 @@ def test_a_move_whose_commit_s_answer_is_lost_is_told_as_done(
 
     def lose(action: str, run: Run) -> None:
         if run.pk == three[1].pk:
-            transaction.on_commit(lost)
-
-    def lost() -> None:
-        end(own_backend())
-        own_backend()
+            lost_on_commit(action, run)
 
     monkeypatch.setattr(command, "on_act", [*command.on_act, lose])
     found = move(three)
     assert told(found) == [(True, ""), (True, ""), (False, "not_tried")]
-    assert found[1].to_node == "wait_here" and [fresh(run).generation for run in three] == [1, 1, 0]
+    assert (found[1].node, found[1].to_node, found[1].answered) == ("hold", "wait_here", ["0.2/1"])
+    assert [fresh(run).generation for run in three] == [1, 1, 0]
     for run in three:
         sound(run)
 

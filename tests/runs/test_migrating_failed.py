@@ -3,25 +3,32 @@ out twice, and what a retry or a move alone would refuse is refused by name."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 from durableagents import Agent, BusinessFailure, Context, End
 from ledger import events as e
 from ledger.errors import Forbidden, InvalidInput
+from runs.connections import dsn
+from runs.engine.agents import registry
 from runs.models import Run
-from runs.services import callbacks, lifecycle, signals
+from runs.services import callbacks, command, lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts, looking
 from runs.services.migrating.bodies import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
+from tests.engine.undoings import Reversible, failing
 from tests.runs.moving import NAME
 from tests.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, overrides, waiting
 from tests.runs.test_callbacks import token_of
 from tests.runs.test_late_news import Mood, failed_elsewhere
 from tests.runs.test_migrating import names, sound
+from tests.runs.test_migrating_batches import lost_on_commit
+from tests.runs.test_other_code import announce
 from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -151,7 +158,53 @@ def test_a_definite_failure_is_tried_again_by_the_new_version(stage: Stage, tool
     sound(run)
 
 
-def test_what_was_undone_or_begun_again_stays(stage: Stage, tools: Toolbox, failed: Run) -> None:
+def test_the_old_version_s_code_may_be_gone_or_be_another(stage: Stage, tools: Toolbox, outside: Outside) -> None:
+    version(tools, "1.0.0", is_broken=True)
+    announce(stage)
+    one, two = (lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP) for _ in range(2))
+    assert [stage.settle(run) for run in (one, two)] == ["failed", "failed"]
+    version(tools, "2.0.0", is_broken=False)
+    registry.remove(f"{NAME}@1.0.0")
+    assert (seen(one).how, moved(one).is_moved) == ("replayed", True)
+    version(tools, "1.0.0", is_broken=True, first="another")
+    assert (seen(two).how, moved(two).is_moved) == ("replayed", True)
+    assert [stage.settle(run) for run in (one, two)] == ["completed", "completed"]
+    assert names(outside) == ["first", "first", "second", "second"]
+
+
+def test_what_was_undone_stays(stage: Stage, outside: Outside) -> None:
+    agent = failing(Reversible(outside), [["book"], ["post", "order"]], name=NAME, version="1.0.0")
+    run = stage.start(agent)
+    assert stage.settle(run) == "failed" and fresh(run).is_undoing
+    failing(Reversible(outside), [["book"]], name=NAME, version="2.0.0")
+    before, nodes = dump(), {"nodes": {"node": "node"}}
+    for found in (seen(run, **nodes), moved(run, **nodes)):
+        assert (found.how, found.code) == ("refused", "illegal-state") and "effects were undone" in found.why
+    assert seen(run, retry=False, **nodes).code == "ended" and dump() == before
+
+
+def test_a_look_does_not_wait_for_whoever_has_the_run(tools: Toolbox, failed: Run) -> None:
+    version(tools, "2.0.0", is_broken=False)
+    with psycopg.connect(dsn(name="somebody else")) as holder:
+        holder.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [failed.id])
+        found = seen(failed)
+        assert (found.code, "lock timeout" in found.why) == ("busy", False)
+        assert "lock timeout" in moved(failed).why, "an act waits"
+    assert seen(failed).how == "replayed"
+
+
+def test_a_move_whose_commit_s_answer_is_lost_is_told_as_any_other(
+    tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version(tools, "2.0.0", is_broken=False)
+    told = seen(failed)
+    monkeypatch.setattr(command, "on_act", [*command.on_act, lost_on_commit])
+    assert moved(failed) == replace(told, is_moved=True) and told.is_retried and told.answered
+    assert kinds(failed)[-2:] == ["RunRetried", "RunMigrated"]
+    sound(failed)
+
+
+def test_what_was_begun_again_stays(stage: Stage, tools: Toolbox, failed: Run) -> None:
     version(tools, "2.0.0", is_broken=False)
     forking.fork(failed.pk, Wanted(1), by=OLGA, justification=WHY)
     before = dump()

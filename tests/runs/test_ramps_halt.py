@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ from runs.services.releases.watching import figures, sweep
 from runs.workers.housekeeping import House
 from tests.runs.releasing import WHY, ramp, seen, served, start, told, versions
 from tests.runs.stage import Stage, at_once, fresh, problems
-from tests.world import OLGA, SHOP, Item, Notes, Toolbox
+from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox
 
 pytestmark = pytest.mark.django_db
 
@@ -250,9 +251,10 @@ async def waits(state: Notes, ctx: Context) -> End:
     return End("done")
 
 
-def off(*runs: Run, of: str = "2.0.0", to: str = "1.0.0") -> None:
+def off(*runs: Run, of: str = "2.0.0", to: str = "1.0.0", retry: bool = False) -> None:
     """Somebody moves runs to the other version by hand."""
-    body = {"from_version": of, "to_version": to, "nodes": {"waits": "waits"}, "runs": [run.pk for run in runs]}
+    ids = [run.pk for run in runs]
+    body = {"from_version": of, "to_version": to, "nodes": {"waits": "waits"}, "runs": ids, "retry": retry}
     found = migrating.migrate("releasing", MigrateBody.model_validate(body | {"justification": WHY}), by=OLGA)
     assert [one.is_moved for one in found] == [True] * len(runs), found
 
@@ -301,6 +303,28 @@ def test_a_run_that_had_not_begun_there_was_never_the_newer_version_s(stage: Sta
     assert figures(one) == watching.Figures() and sweep() == 0
 
 
+def test_what_failed_before_its_first_node_and_is_rescued_still_counts(stage: Stage) -> None:
+    is_bad = False
+
+    def initial(asked: Asked) -> Notes:
+        if is_bad:
+            raise ValueError("no first state")
+        return Notes(asked=asked)
+
+    served(stage, *versions(waits, initial=initial))
+    one = ramp(100, failed=20, stopped=10, at_least=3)
+    runs = [lifecycle.start("releasing", {"text": "x"}, by=SHOP) for _ in range(3)]
+    is_bad = True
+    assert [stage.settle(run) for run in runs] == ["failed"] * 3
+    assert [(fresh(run).node, fresh(run).error_code) for run in runs] == [("", "bad_input")] * 3
+    assert figures(one) == watching.Figures(3, 3, 0, 0)
+    is_bad = False
+    off(*runs[:2], retry=True)
+    assert figures(one) == watching.Figures(3, 1, 0, 2), "they had begun there"
+    assert [stage.settle(run) for run in runs[:2]] == ["parked", "parked"]
+    assert figures(one) == watching.Figures(3, 1, 0, 2) and sweep() == 1
+
+
 def test_a_run_that_began_on_the_older_version_and_is_moved_there_is_not_judged(stage: Stage) -> None:
     served(stage, *versions(waits))
     run = lifecycle.start("releasing@1.0.0", {"text": "x"}, by=SHOP)
@@ -333,12 +357,45 @@ def test_an_older_ramp_s_runs_are_not_counted_to_the_next_one(stage: Stage) -> N
     assert figures(second) == watching.Figures() and figures(first) == watching.Figures(1, 0, 0, 1)
 
 
-def test_what_is_read_of_moved_runs_is_found_by_an_index(stage: Stage) -> None:
+def test_runs_that_were_moved_before_it_are_not_read(stage: Stage) -> None:
     served(stage, *versions(waits))
-    one = ramp(100, at_least=1)
+    one = ramp(100, failed=None, stopped=20, at_least=1)
+    (run,) = begun(stage, "x")
+    off(run)
+    moved_before("30 days", 20_000)
     asked = {"ramps": [one.pk], "graphs": [one.to_graph], "after": [0], "since": [None], "most": watching.COUNTED}
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE runs_run, runs_rampstart, ledger_overriderecord")
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {watching._FIGURES}", asked)
+        steps = list(steps_of(cursor.fetchone()[0][0]["Plan"]))
+    (read,) = [step for step in steps if step.get("Index Name") == "runs_run_moved"]
+    assert read["Actual Rows"] * read["Actual Loops"] == 1
+    assert any(step.get("Index Name") == "runs_run_judged" for step in steps)
+    assert [s for s in steps if s["Node Type"] == "Seq Scan" and s["Relation Name"] == "runs_run"] == []
+    assert figures(one) == watching.Figures(1, 0, 0, 1)
+
+
+def moved_before(ago: str, count: int) -> None:
+    """Runs of many versions of the agent, which were moved as the one on record was, and were last begun then."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {watching._FIGURES}", asked)
-        plan = "\n".join(row[0] for row in cursor.fetchall())
-    assert "runs_run_moved" in plan and "runs_run_judged" in plan
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "WITH made AS ("
+            "INSERT INTO runs_run (id, agent, version, graph_id, generation, node, visit, is_woken, is_solo,"
+            " priority, tags, trace_id, created_by, created_at, updated_at, error_code, state, started_at)"
+            " SELECT gen_random_uuid(), 'releasing', '0.' || n %% 50, 'releasing@0.' || n %% 50, 1, '', 0, false,"
+            " false, 0, '[]', 't', 'key:shop', now(), now(), '', 'pending', now() - %(ago)s::interval"
+            " FROM generate_series(1, %(count)s) n RETURNING id)"
+            " INSERT INTO ledger_overriderecord (run_id, action, by, role, auth, address, justification, seq, chain,"
+            " before, after, at)"
+            " SELECT made.id, o.action, o.by, o.role, o.auth, o.address, o.justification, o.seq, o.chain, o.before,"
+            " o.after, o.at - %(ago)s::interval FROM made, ledger_overriderecord o WHERE o.action = 'migrate'",
+            {"ago": ago, "count": count},
+        )
+
+
+def steps_of(plan: Any) -> Iterator[Any]:
+    """A plan's steps."""
+    yield plan
+    for below in plan.get("Plans", []):
+        yield from steps_of(below)

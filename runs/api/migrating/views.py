@@ -11,16 +11,16 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
-from runs.engine.migrating.trying import Moving
+from runs.engine.migrating.trying import Moving, refused
 from runs.services import idempotency
 from runs.services.migrating import acts, looking
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import LookBody, MigrateBody
-from runs.services.migrating.outcomes import Outcome, each
+from runs.services.migrating.outcomes import Meant, Outcome, each
 
 
 class MovedRow(Shape):
@@ -77,22 +77,35 @@ class Migrations(ApiView):
         keys = {UUID(run_id): f"{mine}-{run_id}" for run_id in json.loads(text)}
         kept = idempotency.kept_answers(principal, list(keys.values()))
         told = {run_id: _kept(run_id, kept[named]) for run_id, named in keys.items() if named in kept}
-        if left := [run_id for run_id in keys if run_id not in told]:
-            moving = moving_of(name, body)
-
-            def one(run_id: UUID) -> Outcome:
-                return self._one(keys[run_id], principal, run_id, moving, why)
-
-            told |= {found.run: found for found in each(left, one, moving, by=self.by)}
+        if left := {run_id: named for run_id, named in keys.items() if run_id not in told}:
+            told |= {found.run: found for found in self._rest(name, body, left, principal, why, is_repeat=bool(told))}
         return _answer([told[run_id] for run_id in keys])
 
-    def _one(self, key: str, principal: str, run_id: UUID, moving: Moving, why: str) -> Outcome:
+    def _rest(
+        self, name: str, body: MigrateBody, left: dict[UUID, str], principal: str, why: str, *, is_repeat: bool
+    ) -> list[Outcome]:  # fmt: skip
+        """What becomes of the runs without a kept answer. A repeat gives those that are kept also where nothing can be
+        moved so any more."""
+        try:
+            moving = moving_of(name, body)
+        except (InvalidInput, NotFound) as error:
+            if not is_repeat:
+                raise
+            return [Outcome.of(run_id, refused(error.code, error.detail)) for run_id in left]
+        meant = Meant()
+
+        def one(run_id: UUID) -> Outcome:
+            return self._one(left[run_id], principal, run_id, moving, why, meant)
+
+        return each(list(left), one, moving, by=self.by, meant=meant)
+
+    def _one(self, key: str, principal: str, run_id: UUID, moving: Moving, why: str, meant: Meant) -> Outcome:
         stayed: Outcome | None = None
         for _ in range(acts.LOOKS):
             seen = looking.look(run_id, moving)  # before the answer's transaction: it takes long
 
             def act(seen: looking.Look = seen) -> tuple[int, Any]:
-                found = acts.migrate_one(run_id, moving, by=self.by, justification=why, seen_before=seen)
+                found = acts.migrate_one(run_id, moving, by=self.by, justification=why, meant=meant, seen_before=seen)
                 if not found.is_moved:
                     raise _Stays(found)
                 return 200, _row(found)

@@ -30,7 +30,7 @@ from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import chosen, moving_of
 from runs.services.migrating.bodies import MigrateBody, Moved
 from runs.services.migrating.looking import Look, in_the_way, look
-from runs.services.migrating.outcomes import Outcome, each
+from runs.services.migrating.outcomes import Meant, Outcome, each
 
 ACTION = "migrate"
 LOOKS = 3
@@ -43,7 +43,7 @@ def preview(agent: str, body: Moved) -> list[Outcome]:
     moving = moving_of(agent, body)
 
     def one(run_id: UUID) -> Outcome:
-        seen = look(run_id, moving)
+        seen = look(run_id, moving, waits=False)
         return Outcome.of(run_id, seen.found, is_retried=seen.is_retried)
 
     return each(chosen(moving.of, body), one, moving)
@@ -52,12 +52,12 @@ def preview(agent: str, body: Moved) -> list[Outcome]:
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
     """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = may_migrate(by, body.justification)
-    moving = moving_of(agent, body)
+    moving, meant = moving_of(agent, body), Meant()
 
     def one(run_id: UUID) -> Outcome:
-        return migrate_one(run_id, moving, by=by, justification=why)
+        return migrate_one(run_id, moving, by=by, justification=why, meant=meant)
 
-    return each(chosen(moving.of, body), one, moving, by=by)
+    return each(chosen(moving.of, body), one, moving, by=by, meant=meant)
 
 
 def may_migrate(by: Actor, justification: object) -> str:
@@ -68,11 +68,12 @@ def may_migrate(by: Actor, justification: object) -> str:
 
 
 def migrate_one(
-    run_id: UUID, moving: Moving, *, by: Actor, justification: str, seen_before: Look | None = None
+    run_id: UUID, moving: Moving, *, by: Actor, justification: str, seen_before: Look | None = None,
+    meant: Meant | None = None,
 ) -> Outcome:  # fmt: skip
     """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Whoever is in a
-    transaction of their own looks before it (`seen_before`), for that takes long. Nothing is changed where it is
-    refused."""
+    transaction of their own looks before it (`seen_before`), for that takes long. `meant` keeps the answer while the
+    commit is under way. Nothing is changed where it is refused."""
     for _ in range(LOOKS if seen_before is None else 1):
         seen = seen_before or look(run_id, moving)
         if seen.found.is_refused or seen.run is None:
@@ -87,7 +88,10 @@ def migrate_one(
                         lifecycle.retry(run_id, by=by, justification=justification)
                         act = Act(ACTION, run_id, by=by, justification=justification)
                     _move(act, moving, seen.found)
-                    return Outcome.of(run_id, seen.found, is_moved=True, is_retried=seen.is_retried)
+                    told = Outcome.of(run_id, seen.found, is_moved=True, is_retried=seen.is_retried)
+                    if meant is not None:
+                        meant[run_id] = told
+                    return told
         except DurableAgentsError as error:
             return Outcome.of(run_id, refused(error.code, error.detail))
     return Outcome.of(run_id, refused(MOVING, "it changes faster than it can be looked at: pause it first"))

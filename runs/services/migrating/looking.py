@@ -48,8 +48,9 @@ class Look:
     is_retried: bool = False
 
 
-def look(run_id: UUID, moving: Moving) -> Look:
-    """What would become of a run."""
+def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
+    """What would become of a run. One that has failed is read as retried, under its lock: where somebody else has it,
+    this `waits` as an act does, or raises OperationalError at once."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -62,7 +63,7 @@ def look(run_id: UUID, moving: Moving) -> Look:
         seq, is_retried = head.seq, run.state == State.FAILED
         try:
             if is_retried:
-                head = _as_retried(run, head)
+                head = _as_retried(run, head, waits=waits)
             created, stands, earlier, at, is_asked = _read(run, head.seq)
             if is_asked:
                 return Look(run, seq, refused("undoing", "it is to undo its effects, and ends then"))
@@ -73,14 +74,16 @@ def look(run_id: UUID, moving: Moving) -> Look:
         finally:
             if is_retried:
                 transaction.set_rollback(True)
-        moving = replace(moving, number=number_of(run.graph_id, stands.at.fingerprint))
+    moving = replace(moving, number=number_of(run.graph_id, stands.at.fingerprint))
     return Look(run, seq if is_retried else at, _in_time(moving, run, created, stands, earlier), is_retried)
 
 
-def _as_retried(run: Run, head: Head) -> Head:
+def _as_retried(run: Run, head: Head, *, waits: bool) -> Head:
     """What a retry would write, for the caller's transaction to read, which ends without it. Raises what `retry` does,
     and NewsUntold."""
     seq = head.seq
+    if not waits:
+        Head.objects.select_for_update(nowait=True).filter(pk=run.pk).first()
     lifecycle.retry(run.pk, by=LOOKING, justification="a look")
     head.refresh_from_db()
     since = Event.objects.filter(run_id=run.pk, seq__gt=seq, kind=e.RunRetried.KIND).first()
@@ -103,7 +106,7 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
         return refused("ended", f"it is {run.state}")
     if run.owner is not None or head.lease is not None:
         return refused("driven", "a worker drives it: pause it first, and wait until it stands still")
-    if run.is_undoing:
+    if run.is_undoing and run.state != State.FAILED:
         return refused("undoing", "it undoes its effects: no other version may take that over")
     if head.is_cancel_requested:
         return refused("cancelled", "somebody asked that it be cancelled")

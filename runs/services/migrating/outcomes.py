@@ -4,7 +4,7 @@ where the connection is lost, the answer still says which were moved."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -52,12 +52,18 @@ class Outcome:
         )  # fmt: skip
 
 
+class Meant(dict[UUID, Outcome]):
+    """What is answered of runs once their moves are committed: all that is known of one whose commit's answer is
+    lost."""
+
+
 def each(
-    runs: Sequence[UUID], tried: Callable[[UUID], Outcome], moving: Moving, *, by: Actor | None = None
+    runs: Sequence[UUID], tried: Callable[[UUID], Outcome], moving: Moving, *, by: Actor | None = None,
+    meant: Mapping[UUID, Outcome] | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """What `tried` says of each, in their order. What the database refuses of one run (a lock that took too long, a
     deadlock) is said of that one. Where the connection is lost, it is asked anew whether that run was moved (`by` whom;
-    None: none is moved, they are only looked at), and the rest is not tried."""
+    None: none is moved, they are only looked at) and answered as `meant`, and the rest is not tried."""
     began = None if by is None or not runs else database_now()
     told: list[Outcome] = []
     for n, run_id in enumerate(runs):
@@ -71,13 +77,15 @@ def each(
             if is_refusal(error):
                 told.append(_stays(run_id, "busy", f"the database refused it ({why}): nothing was done, ask again"))
                 continue
-            told.append(_after_the_loss(run_id, moving, by, began))
+            told.append(_after_the_loss(run_id, moving, by, began, meant or {}))
             rest = "the connection to the database was lost before its turn came: ask again"
             return told + [_stays(other, "not_tried", rest) for other in runs[n + 1 :]]
     return told
 
 
-def _after_the_loss(run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None) -> Outcome:
+def _after_the_loss(
+    run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None, meant: Mapping[UUID, Outcome]
+) -> Outcome:  # fmt: skip
     """Whether the run was moved before the connection was lost. Its lock outlasts whoever still commits on the old
     connection."""
     event = None
@@ -98,7 +106,7 @@ def _after_the_loss(run_id: UUID, moving: Moving, by: Actor | None, began: datet
         return _stays(run_id, "unknown", "the connection to the database was lost: ask again whether it was moved")
     if event is None or event.to != moving.to.graph_id:
         return _stays(run_id, "lost", "the connection to the database was lost before it was moved: ask again")
-    return Outcome(run_id, event.how, is_moved=True, to_node=event.node)
+    return meant.get(run_id) or Outcome(run_id, event.how, is_moved=True, to_node=event.node)
 
 
 def _stays(run_id: UUID, code: str, why: str) -> Outcome:

@@ -25,8 +25,11 @@ COUNTED = 1000
 # A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected; one
 # that undoes its effects before it fails has failed.
 # Whoever moves a run that has begun off the newer version has stopped it there: what the ramp began there it goes on to
-# be judged by.
-_TAKEN_OFF = "o.action = 'migrate' AND o.before ->> 'version' = asked.graph AND o.after ->> 'how' <> 'unbegun'"
+# be judged by. One that a worker took has begun, also where it failed before its first node.
+_TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = asked.graph
+                 AND (o.after ->> 'how' <> 'unbegun' OR (o.before ->> 'epoch')::bigint > 0)"""
+# Nothing that a ramp began was done before its first start, but for a clock that was set.
+_SLACK = "interval '1 day'"
 _FIGURES = f"""
     SELECT asked.ramp, told.*
     FROM unnest(%(ramps)s::bigint[], %(graphs)s::text[], %(after)s::bigint[], %(since)s::timestamptz[])
@@ -46,6 +49,9 @@ _FIGURES = f"""
              JOIN runs_run b ON b.id = s.run_id
              WHERE l.agent = split_part(asked.graph, '@', 1) AND l.generation > 0 AND l.started_at IS NOT NULL
                AND l.graph_id <> asked.graph AND (s.id > asked.after OR b.started_at > asked.since)
+               AND coalesce(l.ended_at, l.started_at) > (
+                   SELECT f.at - {_SLACK} FROM runs_rampstart f WHERE f.ramp_id = asked.ramp AND f.is_new
+                   ORDER BY f.id LIMIT 1)
                AND EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = l.id AND {_TAKEN_OFF})
              ORDER BY last DESC LIMIT %(most)s)
             ORDER BY last DESC LIMIT %(most)s) few
