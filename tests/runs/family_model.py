@@ -158,9 +158,14 @@ class Family(RuleBasedStateMachine):
         self._is_done(act, is_free if what == "pause" else may_resume, IllegalTransition)
 
     def _is_beside(self, run: Run) -> bool:
-        """Whether a run that it was begun again as is at work, or did something."""
-        forks = Run.objects.filter(forked_from=run.pk, fork_how="fork")
-        return any(fork.state not in ENDED or LedgerEntry.objects.filter(run_id=fork.pk).exists() for fork in forks)
+        """Whether another run that does its work is at work, or did what this one was never told of. All that was begun
+        again here is a fork of the first run; what a child does is its parent's work."""
+        of = fresh(self.run) if run.parent == self.run.pk else Run.objects.filter(pk=run.parent).first() or run
+        others = [x for x in (fresh(self.run), *Run.objects.filter(pk__in=self.forks, fork_how="fork")) if x != of]
+        if of.pk == self.run.pk:
+            return any(x.state not in ENDED or _acted(x) for x in others)
+        (told,) = events(of, e.RunForked)
+        return not told.fences_all and any(x.state not in ENDED or _acted(x, of.created_at) for x in others)
 
     @rule(data=st.data(), after=st.integers(0, 2))
     def move(self, data: st.DataObject, after: int) -> None:
