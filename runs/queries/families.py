@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, DateTimeField, JSONField, OuterRef, Subquery
+from django.db.models import BooleanField, DateTimeField, JSONField
 from django.db.models.expressions import RawSQL
 
 from ledger.models import Head
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
-from runs.services.retrying import begun_again_from
+from runs.services.forks import beside
 
 # What a person does about a run that stands still: the kind of its wait, or this.
 RESUME = "resume"
@@ -63,7 +63,8 @@ _RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A run with its next of kin. Each has `begun_again_as`: its newest fork that is at work or did something."""
+    """A run with its next of kin. Each has `begun_again_as`: the newest that it was begun again as and that is
+    at work or did something."""
 
     run: Run
     parent: Run | None
@@ -79,9 +80,9 @@ def around(run_id: UUID, *, most: int) -> Around | None:
     """A run, its parent and some of its children, in one query; None where there is no such run."""
     found = {
         run.id: run
-        for run in Run.objects.annotate(
-            begun_again_as=Subquery(begun_again_from(OuterRef("pk")).values("pk")[:1])
-        ).filter(id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most]))
+        for run in Run.objects.annotate(begun_again_as=beside.begun_again_as()).filter(
+            id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most])
+        )
     }
     run = found.pop(run_id, None)
     if run is None:

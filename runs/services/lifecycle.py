@@ -53,6 +53,7 @@ from runs.services.command import (
     unpause,
     wake,
 )
+from runs.services.forks import beside
 from runs.services.releases import choosing
 from runs.services.releases.choosing import Key
 from runs.services.undo.preview import UNDO, by_policy, chosen
@@ -256,8 +257,7 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
         then = "it goes on by itself" if held_by(run) is None else "resume it then"
         raise act.refuse(f"It needs more budget: raise that, and {then}.")
-    if (fork := retrying.begun_again(run)) is not None:
-        raise act.refuse(retrying.beside(fork))
+    _must_be_alone(act)
     if run.state != State.PAUSED:
         if not act.head.is_pause_requested:
             raise act.refuse("Only a paused run can be resumed.")
@@ -265,6 +265,13 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
+
+
+def _must_be_alone(act: Act) -> None:
+    """Nobody sets a run going beside another one that does the same work. Raises IllegalTransition."""
+    beside.lock(act.run.pk)
+    if (other := beside.in_the_way(act.run)) is not None:
+        raise act.refuse(beside.why_not(other))
 
 
 @transaction.atomic
@@ -304,8 +311,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
     run, head = act.run, act.head
     if run.state in ENDED and run.is_undoing:
         raise act.refuse("Its effects were undone, so what it did can't be gone on from: start it anew.")
-    if (fork := retrying.begun_again(run)) is not None:
-        raise act.refuse(retrying.beside(fork))
+    _must_be_alone(act)
     if run.is_told:
         raise act.refuse(f"Its parent {run.parent} has heard of its end and gone on: retry that one.")
     head.deaths = 0

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q
 
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
-from ledger.models import Event, LedgerEntry
-from runs.engine.forks.evidence import WHAT_IF
+from ledger.models import Event
 from runs.engine.journal import Entry, Intent, WaitSpec
 from runs.engine.steps import doubt
 from runs.engine.steps.late_news import late_news
@@ -30,28 +28,6 @@ from runs.services.calls import tool_here
 from runs.services.command import open_wait
 
 _LATE = ("CallbackArrivedLate", "ToolAnsweredLate")
-
-
-def begun_again_from(origin: UUID | OuterRef) -> QuerySet[Run]:
-    """Forks of a run, and new starts from its input, that are at work or have done something, the newest first.
-    `origin`: a run's id, or a reference to one."""
-    did = Exists(LedgerEntry.objects.filter(run_id=OuterRef("pk")))
-    made = Run.objects.filter(Q(ended_at__isnull=True) | did, forked_from=origin)
-    return made.exclude(fork_how=WHAT_IF).order_by("-created_at")
-
-
-def begun_again(run: Run) -> Run | None:
-    """The newest fork of a run, or new start from its input, that is at work or has done something: what it does is on
-    its own record alone."""
-    return begun_again_from(run.pk).first()
-
-
-def beside(fork: Run) -> str:
-    """Why a run doesn't go on by a person's act beside one that it was begun again as, and what to do."""
-    return (
-        f"It was begun again as run {fork.pk}, of whose work it knows nothing: go on with that one, or fork this one at"
-        " its newest visit, where each call is asked about."
-    )
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:

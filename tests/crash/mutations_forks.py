@@ -16,6 +16,7 @@ HIT, SINCE, BESIDE, SECRETS = (
     "tests/testing/test_secrets_of_others.py",
 )  # fmt: skip
 BACK, KIN = "runs/journal/reader.py", "runs/queries/recordings/kin.py"
+KIN_OF, WORK = "runs/services/forks/beside.py", "tests/runs/test_one_work.py"
 MODEL = "tests/runs/test_model.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",
@@ -47,8 +48,8 @@ FORKING = [
     Mutant("a fork's heir is asked about by nobody", "runs/engine/replay.py", "    if what_if.of(visit) is None:\n        problem", "    if what_if.of(visit) is None:\n        return outcome\n        problem", f"{HIT} -k does_not_go_on"),
     Mutant("what the origin undid stands for this run's undo", "runs/engine/steps/forks/fence.py", "    if fork is None or visit.node == UNDO_NODE:\n", "    if fork is None:\n", f"{HIT} -k an_undo_is_made"),
     Mutant("an heir starts again from its first input", AGAIN, "    node, state = _beginning(act.run, agent, found)\n", "    node, state = \"\", {}\n", f"{HIT} -k went_on_from"),
-    Mutant("two forks know nothing of each other", POINTS, "is_open or begun_again(run) is not None or", "is_open or", f"{HIT} -k by_its_origin"),
-    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n        raise act.refuse(retrying.beside(fork))\n    if run.is_told:", "    if run.is_told:", f"{HIT} -k by_its_origin"),
+    Mutant("two forks know nothing of each other", POINTS, "is_open or bool(beside.others(run)) or", "is_open or", f"{HIT} -k by_its_origin"),
+    Mutant("the origin is retried beside its fork", "runs/services/lifecycle.py", "    _must_be_alone(act)\n    if run.is_told:", "    if run.is_told:", f"{HIT} -k by_its_origin"),
     Mutant("a tool by another name passes the fence", "runs/engine/steps/forks/fence.py", " and not fork.is_beyond(tool.name for tool in visit.agent.all_tools())", "", f"{HIT} -k by_another_name"),
     Mutant("a fork whose beginning is lost is an ordinary run", "runs/journal/reader.py", "    if [row[0] for row in first] != list(", "    if False and [row[0] for row in first] != list(", f"{HIT} -k beginning_is_lost"),
     Mutant("a run starts again before its effects are decided", AGAIN, "    if verdict is None or verdict.counts_as not in COUNTS:", "    if verdict is None:\n        return effect\n    if verdict.counts_as not in COUNTS:", f"{NEW} -k nobody_has_decided"),
@@ -63,14 +64,24 @@ FORKING = [
     Mutant("what a person let stand counts as undone", EVIDENCE, "                self.all.discard((event.of_slot, event.of_attempt))\n", "                pass\n", f"{SINCE} -k let_stand"),
     Mutant("a fork begins from what its origin undid", "runs/services/forks/grounds.py", "        run_id, until = UUID(told.origin), told.at_seq\n", "        return\n", f"{SINCE} -k wherever"),
     Mutant("a fork begins from what it was given and another undid", "runs/services/forks/grounds.py", "    held = taken | {", "    held = {", f"{SINCE} -k wherever"),
-    Mutant("a paused origin goes on beside its fork", "runs/services/lifecycle.py", "    if (fork := retrying.begun_again(run)) is not None:\n        raise act.refuse(retrying.beside(fork))\n    if run.state != State.PAUSED:", "    if run.state != State.PAUSED:", f"{BESIDE} -k not_resumed"),
+    Mutant("a paused origin goes on beside its fork", "runs/services/lifecycle.py", "    _must_be_alone(act)\n    if run.state != State.PAUSED:", "    if run.state != State.PAUSED:", f"{BESIDE} -k not_resumed"),
     Mutant("a secret of the version that a run was moved from leaves", KIN, "            found |= {str(told[\"of\"]), str(told[\"to\"])}\n", "            pass\n", f"{SECRETS} -k 'no_file and by_an_earlier_move'"),
     Mutant("a secret of a fork's origin leaves", KIN, "ARRAY[r.forked_from, r.parent,", "ARRAY[r.parent,", f"{SECRETS} -k 'no_file and by_a_fork'"),
     Mutant("a secret of a child's child leaves", KIN, "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id) AS n(id)", "            UNION ALL SELECT c.id FROM runs_run c WHERE c.parent = r.id AND r.parent IS NULL) AS n(id)", f"{SECRETS} -k 'no_file and by_a_childs_child'"),
     Mutant("two runs work on one thing", AGAIN, "    if act.run.state not in ENDED:\n        raise", "    if False:\n        raise", f"{NEW} -k in_doubt"),
     Mutant("a fork of a fork is sure of what that one was not told", POINTS, " or (forked is not None and forked.told.fences_all)", "", MODEL),
-    Mutant("a fork that ended without doing anything is in the way for ever", "runs/services/retrying.py", "Run.objects.filter(Q(ended_at__isnull=True) | did, forked_from=origin)", "Run.objects.filter(forked_from=origin)", MODEL),
+    Mutant("a fork that ended without doing anything is in the way for ever", KIN_OF, "            x.ended_at IS NULL\n", "            true\n", MODEL),
     Mutant("a new start that is refused has cancelled its run", AGAIN, "@transaction.atomic\ndef start_again", "def start_again", MODEL),
     Mutant("what a person says did not happen is told to forks", EVIDENCE, "    if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:\n        return False", "    if False:\n        return False", MODEL),
     Mutant("a run is forked while it undoes", POINTS, "    if run.is_undoing and run.state not in ENDED:", "    if False:", MODEL),
+    Mutant("a fork of a fork is nobody's business", KIN_OF, "            UNION ALL SELECT f.id, false, kin.is_below FROM runs_run AS f\n", "            UNION ALL SELECT f.id, false, kin.is_below FROM (SELECT * FROM runs_run WHERE kin.is_own) AS f\n", f"{WORK} -k of_its_fork"),
+    Mutant("a fork hears nothing of what its line did since", KIN_OF, "            UNION ALL SELECT r.forked_from, false, false\n", "", f"{WORK} -k idle_fork_is_not_retried"),
+    Mutant("what a fork did by a child was not done", KIN_OF, "            OR EXISTS (SELECT 1 FROM runs_run AS c WHERE c.parent = x.id", "            OR EXISTS (SELECT 1 FROM runs_run AS c WHERE false AND c.parent = x.id", f"{WORK} -k what_a_child_did"),
+    Mutant("an heir is another work than what it goes on from", KIN_OF, "            SELECT r.came_from, kin.is_own, kin.is_below\n", "            SELECT NULL::uuid, false, false\n", f"{WORK} -k heir_does_not"),
+    Mutant("a child goes on beside its parent's fork", KIN_OF, "            UNION ALL SELECT r.parent, kin.is_own, kin.is_own\n", "", f"{WORK} -k fork_of_its_parent"),
+    Mutant("what was done before a fork was made keeps it from going on", KIN_OF, "coalesce((SELECT created_at FROM fork), '-infinity'::timestamptz)", "'-infinity'::timestamptz", f"{WORK} -k told_of"),
+    Mutant("a fork that asks about each call may not go on", KIN_OF, "    return told is not None and told.fences_all\n", "    return False\n", f"{WORK} -k asks_about_each"),
+    Mutant("an origin and its fork are set going at once", KIN_OF, "    SELECT pg_advisory_xact_lock(hashtextextended(top.id::text, 53)) FROM top", "    SELECT 1 FROM top", f"{WORK} -k one_is_retried"),
+    Mutant("more budget sets an origin going beside its fork", "runs/services/budgets/raising.py", "        if beside.in_the_way(run) is not None:\n", "        if False:\n", f"{WORK} -k more_budget"),
+    Mutant("the sweeper asks for ever what is refused", "runs/services/families/wishes.py", "is_paused_by_family(run) and beside.in_the_way(run) is None", "is_paused_by_family(run)", f"{WORK} -k sweeper"),
 ]  # fmt: skip

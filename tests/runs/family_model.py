@@ -5,7 +5,7 @@ has to be gone when all have ended."""
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,14 @@ def kin(tools: Reversible, version: str) -> Agent:
         return End(version)
 
     return agent_of(begin, middle, last, name="kin-parent", version=version, tools=tools.all())
+
+
+def acted(run: Run, since: datetime | None = None) -> bool:
+    """Whether it sent something, or started a run: ever, or from then on."""
+    facts, children = LedgerEntry.objects.filter(run_id=run.pk), Run.objects.filter(parent=run.pk)
+    if since is not None:
+        facts, children = facts.filter(at__gte=since), children.filter(created_at__gte=since)
+    return facts.exists() or children.exists()
 
 
 class Family(RuleBasedStateMachine):
@@ -158,9 +166,16 @@ class Family(RuleBasedStateMachine):
         self._is_done(act, is_free if what == "pause" else may_resume, IllegalTransition)
 
     def _is_beside(self, run: Run) -> bool:
-        """Whether a run that it was begun again as is at work, or did something."""
-        forks = Run.objects.filter(forked_from=run.pk, fork_how="fork")
-        return any(fork.state not in ENDED or LedgerEntry.objects.filter(run_id=fork.pk).exists() for fork in forks)
+        """Whether another run that does its work is at work, or did what this one was never told of. All that was begun
+        again here is a fork of the first run; what a child does is its parent's work."""
+        of = fresh(self.run) if run.parent == self.run.pk else Run.objects.filter(pk=run.parent).first() or run
+        if of.fork_how == "what_if":
+            return False
+        others = [x for x in (fresh(self.run), *Run.objects.filter(pk__in=self.forks, fork_how="fork")) if x != of]
+        if of.pk == self.run.pk:
+            return any(x.state not in ENDED or acted(x) for x in others)
+        (told,) = events(of, e.RunForked)
+        return not told.fences_all and any(x.state not in ENDED or acted(x, of.created_at) for x in others)
 
     @rule(data=st.data(), after=st.integers(0, 2))
     def move(self, data: st.DataObject, after: int) -> None:

@@ -2,8 +2,8 @@
 
 Either way it stands still in `paused` with an open wait of kind `budget`. A cap stops its worker by itself
 (runs/engine/driver.py); the time is watched by the sweeper, here. A raise that is enough (see `asked`) settles the wait
-and lets the run go on, unless a person had paused it besides. When nobody raises it before the wait's deadline, the run
-ends as cancelled.
+and lets the run go on, unless a person had paused it besides, or it was begun again: then it stays paused. When nobody
+raises it before the wait's deadline, the run ends as cancelled.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from runs.services.command import (
     save,
     unpause,
 )
+from runs.services.forks import beside
 
 
 @transaction.atomic
@@ -61,6 +62,7 @@ def set_budget(
         raise act.refuse("It undoes its effects, and no cap keeps it from that.")
     _check_named(budget, "budget")
     _check_most(budget, most)
+    beside.lock(run_id)
     asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
     before = budget_of(run, head, asked)
     if seen is not None:
@@ -104,6 +106,8 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             is_enough = False
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
+        if beside.in_the_way(run) is not None:
+            return  # it has what it needs, and stays paused until somebody may resume it
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:

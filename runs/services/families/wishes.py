@@ -21,14 +21,15 @@ from runs.services import command, lifecycle
 from runs.services.families import reopening
 from runs.services.families.common import BATCH, FAMILY
 from runs.services.families.ends import tell_parent
+from runs.services.forks import beside
 from runs.services.undo.preview import UNDO, said_at_end
 
 log = logging.getLogger("runs.services.families")
 FEW = 50
 
 # Each child at work, with the state that its parent is in: the few by their own index, and for each its parent and its
-# head by their ids, however many have ended. What is asked already, or waits for a budget, would be refused: it is not
-# looked at again and again.
+# head by their ids, however many have ended. What is asked already, waits for a budget, or was begun again
+# (`_may_go_on`) would be refused: it is not locked again and again.
 _PAIRS = """
     FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
                  FROM runs_run p WHERE p.id = runs_run.parent) AS above,
@@ -63,7 +64,7 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
         reopening.reopen_those_waited_for(parent, most=most)
         + _each(_rows(_CANCEL, parent), _cancel, "its parent was cancelled", most)
         + _each(_rows(_PAUSE, parent, of=paused), lifecycle.pause, "its parent was paused", most)
-        + _each(filter(is_paused_by_family, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
+        + _each(filter(_may_go_on, _rows(_RESUME, parent)), lifecycle.resume, "its parent goes on", most)
     )
 
 
@@ -108,6 +109,11 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
 def is_paused_by_family(run: Run) -> bool:
     """Whether it is its parent's pause that holds it, and nobody's besides."""
     return command.held_by(run) == FAMILY.ref
+
+
+def _may_go_on(run: Run) -> bool:
+    """Whether a resume of it would not be refused."""
+    return is_paused_by_family(run) and beside.in_the_way(run) is None
 
 
 def register() -> None:

@@ -25,6 +25,7 @@ from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.command import Act
+from runs.services.forks import beside
 from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
 from runs.services.starts import keys
@@ -146,10 +147,12 @@ def shown(effects: list[Evidence]) -> list[dict[str, Any]]:
 
 
 def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str) -> Act:
-    """The act on the origin, with its key held before its head: of a key one run lives."""
+    """The act on the origin, with its key held before its head, and its line after it:
+    of a key one run lives."""
     if key:
         keys.lock(lifecycle.find(run_id).agent, key)
     act = Act(action, run_id, by=by, justification=justification)
+    beside.lock(run_id)
     others = keys.living(act.run.agent, key) if key else []
     if others:
         raise keys.KeyTaken(others[0])

@@ -22,8 +22,8 @@ from runs.engine.undo.declared import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
 from runs.models import ENDED, Run
 from runs.services.calls import tool_here
+from runs.services.forks import beside
 from runs.services.forks.grounds import Gone, gone
-from runs.services.retrying import begun_again
 
 MOST_POINTS = 500  # that are listed; any visit can be named
 MOST_EVENTS = 20_000  # after a point, of a run and of those that it went on as
@@ -142,7 +142,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
         point=Point(cut.snapshot.visit, cut.snapshot.node, cut.seq, at[2]), snapshot=cut.snapshot,
         input=created.payload, effects=[*effects, *later],
         records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
-        fences_all=is_open or begun_again(run) is not None or (forked is not None and forked.told.fences_all),
+        fences_all=is_open or bool(beside.others(run)) or (forked is not None and forked.told.fences_all),
     )  # fmt: skip
 
 

@@ -46,9 +46,9 @@ from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
+from runs.services.forks import beside
 from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
-from runs.services.retrying import begun_again
 from runs.services.starts import keys
 
 MOST_PROBLEMS = 50
@@ -107,7 +107,7 @@ def remains(run: Run) -> Remains:
         later, is_open = [], True
         problems.append(f"of a run that it went on as: {broken}")
     is_partial |= is_open and run.state in ENDED
-    is_partial |= begun_again(run) is not None
+    is_partial |= bool(beside.others(run))
     begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
     return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial, begins)
 

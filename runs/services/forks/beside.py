@@ -1,0 +1,120 @@
+"""Who else does a run's work: what it was begun again as, what it was begun again from, and what else was, up and down
+the line of forks, new starts and heirs. None of them sees what the others do, so nobody sets one going beside another
+that is at work, or has done what this one was never told of; and who begins one more has it ask about each call.
+
+A what-if does nothing, and is left out. The runs that a run goes on from, and those that wait for it as their step, do
+its own work; what those were begun again as does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import UUIDField
+from django.db.models.expressions import RawSQL
+
+from runs.engine.errors import JournalBroken
+from runs.engine.forks.evidence import WHAT_IF
+from runs.journal.reader import forked_of
+from runs.models import Run
+
+# Each run of the line: whether it is a part of the work itself (is_own), and whether it was begun again from that
+# (is_below). Each step goes by a key or by an index of its direction: runs_run_one_heir, runs_run_forks. Rows that were
+# damaged may go in a circle, so each is taken once. A fork was told what was done before it was made, so of the others
+# counts what they did since; a run that is no fork was told of nothing.
+_KIN = """
+    WITH RECURSIVE kin(id, is_own, is_below) AS (
+        SELECT {of}::uuid, true, true
+        UNION
+        SELECT other.id, other.is_own, other.is_below
+        FROM kin JOIN runs_run AS r ON r.id = kin.id CROSS JOIN LATERAL (
+            SELECT r.came_from, kin.is_own, kin.is_below
+            UNION ALL SELECT h.id, kin.is_own, kin.is_below FROM runs_run AS h WHERE h.came_from = r.id
+            UNION ALL SELECT r.parent, kin.is_own, kin.is_own
+            UNION ALL SELECT r.forked_from, false, false
+            UNION ALL SELECT f.id, false, kin.is_below FROM runs_run AS f
+                WHERE f.forked_from = r.id AND f.fork_how <> 'what_if'
+        ) AS other(id, is_own, is_below) WHERE other.id IS NOT NULL
+    ), fork AS (
+        SELECT r.id, r.created_at FROM kin JOIN runs_run AS r ON r.id = kin.id
+        WHERE kin.is_own AND r.forked_from IS NOT NULL ORDER BY r.created_at DESC LIMIT 1
+    ), since AS (SELECT coalesce((SELECT created_at FROM fork), '-infinity'::timestamptz) AS at
+    ), others AS (
+        SELECT x.id, x.created_at, bool_or(kin.is_below) AS is_below FROM kin JOIN runs_run AS x ON x.id = kin.id
+        WHERE x.id NOT IN (SELECT id FROM kin WHERE is_own) AND (
+            x.ended_at IS NULL
+            OR EXISTS (SELECT 1 FROM ledger_ledgerentry AS l WHERE l.run_id = x.id AND l.at >= (SELECT at FROM since))
+            OR EXISTS (SELECT 1 FROM runs_run AS c WHERE c.parent = x.id AND c.created_at >= (SELECT at FROM since)))
+        GROUP BY x.id
+    )"""
+_OTHERS = _KIN + " SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others ORDER BY is_below DESC, created_at DESC, others.id"
+_NEWEST = _KIN + " SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
+# The run that the whole line began with. It has no row any more where that was deleted.
+_LOCK = """
+    WITH RECURSIVE up(id) AS (
+        SELECT %s::uuid UNION SELECT coalesce(r.forked_from, r.first, r.parent)
+        FROM up JOIN runs_run AS r ON r.id = up.id WHERE coalesce(r.forked_from, r.first, r.parent) IS NOT NULL
+    ), top AS (SELECT up.id FROM up LEFT JOIN runs_run AS r ON r.id = up.id
+               ORDER BY coalesce(r.forked_from, r.first, r.parent) IS NOT NULL, up.id LIMIT 1)
+    SELECT pg_advisory_xact_lock(hashtextextended(top.id::text, 53)) FROM top"""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A run that does the same work. `is_below`: it was begun again from the one that was asked about."""
+
+    run: UUID
+    is_below: bool
+
+
+def lock(run_id: UUID) -> None:
+    """One at a time begins something again in a line, or sets a run of it going. Ends with the transaction. Taken after
+    the run's own head; whoever holds it locks no further head."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [run_id])
+
+
+def others(run: Run) -> list[Other]:
+    """Who else is at work on it, or has done something that it was not told of: what it was begun again as first, and
+    of those the newest."""
+    return [Other(row[0], row[1]) for row in _rows(run)]
+
+
+def in_the_way(run: Run) -> Other | None:
+    """Beside whom a run is not set going by a person's act; None where it may be. A fork that asks about each of its
+    calls may go on beside all that were not made of itself."""
+    rows = [] if run.fork_how == WHAT_IF else _rows(run)
+    if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
+        return None
+    return Other(rows[0][0], rows[0][1])
+
+
+def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_OTHERS.format(of="%s"), [run.pk])
+        return cursor.fetchall()
+
+
+def _asks_about_all(fork: UUID | None) -> bool:
+    """Whether a fork is on record as one that does. What can't be read says nothing of the kind."""
+    try:
+        told = None if fork is None else forked_of(fork)
+    except JournalBroken:
+        return False
+    return told is not None and told.fences_all
+
+
+def why_not(other: Other) -> str:
+    """Why a run doesn't go on by a person's act beside this one, and what to do."""
+    what = "It was begun again as" if other.is_below else "The same was begun from another point, or gone on with, as"
+    return (
+        f"{what} run {other.run}, of whose work it knows nothing: go on with that one, or fork this one at its newest"
+        " visit, where each call is asked about."
+    )
+
+
+def begun_again_as() -> RawSQL:
+    """For queries of runs: the newest that each was begun again as, and that is at work or did something."""
+    return RawSQL(f"({_NEWEST.format(of='runs_run.id')})", [], output_field=UUIDField())
