@@ -17,6 +17,7 @@ from runs.models import AgentCode, AgentVersion, Process, Run
 from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
+from runs.services.forks.starting_again import Again, start_again
 from runs.workers import failover
 from tests.engine.undoings import Reversible, names
 from tests.messages import desk as messages
@@ -312,6 +313,19 @@ def test_a_renewed_run_is_moved_before_its_first_node_by_that_number(stage: Stag
     version("3.0.0")
     assert moved(heir, nodes=ONE, to="3.0.0").how == "reentered"
     assert events(heir, e.RunMigrated)[0].payload["state"]["seen"] == ["one", "two", "three"]
+
+
+def test_a_renewed_run_is_begun_again_by_that_number(stage: Stage) -> None:
+    renewing(stage)
+    run = lifecycle.start(f"{NAME}@1.0.0", {"text": "x"}, by=SHOP)
+    assert stage.drive() == "completed"
+    heir = Run.objects.exclude(pk=run.pk).get()
+    version("3.0.0")
+    one = start_again(heir.pk, Again(version="3.0.0"), by=OLGA, justification=WHY)
+    assert stage.settle(one) == "parked"
+    go(one)
+    assert stage.settle(one) == "completed" and output(one) == ["one", "two", "three"]
+    sound(one)
 
 
 # --- what a message changed -------------------------------------------------------------------------------------------
