@@ -10,7 +10,8 @@ class RunForked(Event):
     """The run begins as a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
     `at_seq`; or, with visit 0, from its input. `how`: fork, what_if, start_again. Of the origin's effects after that
     point `effects` are listed; with `fences_all` nobody can say that these are all of them, so each call with an effect
-    is asked about. Payload: `state`; `effects`; of a what-if the `records` and `answers` that its calls are answered
+    is asked about. Payload: `state`, and the fingerprint of the `code` that it fits, unless the event is older;
+    `effects`; of a what-if the `records` and `answers` that its calls are answered
     from; the justification."""
 
     origin: str

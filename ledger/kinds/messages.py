@@ -19,7 +19,7 @@ class MessageHandled(Event):
     """What became of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and
     number), while the node waited at its `place`-th call, or, where that is 0, when the node was done; there a replay
     takes over what it changed. `calls` are the slots of calls that waited for it. Payload: the answer and the state's
-    fields that were changed, or code and message."""
+    fields that were changed, with the `number` of that state where it isn't 1; or code and message."""
 
     name: str
     n: int

@@ -22,8 +22,8 @@ class RunHandedOff(Event):
 class RunCarriedOn(Event):
     """The run goes on where `origin` ended; `how`: renewal, handoff. `first` is the run that all began with, `turn` how
     many runs have gone before this one, and `handoffs` how many of them handed off. `business_key` is what it keeps of
-    its origin's. A renewal begins at `node`. Payload: `state` of a renewal; `transcript` of a handoff, if one was
-    given."""
+    its origin's. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code` that made
+    it, unless the event is older; `transcript` of a handoff, if one was given."""
 
     origin: str
     first: str

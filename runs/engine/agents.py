@@ -280,9 +280,10 @@ class Agent:
         return self._fingerprint
 
     def older_fingerprints(self) -> tuple[str, ...]:
-        """What this very code was by the schemes of before, the latest first."""
+        """What this very code was by the schemes of before, the latest first. The first one did not see upgraders: code
+        with such and code without would be one to it."""
         if not self._older:
-            self._older = second_scheme(self), first_scheme(self)
+            self._older = (second_scheme(self), *(() if self.upgraders else (first_scheme(self),)))
         return self._older
 
     def is_own(self, fingerprint: str) -> bool:

@@ -61,6 +61,7 @@ class Driver:
         self.undo_asked: e.UndoAsked | None = None  # whoever ended it from outside wants its effects undone first
         self.depth = 0
         self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until somebody has looked at that
+        self._unread: JournalBroken | None = None  # nobody can go on from its state; to end it, none is needed
         self._running: Visit | None = None
 
     async def drive(self) -> str:
@@ -88,13 +89,10 @@ class Driver:
             return held
         if self.undo_asked is not None:
             return await self._end_as_asked(self.undo_asked)
-        if not self.at.node:
-            begun = await self._begin()
-            if begun is not None:
-                return begun
         while True:
-            outcome = await self._visit()
-            done = await self._act(outcome)
+            if self._unread is not None and not self._is_undoing:
+                raise self._unread
+            done = await (self._act(await self._visit()) if self.at.node else self._begin())
             if done is not None:
                 return done
 
@@ -105,7 +103,8 @@ class Driver:
         assert isinstance(history.created, e.RunCreated)
         self.created, self.depth = history.created, history.depth
         stands = await brought_up(self.agent, self.runtime, position_of(history.snapshot or self.at, history.tail))
-        self.entry, self._wrote = stands.entry, written_by_others(self.agent, stands)
+        self.entry, self._unread = stands.entry, stands.unread
+        self._wrote = "" if stands.unread else written_by_others(self.agent, stands)
         self.fork = None if history.forked is None else self.fork or Fork(history.forked)
         self.at = ending.resumed(stands.at, stands.tail, self.generation, self.agent.fingerprint())
         self.tape = Tape(stands.tail)

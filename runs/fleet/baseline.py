@@ -88,19 +88,22 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
     found.gone = sorted(recorded.keys() - known.keys())
     numbers = {name: number_in(each.parts) for name, each in recorded.items()}
     numbers |= {name: agent.schema_version for name, agent in known.items()}
-    found.lower = [line for name in found.new for line in _lower(name, numbers)]
+    found.lower = [line for name in found.new for line in _lower(known[name], numbers)]
     return found
 
 
-def _lower(graph_id: str, numbers: Mapping[str, int]) -> list[str]:
-    """That a version's state has a lower number than an older version's: its upgraders were left behind."""
+def _lower(agent: Agent, numbers: Mapping[str, int]) -> list[str]:
+    """That a version's state has a lower number than an older version's, and no function takes it back: its upgraders
+    were left behind."""
+    graph_id = agent.graph_id
     older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
     highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)
-    if numbers[highest] <= numbers[graph_id]:
+    takes_back = agent.migration_of(highest.partition("@")[2]).state is not None
+    if numbers[highest] <= numbers[graph_id] or takes_back:
         return []
     return [
         f"{graph_id}: its state has number {numbers[graph_id]}, and that of {highest} has {numbers[highest]}: "
-        "take over its upgraders, or no run of it can be moved here"
+        "take over its upgraders, or declare a Migration of it with a function; no run of it can be moved here before"
     ]
 
 

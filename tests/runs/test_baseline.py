@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from durableagents import Agent, Context, End
+from durableagents import Agent, Context, End, Migration
 from runs.engine.agents import registry
 from runs.engine.fingerprint import second_scheme
 from runs.engine.fingerprint.schemes import second_parts
@@ -237,3 +237,25 @@ def test_it_needs_no_database(tmp_path: Path) -> None:
     file.write_text(json.dumps(whole))
     gone = run("check")
     assert gone.returncode == 1 and "vendor-onboard@0.9.0: gone (its runs can't be counted)" in gone.stderr
+
+
+def numbered(version: str, **more: Any) -> Agent:
+    return agent_of(ends_with(1), name="refund", version=version, **more)
+
+
+def test_a_version_that_leaves_the_steps_behind_is_refused_unless_a_function_takes_the_state_back(file: Path) -> None:
+    steps: dict[int, Any] = {1: lambda state: state, 2: lambda state: state}
+    numbered("1.0.0", upgraders=steps)
+    check(file, "--write")
+    numbered("1.1.0")
+    code, said = check(file, "--write")
+    assert code == 1 and "refund@1.1.0: its state has number 1, and that of refund@1.0.0 has 3" in said
+    numbered("1.1.0", migrations=[Migration("1.0.0")])
+    assert check(file, "--write")[0] == 1, "it says nothing of the state"
+    numbered("1.1.0", migrations=[Migration("0.9.0", {}, lambda state: state)])
+    assert check(file, "--write")[0] == 1, "it takes another one back"
+    numbered("1.1.0", migrations=[Migration("1.0.0", {}, lambda state: state)])
+    assert check(file)[0] == 1 and check(file, "--write") == (0, "1 as recorded, 1 new\n")
+    assert check(file) == (0, "2 as recorded, 0 new\n")
+    numbered("1.2.0", upgraders=steps)
+    assert check(file, "--write")[0] == 0

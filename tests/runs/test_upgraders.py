@@ -3,6 +3,7 @@ whether a run is moved or its checkpoint was written by other code of the versio
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +13,16 @@ from durableagents import Agent, Context, End, Migration
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
+from runs.engine.fingerprint import first_scheme, second_scheme
 from runs.engine.fingerprint.words import differences
 from runs.models import Run
+from runs.services import lifecycle
 from runs.services.migrating import looking
 from tests.runs.moving import NAME, moved, seen
 from tests.runs.stage import Stage, dump, events, fresh, output
 from tests.runs.test_migrating import go, parked, sound
 from tests.runs.test_other_code import announce
-from tests.world import Notes, Toolbox, agent_of
+from tests.world import OLGA, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
 ONE = {"hold": "hold"}
@@ -68,6 +71,9 @@ def version(number: str, **more: Any) -> Agent:
         ({"1": to_two}, "the upgrader '1' leads up from no number"),
         ({1: later}, "the upgrader 1 must be a plain function"),
         ({1: "to_two"}, "the upgrader 1 must be a plain function"),
+        ({1: partial(to_two)}, "the upgrader 1 must be a plain function"),
+        ({1: Notes.model_validate}, "the upgrader 1 must be a plain function"),
+        ({1: Notes}, "the upgrader 1 must be a plain function"),
         ([to_two], "is no mapping"),
     ],
 )
@@ -78,6 +84,23 @@ def test_what_leads_nowhere_is_refused_by_name_before_anything_runs(upgraders: A
         assert "mover@9.0.0" in str(refused.value)
     finally:
         registry.remove("mover@9.0.0")
+
+
+@pytest.mark.parametrize("given", [partial(to_two), Notes, Notes.model_validate, "to_two", later])
+def test_a_migration_s_function_is_one_that_the_record_can_name(given: Any) -> None:
+    try:
+        with pytest.raises(DefinitionError, match="state must be a plain function"):
+            version("9.0.0", upgraders={}, migrations=[Migration("1.0.0", {}, given)])
+    finally:
+        registry.remove("mover@9.0.0")
+
+
+def test_the_first_scheme_did_not_see_them_so_code_with_some_is_never_its() -> None:
+    plain = version("2.0.0", upgraders={})
+    first, second = first_scheme(plain), second_scheme(plain)
+    assert plain.is_own(first) and plain.is_own(second)
+    ours = version("2.0.0")
+    assert first_scheme(ours) == first and not ours.is_own(first) and not ours.is_own(second)
 
 
 def test_the_fingerprint_covers_them_and_says_what_differs() -> None:
@@ -242,9 +265,6 @@ def test_a_checkpoint_of_code_that_nobody_knows_is_not_guessed_at(stage: Stage) 
 def test_in_production_somebody_looks_first_and_then_it_is_brought_up_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runs.services import lifecycle
-    from tests.world import OLGA
-
     run = parked_by(stage, version("1.0.0"))
     own = again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
     monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"stage": "production"}))

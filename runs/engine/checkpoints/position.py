@@ -7,10 +7,11 @@ another version's code. So a claimant goes on from there, also where checkpoints
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ledger import events as e
+from runs.engine.errors import JournalBroken
 from runs.engine.journal import Snapshot
 from runs.engine.messages.changes import between
 from runs.engine.tape import Tape, payload_of
@@ -23,11 +24,13 @@ UNBEGUN: Final = "unbegun"
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a claimant goes on: the checkpoint that it goes on from, what is on record since, and the node and state to
-    be entered first, of a run that is to enter one that its input doesn't say."""
+    be entered first, of a run that is to enter one that its input doesn't say. `unread`: why no node can go on from
+    its state; what needs none, as to end it, can be done."""
 
     at: Snapshot
     tail: Sequence[e.Event]
     entry: tuple[str, Any] | None = None
+    unread: JournalBroken | None = None
 
 
 def last_migration(events: Sequence[e.Event]) -> tuple[int, e.RunMigrated] | None:
@@ -42,11 +45,11 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
     node."""
     found = last_migration(tail)
     if found is None:
-        return Position(at, tail, _carried_on(at, tail))
+        return _carried_on(at, tail)
     place, moved = found
     state = payload_of(moved).get("state")
     if moved.how == UNBEGUN:
-        return Position(at, tail, _carried_on(at, tail))
+        return _carried_on(at, tail)
     if moved.how == REENTERED:
         return _reentered(moved, state, tail[place + 1 :])
     entered = [i for i in range(place) if isinstance(tail[i], e.VisitEntered)]
@@ -63,12 +66,14 @@ def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Po
     return Position(Snapshot(moved.node, visit, moved.generation, moved.fingerprint, state), since)
 
 
-def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> tuple[str, Any] | None:
-    """Of a run that was renewed, or forked, and has entered no node: the node and the state that it was made with."""
-    if at.node:
-        return None
+def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
+    """At its checkpoint; of a run that was renewed, or forked, and has entered no node: the node and the state that it
+    was made with, and by whose code."""
     come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
-    return None if come is None or not come.node else (come.node, payload_of(come).get("state"))
+    if at.node or come is None or not come.node:
+        return Position(at, tail)
+    told = payload_of(come)
+    return Position(replace(at, fingerprint=told.get("code", at.fingerprint)), tail, (come.node, told.get("state")))
 
 
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:

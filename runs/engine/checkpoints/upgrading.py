@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ledger import events as e
 from runs.engine.canonical import plain
 from runs.engine.checkpoints.position import Position
 from runs.engine.errors import JournalBroken, brief
+from runs.engine.fingerprint.schemes import scheme_of
+from runs.engine.messages.changes import fields_changed, number_of_changes
 from runs.engine.migration.declared import number_in
 from runs.engine.migration.formats import UnknownFormat
 from runs.engine.runtime import Runtime
@@ -16,23 +20,39 @@ from runs.engine.undo.declared import UNDO_NODE
 
 async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position:
     """Where a run stands, with the state as this code of its version has it; only other code under the version's name
-    wrote another one. Raises JournalBroken for a number that can't be read, and for a step that breaks."""
+    wrote another one. A number that can't be read, or a step that breaks, is said in `unread`, and the state left."""
     wrote = stands.at.fingerprint
     if not wrote or agent.is_own(wrote) or stands.at.node == UNDO_NODE:
         return stands
     known = await runtime.code_of(agent.graph_id, wrote)
-    if known is None and not agent.upgraders:
+    try:
+        return _brought_up(agent, known, stands)
+    except JournalBroken as broken:
+        return replace(stands, unread=broken)
+
+
+def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
+    """The number of a state that the code with this fingerprint wrote, of which its parts may be `known`; 0 where
+    nobody knows it. When schemes had no names, no state had a number."""
+    return 1 if scheme_of(wrote) == "" else 0 if known is None else number_in(known)
+
+
+def _brought_up(agent: Any, known: Mapping[str, Any] | None, stands: Position) -> Position:
+    number = number_by(stands.at.fingerprint, known)
+    if not number and not agent.upgraders:
         return stands
-    if known is None:
+    if not number:
         raise JournalBroken(
             f"other code of {agent.graph_id} wrote the checkpoint, and nobody knows with which number of its state",
             "unknown_format",
         )
-    number = number_in(known)
     if stands.entry is not None:
         node, state = stands.entry
-        return replace(stands, entry=(node, _upgraded(agent, number, state)))
-    return replace(stands, at=replace(stands.at, state=_upgraded(agent, number, stands.at.state)))
+        brought = replace(stands, entry=(node, _upgraded(agent, number, state)))
+    else:
+        brought = replace(stands, at=replace(stands.at, state=_upgraded(agent, number, stands.at.state)))
+    _keeps_messages(agent, stands.tail)
+    return brought
 
 
 def _upgraded(agent: Any, number: int, state: Any) -> Any:
@@ -44,3 +64,16 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
         raise JournalBroken(
             f"bringing the state of number {number} up to {agent.graph_id} broke: {brief(error)}", "bad_checkpoint"
         ) from error
+
+
+def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
+    """What messages changed since is on record by the fields of the code that handled them: no step brings that up."""
+    for event in tail:
+        if not isinstance(event, e.MessageHandled) or number_of_changes(event) == agent.schema_version:
+            continue
+        if names := fields_changed(event):
+            raise JournalBroken(
+                f"what messages changed in the visit ({', '.join(names)}) has no place in {agent.graph_id}: its state "
+                f"has number {agent.schema_version}, and that was of number {number_of_changes(event)}",
+                "bad_checkpoint",
+            )

@@ -51,8 +51,15 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
     raise JournalBroken(f"the call at slot {slot} got a message that is not on record")
 
 
-def _changes(event: e.MessageHandled) -> bool:
-    return isinstance(event.payload, dict) and bool({"change", "gone"} & event.payload.keys())
+def fields_changed(event: e.MessageHandled) -> list[str]:
+    """The state's fields that a message changed, by the names that they had then."""
+    told = event.payload if isinstance(event.payload, dict) else {}
+    return [*told.get("change", ()), *told.get("gone", ())]
+
+
+def number_of_changes(event: e.MessageHandled) -> int:
+    """The number of the state that a message changed."""
+    return int(event.payload.get("number", 1)) if isinstance(event.payload, dict) else 1
 
 
 def between(tape: Tape, over: str, state: Any) -> Any:
@@ -96,7 +103,7 @@ class Changes:
 
     def add(self, events: Sequence[e.Event]) -> None:
         """More messages were handled while the node waited."""
-        self._ahead += [x for x in events if isinstance(x, e.MessageHandled) and x.place and _changes(x)]
+        self._ahead += [x for x in events if isinstance(x, e.MessageHandled) and x.place and fields_changed(x)]
 
     def now(self) -> dict[str, Any]:
         """The state as plain data: as the node left it where it waits, after what messages changed there. Raises

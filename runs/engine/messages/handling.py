@@ -25,6 +25,8 @@ class Takes(Protocol):
     @property
     def state(self) -> type[BaseModel]: ...
     @property
+    def schema_version(self) -> int: ...
+    @property
     def messages(self) -> dict[str, Message]: ...
 
 
@@ -45,7 +47,10 @@ def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageRec
             told["answer"] = plain(given if fits else message.answers.model_validate(given))
         after = plain(own)
         agent.state.model_validate(after)
-        return "answered", told | difference(before, after)
+        changed = difference(before, after)
+        if changed and agent.schema_version > 1:
+            changed["number"] = agent.schema_version
+        return "answered", told | changed
     except Refused as no:
         return "refused", {"code": printable(str(no.code)), "message": printable(str(no.message))}
     except (Exception, SystemExit) as error:

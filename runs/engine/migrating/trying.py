@@ -19,7 +19,7 @@ from runs.engine.canonical import Hasher, plain
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Position
 from runs.engine.errors import brief
 from runs.engine.journal import Snapshot
-from runs.engine.messages.changes import with_changes
+from runs.engine.messages.changes import fields_changed, number_of_changes, with_changes
 from runs.engine.migration.formats import UnknownFormat
 from runs.engine.recordings.recording import Recording, needed
 from runs.engine.recordings.replaying import replay
@@ -32,7 +32,7 @@ REFUSED: Final = "refused"
 # other code answers them. The others are about the run's record, and stay.
 SOLVED = frozenset({
     "other_code", "unknown_node", "bad_checkpoint", "non_determinism", "recorded_arguments", "recorded_result",
-    "recorded_answer", "unknown_tool", "unknown_queue", "definition", "uncertified_tool", "poison",
+    "recorded_answer", "unknown_tool", "unknown_queue", "definition", "uncertified_tool", "poison", "unknown_format",
 })  # fmt: skip
 
 
@@ -40,7 +40,8 @@ SOLVED = frozenset({
 class Moving:
     """What is asked for: from which version (name@version) to which, each node of the old one to one of the new one,
     the function that makes the state, and whether runs that have failed are retried with it. `number` is that of the
-    state that a run has: where no function is given, the new version's own steps bring it up from there."""
+    state that a run has, 0 where nobody knows: where no function is given, the new version's own steps bring it up from
+    there. `is_numbered`: the old version has upgraders, so a state whose number nobody knows may have any."""
 
     of: str
     to: Agent
@@ -48,18 +49,21 @@ class Moving:
     state: Callable[[dict[str, Any]], Any] | None = None
     retry: bool = False
     number: int = 1
+    is_numbered: bool = False
 
     @property
     def makes_state(self) -> bool:
         """Whether the author says what becomes of a state."""
-        return self.state is not None or self.number != self.to.schema_version
+        return self.state is not None or (self.number or 1) != self.to.schema_version
 
     def made_of(self, state: Any) -> Any:
         """What the author makes of a state. Raises UnknownFormat, and whatever the author's code does."""
-        if self.state is None:
-            return self.to.upgraded(self.number, state) if self.makes_state else state
-        made = self.state(plain(state))
-        return plain(made) if isinstance(made, BaseModel) else made
+        if self.state is not None:
+            made = self.state(plain(state))
+            return plain(made) if isinstance(made, BaseModel) else made
+        if not self.number and (self.is_numbered or self.to.schema_version > 1):
+            raise UnknownFormat("its state was written by code that nobody knows, so its number is unknown")
+        return self.to.upgraded(self.number or 1, state) if self.makes_state else state
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ async def tried(
         if stands.entry is None:
             found = await _replayed(moving, run_id, created, stands, earlier, node, tape, depth=depth, hasher=hasher)
             if isinstance(found, Found):
-                return replace(found, at=stands.at, node=node, closes=closes, number=moving.number)
+                return replace(found, at=stands.at, node=node, closes=closes, number=moving.number or 1)
             why = found
         return _reentered(moving, stands, tape, node, state, why)
     except _No as no:
@@ -250,9 +254,9 @@ def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_mad
     for event in stands.tail:
         if not isinstance(event, e.MessageHandled):
             continue
-        told = payload_of(event)
-        names = [*told.get("change", ()), *told.get("gone", ())]
-        if names and (is_state_made or not known.issuperset(names)):
+        names = fields_changed(event)
+        is_other = number_of_changes(event) != moving.to.schema_version
+        if names and (is_state_made or is_other or not known.issuperset(names)):
             raise _No("message_lost", f"{what} ({', '.join(names)}) has no place in {moving.to.graph_id}")
 
 
@@ -283,6 +287,8 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
     if tape.open_budget() is not None:
         raise _No("budget", f"{why}; and it stands still for its budget: settle that first")
     messages = [event for event in stands.tail if isinstance(event, e.MessageHandled)]
+    if any(fields_changed(x) and number_of_changes(x) != (moving.number or 1) for x in messages):
+        raise _No("message_lost", f"{why}; and messages changed its state when that had another number")
     made = migrated_state(moving, with_changes(state, messages) if messages else state)
     anew = [f"{slot.what} at {name}" for name, slot in tape.slots.items() if name[:1].isdigit() and slot.what]
     waits = [
@@ -293,7 +299,7 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
         if end is None
     ]
     gates = [(name, 0, "approval", slot.gate.n) for name, slot in tape.slots.items() if slot.gate and not slot.decision]
-    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number)
+    return Found(REENTERED, "", why, stands.at, node, made, (), anew, [*waits, *gates], moving.number or 1)
 
 
 def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:

@@ -45,8 +45,10 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
         seen.add(each.of)
         if wrong := [name for name in each.nodes.values() if name not in known]:
             raise DefinitionError(f"{graph_id}: the migration of {each.of} leads to {wrong[0]!r}, which does not exist")
-        if each.state is not None and (not callable(each.state) or inspect.iscoroutinefunction(each.state)):
-            raise DefinitionError(f"{graph_id}: the migration of {each.of}: state must be a plain function")
+        if each.state is not None and not _is_plain_function(each.state):
+            raise DefinitionError(
+                f"{graph_id}: the migration of {each.of}: state must be a plain function, which the record can name"
+            )
 
 
 def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
@@ -57,8 +59,10 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
     for number, step in upgraders.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise DefinitionError(f"{graph_id}: the upgrader {number!r} leads up from no number: they begin with 1")
-        if not callable(step) or inspect.iscoroutinefunction(step):
-            raise DefinitionError(f"{graph_id}: the upgrader {number} must be a plain function of the state")
+        if not _is_plain_function(step):
+            raise DefinitionError(
+                f"{graph_id}: the upgrader {number} must be a plain function of the state, which the record can name"
+            )
     now = max(upgraders, default=0) + 1
     missing = next((n for n in range(1, now) if n not in upgraders), None)
     if missing is not None:
@@ -67,6 +71,16 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
             "a state of that number could not be read"
         )
     return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
+
+
+def _is_plain_function(given: object) -> bool:
+    """A `def` or a lambda: it has a name and a source. A partial or an object that can be called has none."""
+    made_later = (
+        inspect.iscoroutinefunction(given),
+        inspect.isgeneratorfunction(given),
+        inspect.isasyncgenfunction(given),
+    )
+    return inspect.isfunction(given) and not any(made_later)
 
 
 def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:

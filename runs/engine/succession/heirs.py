@@ -113,7 +113,7 @@ def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, 
     carried_on = e.RunCarriedOn(
         origin=origin, first=first, turn=turn + 1, handoffs=handoffs + (not is_renewal),
         how=RENEWAL if is_renewal else HANDOFF, node=to.node if isinstance(to, Renewed) else "",
-        business_key=key if is_renewal else "", payload=_payload(to),
+        business_key=key if is_renewal else "", payload=_payload(to, agent),
     )  # fmt: skip
     caps = left if is_renewal else _or_default(left, heir)
     events: list[e.Event] = [e.RunCreated(agent=heir.name, version=heir.version, by=by, payload=given)]
@@ -142,9 +142,9 @@ def ends_with(heir: Heir) -> list[e.Event]:
     return [told, e.RunCompleted()]
 
 
-def _payload(to: Renewed | HandedOver) -> Any:
+def _payload(to: Renewed | HandedOver, agent: Agent) -> Any:
     if isinstance(to, Renewed):
-        return {"state": to.state}
+        return {"state": to.state, "code": agent.fingerprint()}
     return {"transcript": [line.model_dump() for line in to.transcript]} if to.transcript else None
 
 

@@ -19,15 +19,18 @@ from ledger.web import misfit
 from runs.engine.agents import Agent, registry
 from runs.engine.budget.limits import Budget
 from runs.engine.canonical import plain
+from runs.engine.errors import brief
 from runs.engine.forks.evidence import FORK, WHAT_IF, Evidence
-from runs.engine.migrating.trying import lost_of
+from runs.engine.migrating.trying import Moving, lost_of
+from runs.engine.migration.formats import UnknownFormat
 from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.command import Act
-from runs.services.forks import beside
 from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
+from runs.services.lines import beside
+from runs.services.migrating.asked import number_of
 from runs.services.starts import keys
 
 MOST_BYTES = 4 * 2**20  # of what a fork is told of its origin, packed
@@ -89,12 +92,28 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
         raise refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
     for name in wanted.answers or ():
         agent.tool(name) if name in {tool.name for tool in agent.all_tools()} else _no_tool(agent, name)
-    state = _state(agent, cut, wanted)
-    is_its_own = (agent.graph_id, cut.snapshot.generation) == (run.graph_id, run.generation)
-    if wanted.state is NOT_GIVEN and not is_its_own and (lost := sorted(set(lost_of(cut.snapshot.state, state)))):
+    if wanted.state is not NOT_GIVEN:
+        return Prepared(agent, cut, _fitting(agent, wanted.state, is_given=True))
+    recorded, is_made = as_of(agent, run, cut.snapshot.fingerprint, cut.snapshot.state)
+    state = _fitting(agent, recorded, is_given=False)
+    is_its_own = is_made or (agent.graph_id, cut.snapshot.generation) == (run.graph_id, run.generation)
+    if not is_its_own and (lost := sorted(set(lost_of(recorded, state)))):
         problem = f"of another version was recorded, and {agent.graph_id} has no place for {', '.join(lost[:5])}"
         raise refused("state", problem, "give the state that it is to begin with")
     return Prepared(agent, cut, state)
+
+
+def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
+    """A state that code with the fingerprint `wrote` put on record of the run, brought up to the number of the agent's;
+    and whether a step made another one of it. Raises InvalidInput where that can't be done."""
+    is_numbered = number_of(run.graph_id, "") > 1
+    moving = Moving(run.graph_id, agent, {}, number=number_of(run.graph_id, wrote), is_numbered=is_numbered)
+    try:
+        return moving.made_of(state), moving.makes_state
+    except Exception as error:  # a number that can't be read, or the author's own code
+        why = str(error) if isinstance(error, UnknownFormat) else brief(error)
+        problem = f"was recorded, and can't be brought up to {agent.graph_id}: {why}"
+        raise refused("state", problem, "give the state that it is to begin with, or choose another version") from error
 
 
 def _no_tool(agent: Agent, name: str) -> None:
@@ -102,11 +121,10 @@ def _no_tool(agent: Agent, name: str) -> None:
     raise refused(f"answers.{name}", f"is no tool of {agent.graph_id}", f"its tools: {known}")
 
 
-def _state(agent: Agent, cut: Cutting, wanted: Wanted) -> Any:
+def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
     """The state to begin with, as the version takes it. Raises InvalidInput naming each field that doesn't fit."""
-    is_given = wanted.state is not NOT_GIVEN
     try:
-        return plain(agent.state.model_validate(wanted.state if is_given else cut.snapshot.state))
+        return plain(agent.state.model_validate(state))
     except ValidationError as error:
         fix = f"see the state of {agent.graph_id}" if is_given else "give a state that fits this version"
         problems = [
@@ -130,7 +148,8 @@ def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: B
     told = e.RunForked(
         origin=str(run_id), how=how, by=by.ref, visit=cut.point.visit, at_seq=cut.point.seq, node=cut.point.node,
         effects=len(cut.effects), fences_all=cut.fences_all,
-        payload=act.payload | {"state": ready.state, "effects": shown(cut.effects)} | _to_answer_from(cut, wanted),
+        payload=act.payload | {"state": ready.state, "code": ready.agent.fingerprint(), "effects": shown(cut.effects)}
+        | _to_answer_from(cut, wanted),
     )  # fmt: skip
     return made(act, ready.agent, told, cut.input, key, budget=wanted.budget, most=most)
 

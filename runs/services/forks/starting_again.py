@@ -46,9 +46,9 @@ from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
-from runs.services.forks import beside
-from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
+from runs.services.forks.forking import NOT_GIVEN, as_of, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
+from runs.services.lines import beside
 from runs.services.starts import keys
 
 MOST_PROBLEMS = 50
@@ -207,8 +207,11 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
     if found.begins.node not in agent.nodes:
         problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
         raise refused("version", problem, "choose one that has it")
+    told = payload_of(found.begins)
+    recorded, _ = as_of(agent, run, told.get("code", ""), told.get("state"))
     try:
-        return found.begins.node, {"state": plain(agent.state.model_validate(payload_of(found.begins).get("state")))}
+        state = plain(agent.state.model_validate(recorded))
+        return found.begins.node, {"state": state, "code": agent.fingerprint()}
     except (ValueError, TypeError) as error:
         problem = f"of {agent.graph_id} does not take the state that the run began with: {str(error).splitlines()[0]}"
         raise refused("version", problem, "choose one that does") from error

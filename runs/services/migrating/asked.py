@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ledger.errors import InvalidInput, NotFound
 from runs.engine.agents import Agent, registry
+from runs.engine.checkpoints.upgrading import number_by
 from runs.engine.migrating.trying import Moving
 from runs.engine.migration.declared import number_in
 from runs.models import AgentCode, AgentVersion, Run, State, VersionGate
@@ -30,7 +31,8 @@ def moving_of(agent: str, body: Moved) -> Moving:
         first = wrong[0]
         raise InvalidInput(f"No run can be moved so: {first['field']} {first['problem']}.", errors=wrong)
     new = registry.find(to)
-    return Moving(of, new, dict(body.nodes), new.migration_of(body.from_version).state, body.retry)
+    function = new.migration_of(body.from_version).state
+    return Moving(of, new, dict(body.nodes), function, body.retry, is_numbered=number_of(of, "") > 1)
 
 
 def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str, str]]:
@@ -65,17 +67,19 @@ def old_nodes(graph_id: str) -> list[str]:
 
 
 def number_of(graph_id: str, fingerprint: str) -> int:
-    """The number of the states that a version writes: the code with that fingerprint, or where nobody knows it, the
-    version's as it is here, or on record."""
+    """The number of a state that was written by the code with that fingerprint, of whichever version of the agent; 0
+    where nobody knows that code. Without a fingerprint: of the states that the version writes, as it is here or on
+    record."""
     name, _, version = graph_id.partition("@")
-    here = next((a for a in registry.versions(name) if a.version == version), None)
-    if here is not None and (not fingerprint or here.is_own(fingerprint)):
-        return here.schema_version
-    parts = AgentCode.objects.filter(graph_id=graph_id, fingerprint=fingerprint).values_list("parts", flat=True).first()
-    if parts is None and here is not None:
-        return here.schema_version
-    parts = parts or AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
-    return number_in(parts or {})
+    here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
+    if here:
+        return here[0].schema_version
+    if not fingerprint:
+        parts = AgentVersion.objects.filter(graph_id=graph_id).values_list("parts", flat=True).first()
+        return number_in(parts or {})
+    wrote = {"graph_id__startswith": f"{name}@", "fingerprint": fingerprint}
+    parts = AgentCode.objects.filter(**wrote).values_list("parts", flat=True).first()
+    return number_by(fingerprint, parts or AgentVersion.objects.filter(**wrote).values_list("parts", flat=True).first())
 
 
 def _about_nodes(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> list[dict[str, str]]:
