@@ -340,7 +340,7 @@ def split(state: dict[str, Any]) -> dict[str, Any]:
     return {"documents": state["documents"], "sheets": state["pages"]}
 
 
-def with_sheets(stage: Stage, tools: Toolbox, own: Agent) -> Agent:
+def with_sheets(stage: Stage, tools: Toolbox, own: Agent, number: str = "") -> Agent:
     async def wait(state: Split, ctx: Context) -> End:
         await ctx.call(tools.look, Item(name="first"))
         await ctx.signal("go")
@@ -348,7 +348,7 @@ def with_sheets(stage: Stage, tools: Toolbox, own: Agent) -> Agent:
 
     agent = agent_of(
         wait, tools=tools.all(), input=Asked, state=Split, initial=lambda asked: Split(), name=own.name,
-        version=own.version, upgraders={1: split},
+        version=number or own.version, upgraders={1: split},
     )  # fmt: skip
 
     @agent.message(takes=messages.Add, answers=messages.Count)
@@ -389,6 +389,20 @@ def test_what_a_message_changed_of_the_new_number_stays(stage: Stage, tools: Too
     signals.signal(run.id, "go", by=SHOP)
     assert stage.settle(run) == "completed" and output(run) == {"documents": ["a", "b"], "sheets": 2}
     sound(run)
+
+
+def test_what_messages_changed_of_two_numbers_is_not_mixed_by_a_move(stage: Stage, tools: Toolbox) -> None:
+    own = messages.desk(tools, name=NAME, version="1.0.0")
+    announce(stage)
+    run = stage.start(own)
+    assert stage.drive() == "parked"
+    with_sheets(stage, tools, own)
+    messages.send(run)
+    assert stage.drive() == "parked"
+    with_sheets(stage, tools, own, "2.0.0")
+    before = dump()
+    found = moved(run, nodes={"wait": "wait"})
+    assert found.code == "message_lost" and "when that had another number" in found.why and dump() == before
 
 
 def test_a_state_of_before_schemes_had_names_has_number_one(stage: Stage) -> None:
