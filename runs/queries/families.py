@@ -15,7 +15,7 @@ from ledger.models import Head
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
 from runs.queries.display import URGENCY
-from runs.services.forks import beside
+from runs.services.lines import beside
 
 # What a person does about a run that stands still: the kind of its wait, or this.
 RESUME = "resume"

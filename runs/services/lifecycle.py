@@ -53,7 +53,7 @@ from runs.services.command import (
     unpause,
     wake,
 )
-from runs.services.forks import beside
+from runs.services.lines import beside
 from runs.services.releases import choosing
 from runs.services.releases.choosing import Key
 from runs.services.undo.preview import UNDO, by_policy, chosen

@@ -16,7 +16,7 @@ HIT, SINCE, BESIDE, SECRETS = (
     "tests/testing/test_secrets_of_others.py",
 )  # fmt: skip
 BACK, KIN = "runs/journal/reader.py", "runs/queries/recordings/kin.py"
-KIN_OF, WORK = "runs/services/forks/beside.py", "tests/runs/test_one_work.py"
+KIN_OF, WORK = "runs/services/lines/beside.py", "tests/runs/test_one_work.py"
 MODEL = "tests/runs/test_model.py"
 ENGINE, IF, ROWS, NEW = (
     "tests/engine/test_forks.py", "tests/engine/test_what_if.py", "tests/runs/test_forks.py", "tests/runs/test_start_again.py",

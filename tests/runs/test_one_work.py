@@ -14,9 +14,9 @@ from runs.models import Run
 from runs.queries.families import around
 from runs.services import lifecycle, signals
 from runs.services.families import wishes
-from runs.services.forks import beside
 from runs.services.forks.forking import Wanted, prepared
 from runs.services.forks.starting_again import Again, start_again
+from runs.services.lines import beside
 from tests.runs.stage import Stage, at_once, dump, fresh, problems
 from tests.runs.test_children import Asked, everything, parent_of
 from tests.runs.test_forks import AGAIN, asked, fork, say
@@ -119,7 +119,9 @@ def test_nor_once_another_fork_did_it(stage: Stage, luck: Luck, failed: Run) -> 
     is_refused(lifecycle.retry, b, c)
 
 
-def test_an_idle_fork_goes_on_where_nobody_did_anything(stage: Stage, luck: Luck, failed: Run, outside: Outside) -> None:
+def test_an_idle_fork_goes_on_where_nobody_did_anything(
+    stage: Stage, luck: Luck, failed: Run, outside: Outside
+) -> None:
     a = idle(stage, failed)
     idle(stage, failed)
     luck.is_bad = False

@@ -42,7 +42,7 @@ from runs.services.command import (
     save,
     unpause,
 )
-from runs.services.forks import beside
+from runs.services.lines import beside
 
 
 @transaction.atomic

@@ -21,7 +21,7 @@ from runs.services import command, lifecycle
 from runs.services.families import reopening
 from runs.services.families.common import BATCH, FAMILY
 from runs.services.families.ends import tell_parent
-from runs.services.forks import beside
+from runs.services.lines import beside
 from runs.services.undo.preview import UNDO, said_at_end
 
 log = logging.getLogger("runs.services.families")

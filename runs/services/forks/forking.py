@@ -25,9 +25,9 @@ from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.command import Act
-from runs.services.forks import beside
 from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
+from runs.services.lines import beside
 from runs.services.starts import keys
 
 MOST_BYTES = 4 * 2**20  # of what a fork is told of its origin, packed

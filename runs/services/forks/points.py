@@ -22,8 +22,8 @@ from runs.engine.undo.declared import UNDO_NODE
 from runs.journal.reader import CUT_AT, EVENTS, SIGNAL, TAKEN_OVER, VISITS, Cut, checked, forked_in, newest_sound, read
 from runs.models import ENDED, Run
 from runs.services.calls import tool_here
-from runs.services.forks import beside
 from runs.services.forks.grounds import Gone, gone
+from runs.services.lines import beside
 
 MOST_POINTS = 500  # that are listed; any visit can be named
 MOST_EVENTS = 20_000  # after a point, of a run and of those that it went on as

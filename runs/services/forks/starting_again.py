@@ -46,9 +46,9 @@ from runs.journal.reader import EVERY, checked
 from runs.models import ENDED, Run
 from runs.services import lifecycle
 from runs.services.calls import tool_here
-from runs.services.forks import beside
 from runs.services.forks.forking import NOT_GIVEN, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
+from runs.services.lines import beside
 from runs.services.starts import keys
 
 MOST_PROBLEMS = 50
