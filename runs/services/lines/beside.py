@@ -49,12 +49,10 @@ _KIN = """
             OR EXISTS (SELECT 1 FROM runs_run AS c WHERE c.parent = x.id AND c.created_at >= (SELECT at FROM since)))
         GROUP BY x.id
     )"""
-_OTHERS = (
-    _KIN
-    + " SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others ORDER BY is_below DESC, created_at DESC,"
-    " others.id"
-)
-_NEWEST = _KIN + " SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
+_OTHERS = f"""{_KIN}
+    SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others
+    ORDER BY is_below DESC, created_at DESC, others.id"""
+_NEWEST = f"{_KIN} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
 # The run that the whole line began with. It has no row any more where that was deleted.
 _LOCK = """
     WITH RECURSIVE up(id) AS (
