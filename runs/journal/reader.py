@@ -77,6 +77,8 @@ CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
+# Where a run's effects and its children began.
+BEGUN = f"{_READ} WHERE run_id = %s AND seq <= %s AND kind IN ('ToolInvoked', 'ChildStarted') ORDER BY seq"
 # What runs took back of what they did, for others that would go on from that, or be given it.
 TAKEN_BACK = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])

@@ -14,7 +14,7 @@ from ledger.errors import IllegalTransition, InvalidInput
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.families import reopening
-from runs.services.forks.points import cutting
+from runs.services.forks.points import NotToBeTrusted, cutting, points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 from runs.services.migrating import acts
 from runs.services.migrating.bodies import MigrateBody
@@ -130,6 +130,27 @@ def test_no_fork_goes_on_from_what_was_undone_since(stage: Stage, undoing: Rever
     with pytest.raises(InvalidInput, match="was undone since: book"):
         cutting(fresh(run), 2)
     assert [x.outcome for x in cutting(fresh(run), 1).effects if x.tool == "book"] == ["undone"]
+
+
+@pytest.mark.parametrize("clear", [
+    "'\\xff00'::bytea", "replace(convert_from(clear, 'UTF8'), 'ToolInvoked', 'ToolInvokes')::bytea",
+    "'{\"kind\":\"ToolInvoked\"}'::bytea", "'[]'::bytea", "clear || ' '::bytea",
+], ids=["garbage", "kind", "missing", "list", "longer"])  # fmt: skip
+def test_where_what_it_did_can_not_be_read_no_visit_of_a_run_that_undid_is_offered(
+    stage: Stage, undoing: Reversible, clear: str
+) -> None:
+    run = stage.start(failing(undoing, [["book"], ["book"]], name="forked-unreadable"))
+    assert stage.settle(run) == "failed"
+    damaged(
+        f"UPDATE ledger_event SET clear = {clear} WHERE run_id = %s AND seq = "
+        "(SELECT min(seq) FROM ledger_event WHERE run_id = %s AND kind = 'ToolInvoked')", run.pk, run.pk,
+    )  # fmt: skip
+    found = points(fresh(run))
+    assert all("was changed: its content does not give its hash" in x.problem for x in found[:2])
+    assert "here it began to undo" in found[2].problem
+    for visit in (1, 2):
+        with pytest.raises(NotToBeTrusted, match="was changed"):
+            cutting(fresh(run), visit)
 
 
 def test_a_child_that_was_undone_stands_for_nothing(stage: Stage, undoing: Reversible) -> None:

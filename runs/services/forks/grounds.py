@@ -12,10 +12,9 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger import events as e
-from ledger.models import Event
 from runs.engine.forks.evidence import Place
 from runs.engine.tools import ReplayClass
-from runs.journal.reader import TAKEN_BACK, TAKEN_OVER, checked, forked_of, taken_back
+from runs.journal.reader import BEGUN, TAKEN_BACK, TAKEN_OVER, checked, forked_of, taken_back
 from runs.models import Run
 
 _NEVER = 2**62
@@ -64,9 +63,8 @@ def _taken(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, Gone]]:
 
 
 def _done(run_id: UUID, until: int, of: UUID) -> Iterator[tuple[Place, Gone]]:
-    began = Event.objects.filter(run_id=run_id, seq__lte=until, kind__in=[e.ToolInvoked.KIND, e.ChildStarted.KIND])
-    for seq, clear in began.values_list("seq", "clear"):
-        event = e.decode(bytes(clear), None)
+    for row in _rows(BEGUN, run_id, until):
+        seq, event = row[0], checked(run_id, row)[1]
         if isinstance(event, e.ToolInvoked) and event.replay_class == ReplayClass.PURE:
             continue
         tool = event.tool if isinstance(event, e.ToolInvoked) else f"a run of {getattr(event, 'agent', '')}"
@@ -80,7 +78,7 @@ def _taken_back(runs: list[UUID]) -> list[TupleRow]:
         return cursor.fetchall()
 
 
-def _rows(statement: str, run_id: UUID) -> list[TupleRow]:
+def _rows(statement: str, *given: UUID | int) -> list[TupleRow]:
     with connection.cursor() as cursor:
-        cursor.execute(statement, [run_id])
+        cursor.execute(statement, given)
         return cursor.fetchall()
