@@ -113,8 +113,15 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
-        indexes = [  # which runs have anything to undo: asked of whole families, of journals of any length
+        indexes = [  # asked of whole families, of journals of any length
+            # which runs have anything to undo
             models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
+            # what a run took back of what it did, and from which version to which it was moved
+            models.Index(
+                fields=["run_id"],
+                condition=models.Q(kind__in=["UndoAsked", "UndoBegun", "EffectUndone", "EffectLeft", "RunMigrated"]),
+                name="ledger_event_turned",
+            ),
         ]
         triggers = append_only()
 

@@ -11,7 +11,9 @@ from django.db import connection
 from durableagents import BusinessFailure, Context, End, Failure
 from ledger import events as e
 from ledger.errors import InvalidInput
+from runs.journal.reader import TAKEN_BACK
 from runs.models import Run
+from runs.queries.recordings import kin
 from runs.services import questions, signals
 from runs.services.forks.points import cutting, points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
@@ -104,6 +106,23 @@ def test_what_a_person_said_happened_is_asked_about_once_it_is_undone(stage: Sta
     Run.objects.filter(pk=made.pk).update(ready_at=now())
     everything(stage)
     assert choices(made) == ["do_it_again", "no"] and events(made, e.AnswerTakenOver) == []
+
+
+def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Stage, run: Run) -> None:
+    undo(stage, run)
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash)"
+            " SELECT %s, 1000 + n, 1, now(), 'StepNoted', 0, '', '', '' FROM generate_series(1, 20000) n", [run.pk],
+        )  # fmt: skip
+        cursor.execute("SET session_replication_role = origin")
+        cursor.execute("ANALYZE ledger_event")
+        plans = []
+        for statement, values in ((TAKEN_BACK, [[run.pk]]), (kin._KIN, [run.pk, run.pk])):
+            cursor.execute(f"EXPLAIN {statement}", values)
+            plans.append("\n".join(row[0] for row in cursor.fetchall()))
+    assert all("ledger_event_turned" in plan for plan in plans), plans
 
 
 def test_a_record_of_an_undo_that_can_not_be_read_counts_as_one(stage: Stage, run: Run) -> None:
