@@ -27,6 +27,11 @@ from runs.services.forks.points import points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 
 VERBS = ("fork", "start-again")
+# The options of one verb, by the other.
+_OF_ANOTHER = {
+    "fork": ("audit", "input"),
+    "start-again": ("visit", "begin_with", "what_if", "answers", "if_effects"),
+}
 
 
 class NotDone(Exception):
@@ -69,6 +74,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:
     """The lines to print: what is seen, or the new run's id. Raises NotDone."""
+    _must_be_its_own(verb, given)
     try:
         run = lifecycle.find(UUID(run_id))
     except ValueError:
@@ -83,6 +89,19 @@ def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:
     except DurableAgentsError as refused:
         errors = "; ".join(f"{x['field']} {x['problem']}" for x in refused.extra.get("errors", []))
         raise NotDone(f"{refused.detail} {errors}".strip()) from None
+
+
+def _must_be_its_own(verb: str, given: dict[str, Any]) -> None:
+    """An option that says something of the other verb isn't left unheard: what was meant may be the other act. Raises
+    NotDone."""
+    named = [
+        f"--{name.replace('_', '-')}"
+        for name in _OF_ANOTHER[verb]
+        if given[name] is not None and given[name] is not False
+    ]
+    if named:
+        (other,) = {*VERBS} - {verb}
+        raise NotDone(f"{', '.join(named)} can't be said of {verb}, only of {other}: nothing was done")
 
 
 def _look(run: Run, given: dict[str, Any]) -> Iterator[str]:

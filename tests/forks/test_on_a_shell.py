@@ -85,6 +85,13 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
     assert [x.how for x in events(made, e.AnswerTakenOver)] == ["audit"]
 
 
+def test_what_was_to_be_a_what_if_does_not_end_the_run_that_is_at_work(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(orders(tools, name="shell-at-work"))
+    before = head(run).seq
+    code, _, err = said("start-again", run.pk, "--what-if", WHY)
+    assert (code, head(run).seq, str(fresh(run).state), Run.objects.count()) == (2, before, "pending", 1), err
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -102,6 +109,13 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
         (["start-again", "{run}", "--audit", "{here}/list.json", WHY], "is not what --look prints"),
         (["start-again", "{run}", "--audit", "{here}/typo.json", WHY], "count_as"),
         (["start-again", "{run}", "--audit", "{here}/bad.json", WHY], "is not JSON"),
+        (["start-again", "{run}", "--what-if", "--if-effects", "7", WHY], "--what-if, --if-effects can't be said of"),
+        (["start-again", "{run}", "--if-effects", "0", WHY], "only of fork: nothing was done"),
+        (["start-again", "{run}", "--visit", "1", "--look"], "--visit can't be said of start-again"),
+        (["start-again", "{run}", "--begin-with", "{here}/typo.json", WHY], "--begin-with can't be said of"),
+        (["start-again", "{run}", "--answers", "{here}/typo.json", WHY], "--answers can't be said of"),
+        (["fork", "{run}", "--visit", "2", "--audit", "{here}/typo.json", WHY], "only of start-again"),
+        (["fork", "{run}", "--visit", "2", "--input", "{here}/typo.json", WHY], "--input can't be said of fork"),
     ],
 )
 def test_what_can_not_be_is_one_line_and_changes_nothing(run: Run, args: list[str], says: str, tmp_path: Path) -> None:
