@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from durableagents import Assistant, Context, End
@@ -159,6 +160,31 @@ def test_only_operators_do_it(stage: Stage, role: str) -> None:
     run = waiting(stage)
     with pytest.raises(Forbidden, match="Only an operator may choose the models"):
         moved(run, LARGE, by=Actor(kind="user", name="ida", role=role, person=99))
+
+
+def test_nothing_is_locked_while_a_providers_code_is_loaded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds in a process that has asked no model yet, and the run's worker would wait."""
+    run = waiting(stage)
+    looked: list[tuple[str, bool]] = []
+    build = moving.real_model
+
+    def seen(model: str) -> Any:
+        looked.append((model, connection.in_atomic_block))
+        return build(model)
+
+    monkeypatch.setattr(moving, "real_model", seen)
+    moved(run, LARGE, SMALL)
+    assert looked == [(LARGE, False), (SMALL, False)] and len(_choices(run)) == 2
+
+
+def test_what_can_not_be_asked_is_told_only_to_who_may_move_the_run(stage: Stage) -> None:
+    run = waiting(stage)
+    with pytest.raises(Forbidden):
+        moved(run, "no model", by=Actor(kind="user", name="ida", role="auditor", person=99))
+    with pytest.raises(NotFound):
+        moving.move(uuid4(), ["no model"], by=OLGA, justification=WHY)
+    with pytest.raises(JustificationRequired):
+        moved(run, "no model", why=" ")
 
 
 def test_it_needs_a_reason_and_a_run_that_goes_on(stage: Stage) -> None:

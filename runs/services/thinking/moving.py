@@ -50,14 +50,22 @@ def _choices(run_id: UUID) -> list[e.ModelsChosen]:
     return [event for row in rows if isinstance(event := e.decode(row.clear), e.ModelsChosen)]
 
 
-@transaction.atomic
 def move(run_id: UUID, models: Sequence[str], *, assistant: str = "", by: Actor, justification: str) -> Run:
     """From the next request on ask the first of `models` that serves; of one assistant, or of all. Raises
     IllegalTransition for a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
+    unfit = _unfit(models)  # before anything is locked: a provider's code takes seconds to load
+    with transaction.atomic():
+        return _move(run_id, models, unfit, assistant=assistant, by=by, justification=justification)
+
+
+def _move(
+    run_id: UUID, models: Sequence[str], unfit: InvalidInput | None, *, assistant: str, by: Actor, justification: str
+) -> Run:
     act = Act(MODELS, run_id, by=by, justification=justification)
     if act.run.state in ENDED or act.head.is_cancel_requested:
         raise act.refuse("It is over.")
-    _check_names(models)
+    if unfit is not None:
+        raise unfit
     agent = _agent_of(act.run)
     for one in _assistants(agent, assistant):
         _check_servable(models, one)
@@ -83,6 +91,15 @@ def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
         known = ", ".join(each.name for each in agent.assistants) or "none: it asks no model"
         raise _refused("assistant", f"{agent.name} has no assistant {name!r}", f"one of: {known}")
     return found
+
+
+def _unfit(models: Sequence[str]) -> InvalidInput | None:
+    """Why these can't be asked here, to be raised once it is known that who moves the run may."""
+    try:
+        _check_names(models)
+    except InvalidInput as unfit:
+        return unfit
+    return None
 
 
 def _check_names(models: Sequence[str]) -> None:
