@@ -16,6 +16,10 @@ from psycopg_pool import PoolTimeout
 from runs.journal.libpq import Pool
 
 _cleaners: dict[str, psycopg.Connection[Any]] = {}
+_AS_NEW = (  # RESET ALL leaves the role, and whose session it is
+    "RESET SESSION AUTHORIZATION", "RESET ROLE", "RESET ALL", "DISCARD TEMP", "UNLISTEN *",
+    "SELECT pg_advisory_unlock_all()",
+)  # fmt: skip
 _resting: list[tuple[asyncio.Runner, Pool]] = []
 
 
@@ -62,16 +66,23 @@ async def _is_as_new(pool: Pool) -> bool:
     if (
         [task.get_coro().__qualname__ for task in others] not in ([], ["Event.wait"])  # the pool's own before 3.12
         or getattr(asyncio.get_running_loop(), "_default_executor", None) is not None
+        or _has_plans(asyncio.get_running_loop())
         or (stats["pool_size"], stats["pool_available"]) != (1, 1)
     ):
         return False
     try:
         async with pool.connection(timeout=1) as link:
-            for order in ("RESET ALL", "UNLISTEN *", "SELECT pg_advisory_unlock_all()"):
+            for order in _AS_NEW:
                 await link.execute(order)
     except (psycopg.OperationalError, PoolTimeout):
         return False  # the test cut it, or restarted the server
     return True
+
+
+def _has_plans(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether anything is to be called later. The time of a wait is asyncio's own, and only the pool waits."""
+    planned = [handle for handle in getattr(loop, "_scheduled", ()) if not handle.cancelled()]
+    return any(not handle._callback.__module__.startswith("asyncio.") for handle in planned)
 
 
 def _close(runner: asyncio.Runner, pool: Pool | None) -> None:

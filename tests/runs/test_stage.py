@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from psycopg_pool import AsyncConnectionPool
 
 from durableagents import Context, End
 from durableagents.identity.auth import issue_key
+from runs.connections import dsn
+from runs.journal.libpq import Pool
+from tests import kept
 from tests.conftest import database_urls
 from tests.runs.stage import MIGRATED, Stage, clean
 from tests.world import Item, Notes, Toolbox, agent_of
@@ -36,3 +42,64 @@ def test_nothing_of_a_story_stays(stage: Stage, tools: Toolbox, postgres: Mappin
     assert {"auth_user", "durableagents_apikey", "runs_run", "ledger_event"} <= filled(admin)
     clean(admin)
     assert filled(admin) == set()
+
+
+def opened(runner: asyncio.Runner, name: str) -> Pool:
+    async def made() -> Pool:
+        pool: Pool = AsyncConnectionPool(
+            dsn(name=name), min_size=1, max_size=2, open=False, kwargs={"autocommit": True}
+        )
+        await pool.open(wait=True)
+        return pool
+
+    return runner.run(made())
+
+
+def returned(runner: asyncio.Runner, pool: Pool) -> bool:
+    """Give it back, and say whether the next test would have it."""
+    kept.give_back(runner, pool)
+    if kept._resting and kept._resting[-1] == (runner, pool):
+        kept._resting.pop()
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("order", "asks"),
+    [
+        ("SET ROLE pg_monitor", "SELECT current_user = session_user"),
+        ("CREATE TEMP TABLE left_behind (n int)", "SELECT to_regclass('left_behind') IS NULL"),
+        ("SET statement_timeout = 7", "SELECT current_setting('statement_timeout') = '0'"),
+    ],
+)
+def test_what_a_test_set_on_its_connection_is_not_met_by_the_next(order: str, asks: str) -> None:
+    runner = asyncio.Runner()
+    pool = opened(runner, "stage left")
+
+    async def told(statement: str) -> Any:
+        async with pool.connection() as link:
+            cursor = await link.execute(statement)
+            return (await cursor.fetchone() or [None])[0] if cursor.description else None
+
+    assert runner.run(told(asks)) is True
+    runner.run(told(order))
+    assert runner.run(told(asks)) is False
+    assert returned(runner, pool)
+    assert runner.run(told(asks)) is True
+    kept._close(runner, pool)
+
+
+@pytest.mark.parametrize(("is_cancelled", "is_kept"), [(True, True), (False, False)])
+def test_what_a_test_planned_is_not_done_in_the_next(is_cancelled: bool, is_kept: bool) -> None:
+    runner = asyncio.Runner()
+    pool = opened(runner, "stage plans")
+
+    async def plan() -> None:
+        later = asyncio.get_running_loop().call_later(3600, print, "late")
+        if is_cancelled:
+            later.cancel()
+
+    runner.run(plan())
+    assert returned(runner, pool) is is_kept
+    if is_kept:
+        kept._close(runner, pool)
