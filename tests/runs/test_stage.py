@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -22,6 +22,7 @@ from tests.runs.stage import MIGRATED, Stage, clean
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
+AT_ONCE = {"autocommit": True}
 
 
 def filled(url: str) -> set[str]:
@@ -44,24 +45,29 @@ def test_nothing_of_a_story_stays(stage: Stage, tools: Toolbox, postgres: Mappin
     assert filled(admin) == set()
 
 
-def opened(runner: asyncio.Runner, name: str) -> Pool:
-    async def made() -> Pool:
-        pool: Pool = AsyncConnectionPool(
-            dsn(name=name), min_size=1, max_size=2, open=False, kwargs={"autocommit": True}
-        )
+@pytest.fixture
+def lent() -> Iterator[tuple[asyncio.Runner, Pool]]:
+    """An event loop and a connection, as a stage has them."""
+    runner = asyncio.Runner()
+
+    async def opened() -> Pool:
+        pool: Pool = AsyncConnectionPool(dsn(name="stage"), min_size=1, max_size=2, open=False, kwargs=AT_ONCE)
         await pool.open(wait=True)
         return pool
 
-    return runner.run(made())
+    pool = runner.run(opened())
+    yield runner, pool
+    if not pool.closed:
+        kept._close(runner, pool)
 
 
-def returned(runner: asyncio.Runner, pool: Pool) -> bool:
-    """Give it back, and say whether the next test would have it."""
+def goes_on(runner: asyncio.Runner, pool: Pool) -> bool:
+    """Give them back, and say whether the next test would have them."""
     kept.give_back(runner, pool)
-    if kept._resting and kept._resting[-1] == (runner, pool):
-        kept._resting.pop()
-        return True
-    return False
+    if (runner, pool) not in kept._resting:
+        return False
+    kept._resting.remove((runner, pool))
+    return True
 
 
 @pytest.mark.parametrize(
@@ -72,9 +78,10 @@ def returned(runner: asyncio.Runner, pool: Pool) -> bool:
         ("SET statement_timeout = 7", "SELECT current_setting('statement_timeout') = '0'"),
     ],
 )
-def test_what_a_test_set_on_its_connection_is_not_met_by_the_next(order: str, asks: str) -> None:
-    runner = asyncio.Runner()
-    pool = opened(runner, "stage left")
+def test_what_a_test_set_on_its_connection_is_not_met_by_the_next(
+    lent: tuple[asyncio.Runner, Pool], order: str, asks: str
+) -> None:
+    runner, pool = lent
 
     async def told(statement: str) -> Any:
         async with pool.connection() as link:
@@ -84,22 +91,19 @@ def test_what_a_test_set_on_its_connection_is_not_met_by_the_next(order: str, as
     assert runner.run(told(asks)) is True
     runner.run(told(order))
     assert runner.run(told(asks)) is False
-    assert returned(runner, pool)
-    assert runner.run(told(asks)) is True
-    kept._close(runner, pool)
+    is_kept = goes_on(runner, pool)
+    assert is_kept
+    as_new = runner.run(told(asks))
+    assert as_new is True
 
 
-@pytest.mark.parametrize(("is_cancelled", "is_kept"), [(True, True), (False, False)])
-def test_what_a_test_planned_is_not_done_in_the_next(is_cancelled: bool, is_kept: bool) -> None:
-    runner = asyncio.Runner()
-    pool = opened(runner, "stage plans")
-
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_what_a_test_planned_is_not_done_in_the_next(lent: tuple[asyncio.Runner, Pool], is_cancelled: bool) -> None:
     async def plan() -> None:
         later = asyncio.get_running_loop().call_later(3600, print, "late")
         if is_cancelled:
             later.cancel()
 
-    runner.run(plan())
-    assert returned(runner, pool) is is_kept
-    if is_kept:
-        kept._close(runner, pool)
+    lent[0].run(plan())
+    is_kept = goes_on(*lent)
+    assert is_kept is is_cancelled
