@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import Phase
 
 LONG = "DURABLEAGENTS_TEST_LONG"
 
@@ -14,6 +15,12 @@ LONG = "DURABLEAGENTS_TEST_LONG"
 def many(in_all: int, usually: int) -> int:
     """Of two numbers the first in `make test-all`, the second in `make test`."""
     return in_all if LONG in os.environ else usually
+
+
+def phases() -> list[Phase]:
+    """What is done with the examples of a machine whose steps take long: to make a failing one small takes longer than
+    a test may, so that is left to `make test-all`."""
+    return list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
 
 
 def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:

@@ -40,7 +40,8 @@ class Sender(Spender):
     @rule(again=st.booleans())
     def send(self, again: bool) -> None:
         number = Message.objects.filter(run=self.run).count() + 1
-        sending_it = partial(sending.send, self.run.id, "say", {"text": "x"}, by=SHOP, sender_id=str(number))
+        named = f"{number} of {self.run.id}"  # one name for a message in all that a run goes on as
+        sending_it = partial(sending.send, self.run.id, "say", {"text": "x"}, by=SHOP, sender_id=named)
         self.is_done(sending_it, self.model.is_sent())
         if again and Message.objects.filter(run=self.run).count() == number:
             assert not sending_it().is_new

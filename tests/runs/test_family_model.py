@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.runs.family_model import Family
 from tests.runs.stage import Stage
-from tests.tiers import many
+from tests.tiers import many, phases
 from tests.world import Outside
 
 pytestmark = pytest.mark.django_db
@@ -19,6 +19,10 @@ def test_a_family_ends_as_the_model_says_whatever_is_done_to_it(stage: Stage, ou
     run_state_machine_as_test(
         lambda: Family(stage, outside),
         settings=settings(
-            max_examples=many(40, 12), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=many(40, 12),
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=phases(),
         ),
     )

@@ -39,7 +39,7 @@ from tests.runs.sender import Sender
 from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.runs.undoing_model import Undoer
-from tests.tiers import many
+from tests.tiers import many, phases
 from tests.world import FIONA, OLGA, Toolbox
 from tests.writing import intend, record
 
@@ -438,6 +438,10 @@ def test_a_run_is_what_the_model_says_whatever_is_done_to_it(stage: Stage, tools
     run_state_machine_as_test(
         lambda: Machine(stage, tools),
         settings=settings(
-            max_examples=many(30, 10), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=many(30, 10),
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=phases(),
         ),
     )
