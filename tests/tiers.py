@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import Phase
+from hypothesis import HealthCheck, Phase, settings
 
 LONG = "DURABLEAGENTS_TEST_LONG"
 
@@ -17,10 +17,14 @@ def many(in_all: int, usually: int) -> int:
     return in_all if LONG in os.environ else usually
 
 
-def phases() -> list[Phase]:
-    """What is done with the examples of a machine whose steps take long: to make a failing one small takes longer than
-    a test may, so that is left to `make test-all`."""
-    return list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
+def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
+    """How a machine is tried whose every step writes to the database: so many examples of so many steps. To make a
+    failing one small takes longer than a test may, so that is left to `make test-all`."""
+    phases = list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(
+        max_examples=many(in_all, usually), stateful_step_count=steps, deadline=None,
+        suppress_health_check=list(HealthCheck), phases=phases,
+    )  # fmt: skip
 
 
 def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:

@@ -19,6 +19,7 @@ from runs.engine.agents import Agent, registry
 from runs.fleet import agent_versions, incidents, members, version_changes
 from runs.models import Incident, Process, Run
 from runs.queries import run_list
+from runs.queries.code_here import titles_of
 from runs.queries.manifest import manifest_of
 from runs.queries.tool_cards import certified_cards_of
 
@@ -33,7 +34,7 @@ _MANIFEST = (
 def graph_of(agent: Agent) -> Drawing:
     """The agent's declared graph."""
     nodes = {node.name: node.edges for node in agent.nodes.values()}
-    return draw(nodes, agent.start, {node.name: node.title for node in agent.nodes.values()})
+    return draw(nodes, agent.start, titles_of(agent))
 
 
 class AgentsPage(Page):

@@ -4,12 +4,11 @@ and each effect is made once and undone once, or stands because somebody said so
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.runs.family_model import Family
 from tests.runs.stage import Stage
-from tests.tiers import many, phases
+from tests.tiers import of_a_machine
 from tests.world import Outside
 
 pytestmark = pytest.mark.django_db
@@ -18,11 +17,5 @@ pytestmark = pytest.mark.django_db
 def test_a_family_ends_as_the_model_says_whatever_is_done_to_it(stage: Stage, outside: Outside) -> None:
     run_state_machine_as_test(
         lambda: Family(stage, outside),
-        settings=settings(
-            max_examples=many(40, 12),
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=phases(),
-        ),
+        settings=of_a_machine(40, 12, steps=25),
     )

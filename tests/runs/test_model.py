@@ -11,7 +11,6 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
@@ -39,7 +38,7 @@ from tests.runs.sender import Sender
 from tests.runs.spender import WHY, now_and_then, owned
 from tests.runs.stage import Stage, fresh, head, kinds, now
 from tests.runs.undoing_model import Undoer
-from tests.tiers import many, phases
+from tests.tiers import of_a_machine
 from tests.world import FIONA, OLGA, Toolbox
 from tests.writing import intend, record
 
@@ -437,11 +436,5 @@ class Machine(Forker, Going, Sender, Undoer):
 def test_a_run_is_what_the_model_says_whatever_is_done_to_it(stage: Stage, tools: Toolbox) -> None:
     run_state_machine_as_test(
         lambda: Machine(stage, tools),
-        settings=settings(
-            max_examples=many(30, 10),
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=phases(),
-        ),
+        settings=of_a_machine(30, 10, steps=40),
     )

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,7 +27,7 @@ from runs.services import lifecycle
 from runs.services.pools import acts
 from tests.runs.sharing import begun_anew, forgotten, let_in, meter, pool, raised
 from tests.runs.stage import Stage, now
-from tests.tiers import many
+from tests.tiers import of_a_machine
 from tests.world import OLGA, SHOP, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
@@ -261,7 +260,5 @@ class Machine(RuleBasedStateMachine):
 def test_pools_are_what_the_model_says_whatever_is_done_to_them(stage: Stage, tools: Toolbox) -> None:
     run_state_machine_as_test(
         lambda: Machine(stage, tools),
-        settings=settings(
-            max_examples=many(15, 6), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=of_a_machine(15, 6, steps=40),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -14,8 +12,8 @@ from pydantic import ValidationError
 
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from ledger.web.roles import OPERATOR
 from runs.engine.agents import registry
+from runs.management.shell import operator
 from runs.models import Ramp
 from runs.queries.releases.standing import Standing, ramped, versions_of
 from runs.services.migrating import acts as migrating
@@ -69,7 +67,7 @@ class Command(BaseCommand):
 
     def handle(self, *, verb: str, **given: Any) -> None:
         """One line for each version and the ramp. Raises CommandError for what can't be."""
-        by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=OPERATOR, auth="shell")
+        by = operator()
         try:
             if verb == "migrate":
                 return self._migrate(given, by)
