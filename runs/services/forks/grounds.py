@@ -30,12 +30,10 @@ class Gone:
 
 def gone(run: Run) -> list[Gone]:
     """Everything that a run went on from and that was undone since, or may have been. Raises JournalBroken."""
-    line = [(run.pk, _NEVER)] if run.forked_from is None else list(_line(run.pk))
-    taken = (
-        {}
-        if run.forked_from is None
-        else {place: found for each, until in line for place, found in _taken(each, until, run.pk)}
-    )
+    line, taken = [(run.pk, _NEVER)], {}
+    if run.forked_from is not None:  # nothing stood for a call of any other run
+        line = list(_line(run.pk))
+        taken = {place: found for each, until in line for place, found in _taken(each, until, run.pk)}
     rows = _taken_back([*(each for each, _ in line), *(UUID(place[0]) for place in taken)])
     if not rows:
         return []
